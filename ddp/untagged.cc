@@ -1,0 +1,31 @@
+#include "ddp/untagged.h"
+
+#include <limits>
+
+namespace ewarp::ddp {
+
+std::optional<Fault> UntaggedQueues::check_queue(const UntaggedHeader& h) const {
+  if (h.qn >= queues_) return fault::kDdpInvalidQn;
+  // On an ordered LLP the only MSN in range is the next one; it wraps to 0 by itself.
+  if (h.msn != state_[h.qn].msn) return fault::kDdpMsnRange;
+  return std::nullopt;
+}
+
+std::optional<Fault> UntaggedQueues::check_offset(const UntaggedHeader& h, std::size_t payload) const {
+  if (h.mo != state_[h.qn].mo) return fault::kDdpInvalidMo;
+  // In 64 bits: both summands are the peer's. A message is shorter than 2^32 octets (RFC 5041 section 5.1).
+  if (std::uint64_t{h.mo} + payload > std::numeric_limits<std::uint32_t>::max()) return fault::kDdpInvalidMo;
+  return std::nullopt;
+}
+
+void UntaggedQueues::advance(const UntaggedHeader& h, std::size_t payload) {
+  Queue& q = state_[h.qn];
+  if (h.last) {
+    q = Queue{q.msn + 1, 0, false};
+  } else {
+    q.mo += static_cast<std::uint32_t>(payload);
+    q.open = true;
+  }
+}
+
+}  // namespace ewarp::ddp

@@ -1,0 +1,37 @@
+#include "llp/fd.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+namespace ewarp::llp {
+
+namespace {
+
+constexpr int kLowest = 256;
+
+}  // namespace
+
+bool raise_fd_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return false;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_NOFILE, &limit) == 0;
+}
+
+int high_fd(int fd) {
+  if (fd < 0) return fd;
+  if (fd < kLowest) {
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, kLowest);
+    // EINVAL: the limit is not above kLowest; EMFILE: no number left below it. Either may end with a higher limit.
+    if (high < 0 && raise_fd_limit()) high = fcntl(fd, F_DUPFD_CLOEXEC, kLowest);
+    if (high >= 0) {
+      close(fd);
+      return high;
+    }
+  }
+  fcntl(fd, F_SETFD, FD_CLOEXEC);
+  return fd;
+}
+
+}  // namespace ewarp::llp

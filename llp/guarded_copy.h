@@ -1,0 +1,24 @@
+// Copies to and from memory that its owner may have unmapped. Registered memory is not pinned: a peer that names such a
+// region must cause a protection error, not the end of the process.
+#pragma once
+
+#include <cstddef>
+
+namespace ewarp::llp {
+
+// Installs the SIGSEGV and SIGBUS handlers that turn a fault inside guarded_copy() into its return value; any other
+// fault goes to the handler that was there before (or the default action). Idempotent and cheap (two system calls when
+// nothing changed): called at each memory registration, so it also takes the place back from a handler that the
+// application installed since. Thread-safe. Not for signal handlers.
+void install_copy_guard();
+
+// Copies n octets; false if a page of either side was not accessible (what was copied until then stays copied).
+// The two do not overlap. About the cost of memcpy. Other threads see the last octet no earlier than the others:
+// programs wait for the end of a buffer to change. The calling thread must not block SIGSEGV and SIGBUS.
+bool guarded_copy(void* to, const void* from, std::size_t n) noexcept;
+
+// The same by a system call that copies within the process: some 100 times the cost for a small copy, needs no signal
+// handler. It is guarded_copy() where there is no routine for the machine.
+bool guarded_copy_by_kernel(void* to, const void* from, std::size_t n) noexcept;
+
+}  // namespace ewarp::llp

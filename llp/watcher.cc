@@ -1,0 +1,45 @@
+#include "llp/watcher.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+#include "llp/fd.h"
+#include "llp/uring.h"
+#include "llp/watcher_impl.h"
+
+namespace ewarp::llp {
+
+WakeUp::WakeUp() : fd_(make_high_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
+
+WakeUp::~WakeUp() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void WakeUp::wake() {
+  if (pending_.exchange(true)) return;
+  const int saved_errno = errno;
+  [[maybe_unused]] const int rc = eventfd_write(fd_, 1);
+  errno = saved_errno;
+}
+
+void WakeUp::close_in_child() {
+  if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+}
+
+std::unique_ptr<Watcher> make_watcher(bool use_io_uring, std::string* why_not) {
+  int error = 0;
+  if (use_io_uring) {
+    if (auto watcher = make_uring_watcher(&error)) return watcher;
+    if (why_not != nullptr) *why_not = why_no_uring(error);
+  }
+  auto watcher = make_epoll_watcher(&error);
+  if (watcher == nullptr && why_not != nullptr)
+    *why_not = "epoll cannot be set up: " + std::generic_category().message(-error);
+  return watcher;
+}
+
+}  // namespace ewarp::llp

@@ -1,0 +1,233 @@
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <vector>
+
+#include "llp/uring.h"
+#include "llp/watcher_impl.h"
+
+namespace ewarp::llp {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// 1000 fds armed together are one submission.
+constexpr unsigned kEntries = 1024;
+constexpr unsigned kCqEntries = 4096;
+
+// user_data: the fd in the low half, the number of its arming in the high half; an fd is never negative.
+constexpr std::uint64_t kWake = ~std::uint64_t{0};
+constexpr std::uint64_t kRemoval = ~std::uint64_t{1};
+
+constexpr std::uint64_t user_data_of(int fd, std::uint32_t sequence) {
+  return std::uint64_t{sequence} << 32 | static_cast<std::uint32_t>(fd);
+}
+
+// What the caller wants is noted when it asks, and told to the kernel in wait().
+struct Slot {
+  std::uint64_t token = 0;
+  std::uint32_t events = 0;
+  std::uint32_t sequence = 0;     // of the newest poll given to the kernel
+  std::uint32_t live_events = 0;  // of that poll
+  bool armed = false;             // the caller waits for it
+  bool live = false;              // the kernel has a poll for it that has not been reaped
+  bool queued = false;            // stands in arms_
+};
+
+class UringWatcher final : public Watcher {
+ public:
+  UringWatcher() {
+    arms_.reserve(kEntries);
+    removals_.reserve(kEntries);
+  }
+
+  int open(bool single_issuer);
+  void arm(int fd, std::uint32_t events, std::uint64_t token) override;
+  void disarm(int fd) override;
+  std::size_t wait(std::span<Ready> out, std::chrono::nanoseconds timeout) override;
+  void wake() override { wake_up_.wake(); }
+  const char* name() const override { return "io_uring"; }
+  void close_in_child() override;
+
+ private:
+  struct Reaped {
+    std::size_t ready = 0;
+    bool woken = false;
+  };
+  Slot& slot(int fd);
+  void drop(int fd, Slot& slot);
+  bool enable();
+  void queue_changes();
+  void queue_wake_poll();
+  int enter(std::chrono::nanoseconds left, bool forever);
+  Reaped reap(std::span<Ready> out);
+  bool take(const io_uring_cqe& cqe, Ready& out, bool* woken);
+
+  WakeUp wake_up_;
+  Uring ring_;
+  std::deque<Slot> slots_;               // by fd; a deque grows without moving or freeing what it has
+  std::vector<int> arms_;                // fds that may need a poll
+  std::vector<std::uint64_t> removals_;  // user_data of polls to take back
+  bool enabled_ = true;
+  bool wake_armed_ = false;
+};
+
+int UringWatcher::open(bool single_issuer) {
+  if (wake_up_.fd() < 0) return -EMFILE;
+  // The ring is made disabled, because the thread that enables a single-issuer ring becomes its issuer: that has to be
+  // the one that waits. Completions are then run only when that thread asks for them.
+  constexpr unsigned kFlags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_R_DISABLED;
+  int rc = single_issuer ? ring_.open(kEntries, kCqEntries, kFlags) : -EINVAL;
+  if (rc == 0) enabled_ = false;
+  if (rc == -EINVAL) rc = ring_.open(kEntries, kCqEntries, 0);
+  return rc;
+}
+
+bool UringWatcher::enable() {
+  // Not io_uring_enable_rings(): liburing 2.3 forgets to export it.
+  const int fd = ring_.get()->ring_fd;
+  if (!enabled_) enabled_ = io_uring_register(static_cast<unsigned>(fd), IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0;
+  return enabled_;
+}
+
+Slot& UringWatcher::slot(int fd) {
+  const auto at = static_cast<std::size_t>(fd);
+  if (at >= slots_.size()) slots_.resize(at + 1);
+  return slots_[at];
+}
+
+// The poll in the kernel is for something else than what is wanted now. By its user_data, not by the fd: the number may
+// soon belong to another file.
+void UringWatcher::drop(int fd, Slot& slot) {
+  if (!slot.live) return;
+  removals_.push_back(user_data_of(fd, slot.sequence));
+  slot.live = false;
+}
+
+void UringWatcher::arm(int fd, std::uint32_t events, std::uint64_t token) {
+  Slot& s = slot(fd);
+  s.armed = true;
+  s.token = token;
+  s.events = events;
+  if (s.live && s.live_events != events) drop(fd, s);
+  if (s.live || s.queued) return;
+  s.queued = true;
+  arms_.push_back(fd);
+}
+
+void UringWatcher::disarm(int fd) {
+  Slot& s = slot(fd);
+  s.armed = false;
+  drop(fd, s);
+}
+
+void UringWatcher::queue_wake_poll() {
+  if (wake_armed_) return;
+  io_uring_sqe* sqe = ring_.next_sqe();
+  if (sqe == nullptr) return;
+  io_uring_prep_poll_multishot(sqe, wake_up_.fd(), POLLIN);
+  io_uring_sqe_set_data64(sqe, kWake);
+  wake_armed_ = true;
+}
+
+// What finds no room (the kernel is out of memory) stays in its list for the next wait().
+void UringWatcher::queue_changes() {
+  queue_wake_poll();
+  while (!removals_.empty()) {
+    io_uring_sqe* sqe = ring_.next_sqe();
+    if (sqe == nullptr) return;
+    io_uring_prep_poll_remove(sqe, removals_.back());
+    io_uring_sqe_set_data64(sqe, kRemoval);
+    sqe->flags |= IOSQE_CQE_SKIP_SUCCESS;
+    removals_.pop_back();
+  }
+  while (!arms_.empty()) {
+    const int fd = arms_.back();
+    Slot& s = slot(fd);
+    const bool needed = s.armed && !s.live;
+    io_uring_sqe* sqe = needed ? ring_.next_sqe() : nullptr;
+    if (needed && sqe == nullptr) return;
+    arms_.pop_back();
+    s.queued = false;
+    if (!needed) continue;
+    io_uring_prep_poll_add(sqe, fd, s.events);
+    io_uring_sqe_set_data64(sqe, user_data_of(fd, ++s.sequence));
+    s.live = true;
+    s.live_events = s.events;
+  }
+}
+
+int UringWatcher::enter(std::chrono::nanoseconds left, bool forever) {
+  if (forever) return io_uring_submit_and_wait(ring_.get(), 1);
+  if (left.count() <= 0) return io_uring_submit_and_get_events(ring_.get());
+  __kernel_timespec timeout{left.count() / 1'000'000'000, left.count() % 1'000'000'000};
+  io_uring_cqe* ignored = nullptr;
+  return io_uring_submit_and_wait_timeout(ring_.get(), &ignored, 1, &timeout, nullptr);
+}
+
+// True if the completion is one to report. Those of polls that were taken back or replaced are not.
+bool UringWatcher::take(const io_uring_cqe& cqe, Ready& out, bool* woken) {
+  if (cqe.user_data == kWake) {
+    if ((cqe.flags & IORING_CQE_F_MORE) == 0) wake_armed_ = false;
+    *woken = true;
+    return false;
+  }
+  if (cqe.user_data == kRemoval) return false;
+  Slot& s = slot(static_cast<int>(static_cast<std::uint32_t>(cqe.user_data)));
+  if (!s.live || s.sequence != static_cast<std::uint32_t>(cqe.user_data >> 32)) return false;
+  s.live = false;
+  s.armed = false;
+  // A poll that failed (-EBADF: closed by somebody else) is an error on the fd: the next read of it says which.
+  out = {s.token, cqe.res < 0 ? static_cast<std::uint32_t>(POLLERR) : static_cast<std::uint32_t>(cqe.res)};
+  return true;
+}
+
+UringWatcher::Reaped UringWatcher::reap(std::span<Ready> out) {
+  Reaped result;
+  unsigned head = 0;
+  unsigned seen = 0;
+  io_uring_cqe* cqe = nullptr;
+  io_uring_for_each_cqe(ring_.get(), head, cqe) {
+    if (result.ready == out.size()) break;  // the rest waits in the ring, and may still be disarmed there
+    if (take(*cqe, out[result.ready], &result.woken)) ++result.ready;
+    ++seen;
+  }
+  io_uring_cq_advance(ring_.get(), seen);
+  if (result.woken) wake_up_.seen();
+  return result;
+}
+
+std::size_t UringWatcher::wait(std::span<Ready> out, std::chrono::nanoseconds timeout) {
+  if (!enable()) return 0;
+  const bool forever = timeout.count() < 0;
+  const auto start = forever || timeout.count() == 0 ? Clock::time_point{} : Clock::now();
+  for (auto left = timeout;;) {
+    queue_changes();
+    const int rc = enter(left, forever);
+    const Reaped reaped = reap(out);
+    if (reaped.ready > 0 || reaped.woken) return reaped.ready;
+    if (rc < 0 && rc != -ETIME && rc != -EINTR) return 0;
+    // Nothing but completions of polls taken back, so far; or a signal.
+    if (forever) continue;
+    if (timeout.count() == 0) return 0;
+    left = timeout - (Clock::now() - start);
+    if (left.count() <= 0) return 0;
+  }
+}
+
+void UringWatcher::close_in_child() {
+  ring_.close_in_child();
+  wake_up_.close_in_child();
+}
+
+}  // namespace
+
+std::unique_ptr<Watcher> make_uring_watcher(int* error, bool single_issuer) {
+  auto watcher = std::make_unique<UringWatcher>();
+  *error = watcher->open(single_issuer);
+  if (*error < 0) return nullptr;
+  return watcher;
+}
+
+}  // namespace ewarp::llp

@@ -1,0 +1,46 @@
+// The commands of the tool. Each returns the exit status; what goes wrong is one line on stderr.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "llp/netif.h"
+#include "provider/verbs/options.h"
+
+namespace ewarp::cli {
+
+// Exit statuses beyond 0 and 1, as shells have them.
+inline constexpr int kUsage = 2;
+inline constexpr int kCannotRun = 126;
+inline constexpr int kNotFound = 127;
+
+template <class... A>
+int fail(int status, fmt::format_string<A...> f, A&&... a) {
+  fmt::print(stderr, "etherwarp: {}\n", fmt::format(f, std::forward<A>(a)...));
+  return status;
+}
+
+using Settings = std::vector<std::pair<std::string, std::string>>;  // option name, value
+
+// Replaces this process by the program, with EtherWARP beneath it. Returns only on failure.
+int run(const Settings& settings, const std::vector<std::string>& program);
+// Lines for a shell to evaluate.
+int env(const Settings& settings);
+int devices(bool json);
+int doctor();
+struct StatArguments {
+  bool json = false, verbose = false, ended = false;
+  double watch_s = 0;  // 0: once
+  unsigned count = 0;  // how often with watch; 0: for ever
+  int pid = 0;         // 0: every process
+};
+int stat(const StatArguments& arguments);
+int list_options();
+
+// The interfaces that become devices under these options; problems: one line per name that cannot.
+std::vector<llp::Interface> usable_interfaces(const Options& options, std::vector<std::string>* problems);
+
+}  // namespace ewarp::cli

@@ -1,0 +1,129 @@
+// The passive side's answer to a CONNECT_REQUEST.
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "llp/netif.h"
+#include "provider/cm/id.h"
+#include "provider/verbs/log.h"
+#include "provider/verbs/options.h"
+#include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/reactor.h"
+
+namespace ewarp::cm {
+namespace {
+
+using verbs::Reactor;
+
+// Between Request and Reply the initiator must be silent. 0, ECONNRESET (it left) or EPROTO (it spoke; RFC 5044
+// section 7.1.3).
+int check_silence(int fd) {
+  std::byte octet;
+  const long n = ::recv(fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK);
+  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
+  return n > 0 ? EPROTO : ECONNRESET;
+}
+
+// A frame of at most 532 octets into an empty send buffer: it fits or the connection is dead.
+int send_whole(int fd, Octets frame) {
+  const long n = send_now(fd, frame);
+  return n == static_cast<long>(frame.size()) ? 0 : ECONNRESET;
+}
+
+// RFC 6581 section 9: the initiator's RTR must come, and in a bounded time.
+void limit_first_message(const Lock&, const IdRef& id) {
+  const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().rtr_timeout_ms);
+  id->first_message_timer = verbs::reactor().add_timer(limit, [weak = std::weak_ptr(id)] {
+    const IdRef alive = weak.lock();
+    if (alive == nullptr) return;
+    std::shared_ptr<verbs::QueuePair> qp;
+    {
+      const auto lock = lock_manager();
+      if (alive->state != State::accepting) return;
+      log::info("cm: no first message from {} in time", alive->remote.text());
+      qp = alive->qp.lock();
+      fail(lock, alive, EventType::connect_error, ETIMEDOUT);
+    }
+    abort_stream(qp);
+  });
+}
+
+// As the kernel does, a failed ACCEPT ends the connection; the consumer learns it from the return value alone.
+int give_up(const IdRef& id, Socket socket, int error) {
+  socket.abort();
+  const auto lock = lock_manager();
+  log::info("cm: accepting {} failed: {}", id->remote.text(), std::strerror(error));
+  id->uid = 0;
+  if (id->state != State::destroyed) fail(lock, id, EventType::connect_error, error);
+  return error;
+}
+
+}  // namespace
+
+int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param) {
+  const std::lock_guard serial(id->command_mutex);
+  Address remote;
+  {
+    const auto lock = lock_manager();
+    if (id->is_datagram()) return EOPNOTSUPP;
+    if (id->state != State::request) return EINVAL;
+    remote = id->remote;
+  }
+  const auto qp = verbs::find_qp(param.qp_num);
+  const bool usable = qp != nullptr && verbs::api(*qp).type() == IBV_QPT_RC;
+  mpa::StartupConfig config;
+  if (usable) config = startup_config(*qp, param, remote);
+
+  Socket socket;
+  mpa::StreamParams params;
+  std::vector<std::byte> reply;
+  {
+    const auto lock = lock_manager();
+    if (id->state != State::request) return EINVAL;
+    socket = std::move(id->socket);
+    if (usable) {
+      const auto data = std::as_bytes(std::span(param.private_data)).first(param.private_data_len);
+      reply = id->responder->accept(config, data);
+      params = id->params = id->responder->params();
+      id->qp = qp;
+    }
+    id->responder.reset();
+    // Before any event can arise: events of ids without a uid are dropped.
+    id->uid = uid;
+    id->enter(State::accepting);
+  }
+  if (!usable) return give_up(id, std::move(socket), EINVAL);
+  int error = check_silence(socket.fd());
+  if (error == 0) error = send_whole(socket.fd(), reply);
+  if (error != 0) return give_up(id, std::move(socket), error);
+  error = attach(id, *qp, socket.release(), params);
+  if (error != 0) return give_up(id, Socket(), error);
+  bool orphaned;
+  {
+    const auto lock = lock_manager();
+    orphaned = id->state == State::destroyed;  // the channel was closed meanwhile
+    if (id->state == State::accepting && params.peer_to_peer) limit_first_message(lock, id);
+  }
+  if (orphaned) abort_stream(qp);
+  return 0;
+}
+
+int reject(const IdRef& id, Octets private_data) {
+  const std::lock_guard serial(id->command_mutex);
+  const auto lock = lock_manager();
+  if (id->state != State::request) return EINVAL;
+  mpa::StartupConfig config;
+  config.want_markers = options().markers;
+  const std::vector<std::byte> reply = id->responder->reject(config, private_data);
+  if (send_whole(id->socket.fd(), reply) == 0) {
+    close_gently(lock, std::move(id->socket));
+  } else {
+    id->socket.close();
+  }
+  id->responder.reset();
+  id->enter(State::failed);
+  return 0;
+}
+
+}  // namespace ewarp::cm

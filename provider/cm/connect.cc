@@ -1,0 +1,244 @@
+// The active side: TCP connection, MPA Request and Reply (RFC 5044 section 7.1.2, RFC 6581 sections 9 and 10).
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "llp/netif.h"
+#include "provider/cm/id.h"
+#include "provider/verbs/log.h"
+#include "provider/verbs/options.h"
+#include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/reactor.h"
+
+namespace ewarp::cm {
+namespace {
+
+using verbs::reactor;
+using verbs::Reactor;
+using AttemptRef = std::shared_ptr<Attempt>;
+using Handler = void (*)(Lock&, const IdRef&, const AttemptRef&);
+
+// Runs `handler` with the manager's lock when the socket is ready, unless the attempt has ended by then.
+void when_ready(const IdRef& id, const AttemptRef& attempt, std::uint32_t events, Handler handler) {
+  reactor().watch(attempt->socket.fd(), events, [weak = std::weak_ptr(id), attempt, handler](std::uint32_t) {
+    const IdRef alive = weak.lock();
+    if (alive == nullptr) return;
+    auto lock = lock_manager();
+    if (!attempt->done) handler(lock, alive, attempt);
+  });
+}
+
+// The kernel's classes (cma_iw_handler), and the two ways in which a host says that it cannot be reached.
+EventType event_of(int error) {
+  switch (error) {
+    case ECONNREFUSED:
+    case ECONNRESET:
+      return EventType::rejected;
+    case ETIMEDOUT:
+    case EHOSTUNREACH:
+    case ENETUNREACH:
+      return EventType::unreachable;
+    default:
+      return EventType::connect_error;
+  }
+}
+
+void give_up(const Lock& lock, const IdRef& id, int error, const char* why) {
+  log::info("cm: connection {} -> {} failed: {} ({})", id->local.text(), id->remote.text(), why, std::strerror(error));
+  cancel_attempt(lock, *id);
+  fail(lock, id, event_of(error), error);
+}
+
+void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt);
+
+// Opens the connection; without the lock. The first try uses the socket that reserved the local port.
+void open_connection(const IdRef& id, const AttemptRef& attempt) {
+  Address local, remote;
+  SocketOptions options;
+  Socket socket;
+  {
+    const auto lock = lock_manager();
+    if (attempt->done) return;
+    socket = std::move(attempt->socket);
+    local = id->local;
+    remote = id->remote;
+    options = id->options;
+    if (!id->own_port) local.set_port(0);
+  }
+  int error = 0;
+  if (!socket) {
+    options.late_port = local.port() == 0;
+    error = open_bound(local, options, &socket);
+  }
+  if (error == 0) {
+    tune_stream(socket.fd(), remote, llp::is_local(*remote.get()), options.tos);
+    if (::connect(socket.fd(), remote.get(), remote.size()) != 0 && errno != EINPROGRESS) error = errno;
+  }
+  const auto lock = lock_manager();
+  if (attempt->done) return;
+  if (error != 0) return give_up(lock, id, error, "cannot connect");
+  attempt->socket = std::move(socket);
+  when_ready(id, attempt, POLLOUT, on_connected);
+}
+
+// A responder that knows only RFC 5044 closes on an enhanced Request: try once more without (RFC 6581 section 10).
+void retry_plain(const Lock&, const IdRef& id, const AttemptRef& attempt) {
+  log::info("cm: {} closed on an MPA revision 2 Request; trying revision 1", id->remote.text());
+  attempt->enhanced = false;
+  attempt->sent = 0;
+  attempt->initiator.reset();
+  attempt->socket.abort();  // frees the local port at once
+  reactor().post([weak = std::weak_ptr(id), attempt] {
+    if (const IdRef alive = weak.lock()) open_connection(alive, attempt);
+  });
+}
+
+void peer_closed(const Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+  if (attempt->enhanced && !attempt->heard) return retry_plain(lock, id, attempt);
+  give_up(lock, id, ECONNRESET, "the peer closed during MPA start-up");
+}
+
+// The QP takes over. The observer's on_established() reports.
+void hand_over(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+  const mpa::StreamParams params = attempt->initiator->params();
+  const Octets data = attempt->initiator->private_data();
+  id->params = params;
+  id->reply_data.assign(data.begin(), data.end());
+  const int fd = attempt->socket.release();
+  cancel_attempt(lock, *id);
+  const auto qp = id->qp.lock();
+  // The QP sends the Terminate; for the consumer the connection never came to be.
+  if (params.terminate)
+    fail(lock, id, EventType::connect_error, *params.terminate == fault::kMpaInsufficientIrd ? ENOMEM : EPROTO);
+  lock.unlock();
+
+  int error = ENOTCONN;
+  if (qp != nullptr) {
+    error = attach(id, *qp, fd, params);
+  } else {
+    raw_close(fd);
+  }
+  lock.lock();
+  if (error != 0 && id->state == State::connecting) {
+    log::info("cm: the QP of id {} does not take the connection: {}", id->number, std::strerror(error));
+    fail(lock, id, EventType::connect_error, error);
+  }
+  const bool orphaned = id->state == State::destroyed;
+  lock.unlock();
+  if (error == 0 && orphaned) abort_stream(qp);
+}
+
+void rejected(const Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+  const mpa::StreamParams& params = attempt->initiator->params();
+  const auto param = event_param(params.peer_ord, params.peer_ird, attempt->initiator->private_data());
+  log::info("cm: connection {} -> {} rejected by the peer", id->local.text(), id->remote.text());
+  cancel_attempt(lock, *id);
+  fail(lock, id, EventType::rejected, ECONNRESET, &param);
+}
+
+void on_reply(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+  std::byte buffer[mpa::kStartupHeader + mpa::kMaxPrivateData];
+  while (true) {
+    // Never beyond the frame: what follows is the QP's.
+    const auto want = std::min(attempt->initiator->want(), sizeof(buffer));
+    const long n = receive_now(attempt->socket.fd(), MutableOctets(buffer).first(want));
+    if (n == -EAGAIN || n == -EINTR) return when_ready(id, attempt, POLLIN, on_reply);
+    if (n == 0 || n == -ECONNRESET || n == -EPIPE) return peer_closed(lock, id, attempt);
+    if (n < 0) return give_up(lock, id, static_cast<int>(-n), "receiving the MPA Reply");
+    attempt->heard = true;
+    switch (attempt->initiator->feed(Octets(buffer).first(static_cast<std::size_t>(n)))) {
+      case mpa::Initiator::Outcome::more:
+        break;
+      case mpa::Initiator::Outcome::accepted:
+        return hand_over(lock, id, attempt);
+      case mpa::Initiator::Outcome::rejected:
+        return rejected(lock, id, attempt);
+      case mpa::Initiator::Outcome::failed:
+        log::info("cm: bad MPA Reply from {}: {}", id->remote.text(), attempt->initiator->why());
+        return give_up(lock, id, EPROTO, "bad MPA Reply");
+    }
+  }
+}
+
+// A free port of this host can be given to our own end, and TCP then connects it to itself.
+bool connected_to_itself(int fd) {
+  const Address local = Address::of_socket(fd), peer = Address::of_peer(fd);
+  return local.size() != 0 && local.size() == peer.size() && std::memcmp(local.get(), peer.get(), local.size()) == 0;
+}
+
+void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+  int error = 0;
+  socklen_t size = sizeof(error);
+  getsockopt(attempt->socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+  // Once connected, a reset is the peer's answer to the Request.
+  if (error != 0 && attempt->initiator) return peer_closed(lock, id, attempt);
+  if (error == 0 && connected_to_itself(attempt->socket.fd())) {
+    attempt->socket.abort();
+    error = ECONNREFUSED;
+  }
+  if (error != 0) return give_up(lock, id, error, "TCP");
+  if (!attempt->initiator) {
+    mpa::StartupConfig config = attempt->config;
+    config.enhanced = attempt->enhanced;
+    attempt->initiator.emplace(config, attempt->private_data);
+    id->local.set_port(Address::of_socket(attempt->socket.fd()).port());
+  }
+  const Octets request = attempt->initiator->request();
+  while (attempt->sent < request.size()) {
+    const long n = send_now(attempt->socket.fd(), request.subspan(attempt->sent));
+    if (n == -EAGAIN || n == -EINTR) return when_ready(id, attempt, POLLOUT, on_connected);
+    if (n < 0) return peer_closed(lock, id, attempt);
+    attempt->sent += static_cast<std::size_t>(n);
+  }
+  when_ready(id, attempt, POLLIN, on_reply);
+}
+
+}  // namespace
+
+int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
+  const std::lock_guard serial(id->command_mutex);
+  Address remote;
+  {
+    const auto lock = lock_manager();
+    if (id->is_datagram()) return EOPNOTSUPP;
+    if (id->state != State::route_resolved || param.valid == 0) return EINVAL;
+    remote = id->remote;
+  }
+  const auto qp = verbs::find_qp(param.qp_num);
+  if (qp == nullptr || verbs::api(*qp).type() != IBV_QPT_RC) return EINVAL;
+
+  auto attempt = std::make_shared<Attempt>();
+  attempt->config = startup_config(*qp, param, remote);
+  attempt->enhanced = attempt->config.enhanced;
+  const auto data = std::as_bytes(std::span(param.private_data)).first(param.private_data_len);
+  attempt->private_data.assign(data.begin(), data.end());
+  {
+    const auto lock = lock_manager();
+    if (id->state != State::route_resolved) return EINVAL;
+    attempt->socket = std::move(id->socket);
+    id->attempt = attempt;
+    id->qp = qp;
+    id->enter(State::connecting);
+    const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().connect_timeout_ms);
+    attempt->timer = reactor().add_timer(limit, [weak = std::weak_ptr(id), attempt] {
+      const IdRef alive = weak.lock();
+      if (alive == nullptr) return;
+      const auto lock = lock_manager();
+      if (!attempt->done) give_up(lock, alive, ETIMEDOUT, attempt->initiator ? "no MPA Reply" : "no TCP connection");
+    });
+  }
+  open_connection(id, attempt);
+  return 0;
+}
+
+void cancel_attempt(const Lock&, Id& id) {
+  const AttemptRef attempt = std::move(id.attempt);
+  if (attempt == nullptr) return;
+  attempt->done = true;
+  reactor().cancel_timer(attempt->timer);
+  attempt->socket.close();
+}
+
+}  // namespace ewarp::cm

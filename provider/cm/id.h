@@ -1,0 +1,257 @@
+// The objects of the connection manager: event files, ids, connections that are starting up.
+//
+// Threading: commands come from any application thread, readiness and timers from the reactor's thread. One mutex
+// (Manager::mutex) guards everything below; it never covers a blocking call, nor attach() and disconnect() of a QP. An
+// id's command_mutex, taken before it, keeps two commands on one id apart while the first is outside the manager's lock.
+// Callbacks hold weak pointers and look at `done` or the state first: whatever was cancelled meanwhile ends there.
+#pragma once
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <rdma/rdma_user_cm.h>
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "mpa/startup.h"
+#include "provider/cm/address.h"
+#include "provider/cm/socket.h"
+
+namespace ewarp::verbs {
+class Device;
+class QueuePair;
+}  // namespace ewarp::verbs
+
+namespace ewarp::cm {
+
+// rdma_cm_event_type of <rdma/rdma_cma.h>, which cannot be included beside <rdma/rdma_user_cm.h>.
+enum class EventType : std::uint32_t {
+  addr_resolved = 0,
+  addr_error = 1,
+  route_resolved = 2,
+  route_error = 3,
+  connect_request = 4,
+  connect_response = 5,
+  connect_error = 6,
+  unreachable = 7,
+  rejected = 8,
+  established = 9,
+  disconnected = 10,
+};
+
+enum class State : std::uint8_t {
+  idle,              // created
+  bound,             // has a local address
+  address_resolved,  // has a device and a peer address
+  route_resolved,    // may connect
+  connecting,        // TCP or MPA start-up under way, or attached and not yet established
+  listening,
+  request,      // made by a listener; the consumer has not answered
+  accepting,    // the Reply was sent; the first FPDU may be missing
+  established,  // ESTABLISHED was queued
+  closing,      // DISCONNECT was called; DISCONNECTED is not queued yet
+  disconnected,
+  failed,     // rejected, refused, timed out, ...: only DESTROY_ID makes sense
+  destroyed,  // gone for the consumer; callbacks that still hold it do nothing
+};
+const char* name(State state);
+
+class File;
+struct Id;
+using IdRef = std::shared_ptr<Id>;
+using FileRef = std::shared_ptr<File>;
+
+struct Event {
+  IdRef owner;    // on whose account GET_EVENT books it; the listener for CONNECT_REQUEST
+  IdRef request;  // the new id of a CONNECT_REQUEST
+  rdma_ucm_event_resp body{};
+};
+
+// The start-up on the active side (connect.cc).
+struct Attempt {
+  Socket socket;
+  std::optional<mpa::Initiator> initiator;
+  std::size_t sent = 0;     // of the Request
+  bool heard = false;       // an octet of the Reply arrived
+  bool enhanced = true;     // Rev 2; false on the second try (RFC 6581 section 10)
+  std::uint64_t timer = 0;  // for the whole of it, both tries
+  std::uint32_t qp_number = 0;
+  mpa::StartupConfig config;
+  std::vector<std::byte> private_data;
+  bool done = false;  // nothing of it runs any more; also marks it for callbacks already on their way
+};
+
+// A connection that arrived and whose Request is not complete, or is complete and waits for room in the backlog.
+struct Incoming {
+  Socket socket;
+  mpa::Responder responder;
+  std::uint64_t timer = 0;
+  std::weak_ptr<Id> listener;
+  Address local, remote;
+  verbs::Device* device = nullptr;
+  bool done = false;
+};
+
+struct Listener {
+  unsigned backlog = 0;                      // CONNECT_REQUESTs that may wait for GET_EVENT
+  unsigned queued = 0;                       // that do wait
+  std::set<std::shared_ptr<Incoming>> open;  // all that have not become a CONNECT_REQUEST
+  std::deque<std::shared_ptr<Incoming>> complete;
+  bool watching = false;
+  bool starved = false;  // out of file descriptors: said once, tried again by a timer
+  std::uint64_t retry_timer = 0;
+};
+
+struct Id {
+  std::uint32_t number = 0;
+  std::uint64_t uid = 0;  // the consumer's name for it; 0 until ACCEPT on the passive side
+  std::uint16_t port_space = 0;
+  std::uint8_t qp_type = 0;
+  FileRef file;
+  State state = State::idle;
+  std::uint32_t events_reported = 0;  // by GET_EVENT; the consumer must acknowledge as many
+
+  Address local, remote;
+  bool own_port = false;  // the consumer named the local port
+  verbs::Device* device = nullptr;
+  Socket socket;  // bound, listening, or with a complete Request
+  SocketOptions options;
+
+  std::shared_ptr<Attempt> attempt;
+  std::unique_ptr<Listener> listener;
+  std::optional<mpa::Responder> responder;  // State::request
+  std::weak_ptr<verbs::QueuePair> qp;       // once connecting or accepting
+  std::uint64_t first_message_timer = 0;    // State::accepting, peer-to-peer
+  mpa::StreamParams params;                 // of the attached stream
+  std::vector<std::byte> reply_data;        // private data for ESTABLISHED on the active side
+
+  std::mutex command_mutex;
+  bool is_datagram() const;  // UD: not offered yet
+  void enter(State next);    // the only writer of state; logs
+};
+
+// An open event channel (file.cc).
+class File {
+ public:
+  explicit File(int fd) : fd_(fd) {}
+  int fd() const { return fd_; }
+
+  // The following require Manager::mutex.
+  void post(Event event);
+  // Removes the events that belong to `owner`, with their tokens; returns them.
+  std::vector<Event> take_events_of(const Id& owner);
+  std::deque<Event>& events() { return events_; }
+  std::unordered_set<std::uint32_t>& ids() { return ids_; }
+  bool open = true;
+
+ private:
+  const int fd_;
+  std::deque<Event> events_;
+  std::unordered_set<std::uint32_t> ids_;
+};
+
+struct Lingering {
+  Socket socket;
+  std::uint64_t timer = 0;
+};
+
+struct Manager {
+  std::mutex mutex;
+  std::unordered_map<int, FileRef> files;
+  std::map<std::uint32_t, IdRef> ids;
+  std::set<std::uint32_t> free_numbers;
+  std::uint32_t next_number = 1;
+  std::set<std::shared_ptr<Lingering>> lingering;
+};
+Manager& manager();
+using Lock = std::unique_lock<std::mutex>;
+inline Lock lock_manager() { return Lock(manager().mutex); }
+
+FileRef find_file(int fd);
+
+// --- id.cc. Those with a Lock parameter require it to be held. ---
+
+// 0, or ENOMEM when librdmacm's index (16 bits) is full.
+int new_id(const Lock&, const FileRef& file, IdRef* out);
+// 0, ENOENT (no such id) or EINVAL (another file's).
+int find_id(const Lock&, const FileRef& file, std::uint32_t number, IdRef* out);
+// Takes the id and all that hangs on it out of the world. Returns the QP whose stream must be aborted, without the lock,
+// if any.
+std::shared_ptr<verbs::QueuePair> destroy(const Lock&, const IdRef& id);
+// Queues an event, unless the consumer does not know the id yet.
+void report(const Lock&, const IdRef& id, EventType type, int status = 0, const rdma_ucm_conn_param* param = nullptr);
+
+int bind(const IdRef& id, const Address& address);
+// The same for callers that hold the id's command_mutex. The id must be idle.
+int bind_serialized(const IdRef& id, Address address);
+// source.family() 0: none given.
+int resolve_address(const IdRef& id, Address source, Address destination);
+int resolve_route(const IdRef& id);
+int disconnect(const IdRef& id);
+int set_option(const IdRef& id, std::uint32_t level, std::uint32_t name, std::uint64_t value, std::uint32_t length);
+
+// --- connect.cc ---
+int connect(const IdRef& id, const rdma_ucm_conn_param& param);
+void cancel_attempt(const Lock&, Id& id);
+
+// --- listen.cc ---
+int listen(const IdRef& id, std::uint32_t backlog);
+// GET_EVENT took a CONNECT_REQUEST of this listener out of the queue: another one may take its place.
+void request_fetched(const Lock&, const IdRef& listener);
+void cancel_listener(const Lock&, Id& id);
+
+// --- accept.cc ---
+int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param);
+int reject(const IdRef& id, Octets private_data);
+
+// --- stream.cc: what both sides share ---
+
+// Limits and choices of a start-up with this peer; looks at interfaces, so without the lock.
+mpa::StartupConfig startup_config(verbs::QueuePair& qp, const rdma_ucm_conn_param& param, const Address& peer);
+// Gives the socket to the QP, without the lock. 0 or errno; the fd is gone in any case.
+int attach(const IdRef& id, verbs::QueuePair& qp, int fd, const mpa::StreamParams& params);
+// Ends the stream at once, if there is one; without the lock.
+void abort_stream(const std::shared_ptr<verbs::QueuePair>& qp);
+// Sends FIN and closes when the peer did, or after the close timeout: closing with unread octets would send RST, which
+// can overtake the Reply.
+void close_gently(const Lock&, Socket socket);
+// A connection that never came to be: counts it, enters State::failed, reports.
+void fail(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param = nullptr);
+rdma_ucm_conn_param event_param(unsigned responder_resources, unsigned initiator_depth, Octets private_data);
+
+// --- query.cc: writes at most `size` octets to the consumer's memory; 0, ENOSPC or EFAULT. ---
+int query_route(const IdRef& id, std::uint64_t response, std::size_t size);
+int query(const IdRef& id, std::uint32_t option, std::uint64_t response, std::size_t size);
+int init_qp_attr(const IdRef& id, std::uint32_t qp_state, std::uint64_t response, std::size_t size);
+
+// --- file.cc ---
+// 0 or errno. Waits without any lock.
+int get_event(const FileRef& file, std::uint64_t response, std::size_t size);
+int migrate(const FileRef& to, int from_fd, std::uint32_t number, std::uint32_t* events_reported);
+
+// No thread is cancelled in the middle of a command: the state it changes outlives the thread.
+class NoCancel {
+ public:
+  NoCancel() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &old_); }
+  ~NoCancel() { pthread_setcancelstate(old_, nullptr); }
+  NoCancel(const NoCancel&) = delete;
+  NoCancel& operator=(const NoCancel&) = delete;
+
+ private:
+  int old_ = 0;
+};
+
+// Copies min(size, room) octets to the consumer; 0 or EFAULT.
+int copy_out(std::uint64_t to, const void* from, std::size_t size, std::size_t room);
+bool copy_in(void* to, const void* from, std::size_t size);
+
+}  // namespace ewarp::cm

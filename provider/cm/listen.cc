@@ -1,0 +1,245 @@
+// The passive side up to CONNECT_REQUEST: TCP accept and the MPA Request.
+//
+// Bounds: at most kMaxOpen connections of a listener are between accept() and CONNECT_REQUEST, each for the request
+// timeout; at most `backlog` CONNECT_REQUESTs wait for GET_EVENT (the kernel's ucma counts the same). Beyond that we stop
+// accepting, and connections wait in TCP's own queue.
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "llp/fd.h"
+#include "llp/netif.h"
+#include "provider/cm/id.h"
+#include "provider/verbs/device.h"
+#include "provider/verbs/log.h"
+#include "provider/verbs/options.h"
+#include "provider/verbs/reactor.h"
+
+namespace ewarp::cm {
+namespace {
+
+using verbs::reactor;
+using verbs::Reactor;
+using IncomingRef = std::shared_ptr<Incoming>;
+
+constexpr unsigned kMaxBacklog = 1024;  // the kernel's default, also what 0 stands for
+constexpr std::size_t kMaxOpen = 256;
+constexpr int kTcpBacklog = 128;      // at least: a full TCP queue drops SYNs, and the peer waits a second
+constexpr int kAcceptsAtOnce = 64;    // then others get the reactor's thread
+constexpr auto kStarvedRetry = std::chrono::milliseconds(100);
+
+bool has_room(const Listener& l) { return l.queued < l.backlog && l.open.size() < kMaxOpen; }
+
+void accept_connections(const std::weak_ptr<Id>& weak);
+
+void watch_listener(const Lock&, const IdRef& id) {
+  Listener& l = *id->listener;
+  if (l.watching || l.retry_timer != 0 || !has_room(l)) return;
+  l.watching = true;
+  reactor().watch(id->socket.fd(), POLLIN, [weak = std::weak_ptr(id)](std::uint32_t) { accept_connections(weak); });
+}
+
+// Out of descriptors or memory: the listening socket stays readable, so waiting for readiness would spin.
+void starve(const Lock&, const IdRef& id, int error) {
+  Listener& l = *id->listener;
+  if (!l.starved)
+    log::error("listener {} cannot accept connections: {}; raise the limit on open files (ulimit -n)",
+               id->local.text(), std::strerror(error));
+  l.starved = true;
+  l.retry_timer = reactor().add_timer(Reactor::Clock::now() + kStarvedRetry, [weak = std::weak_ptr(id)] {
+    const IdRef alive = weak.lock();
+    if (alive == nullptr) return;
+    const auto lock = lock_manager();
+    if (alive->listener == nullptr) return;
+    alive->listener->retry_timer = 0;
+    watch_listener(lock, alive);
+  });
+}
+
+void drop(const Lock& lock, const IncomingRef& incoming) {
+  incoming->done = true;
+  reactor().cancel_timer(incoming->timer);
+  incoming->socket.close();
+  const IdRef id = incoming->listener.lock();
+  if (id == nullptr || id->listener == nullptr) return;
+  id->listener->open.erase(incoming);
+  watch_listener(lock, id);
+}
+
+// What a Request that negotiates nothing (revision 1, or 0x3fff) leaves open is reported as our maximum.
+unsigned depth(std::uint16_t value, bool enhanced) {
+  if (!enhanced || value == mpa::kDepthNotNegotiated) return verbs::kMaxRdAtomic;
+  return std::min<unsigned>(value, verbs::kMaxRdAtomic);
+}
+
+// Makes the new id and queues its CONNECT_REQUEST. The peer's IRD bounds what we may have outstanding, its ORD is what it
+// wants to have: initiator_depth and responder_resources as the consumer of this side must read them.
+void announce(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
+  incoming->done = true;
+  id->listener->open.erase(incoming);
+  IdRef fresh;
+  if (const int error = new_id(lock, id->file, &fresh); error != 0) {
+    log::error("no room for a connection request from {}: {}", incoming->remote.text(), std::strerror(error));
+    return;  // closes with the last reference
+  }
+  fresh->port_space = id->port_space;
+  fresh->qp_type = id->qp_type;
+  fresh->local = incoming->local;
+  fresh->remote = incoming->remote;
+  fresh->device = incoming->device;
+  fresh->options = id->options;
+  fresh->socket = std::move(incoming->socket);
+  fresh->responder = std::move(incoming->responder);
+  fresh->enter(State::request);
+
+  const mpa::Responder& r = *fresh->responder;
+  const bool enhanced = r.request().enhanced.has_value();
+  Event event;
+  event.owner = id;
+  event.request = fresh;
+  event.body.uid = id->uid;
+  event.body.id = fresh->number;
+  event.body.event = static_cast<std::uint32_t>(EventType::connect_request);
+  event.body.param.conn = event_param(depth(r.peer_ord(), enhanced), depth(r.peer_ird(), enhanced), r.private_data());
+  ++id->listener->queued;
+  id->file->post(std::move(event));
+}
+
+void announce_complete(const Lock& lock, const IdRef& id) {
+  Listener& l = *id->listener;
+  while (!l.complete.empty() && l.queued < l.backlog) {
+    const IncomingRef next = l.complete.front();
+    l.complete.pop_front();
+    announce(lock, id, next);
+  }
+}
+
+void on_request(const IncomingRef& incoming);
+
+void await_request(const IncomingRef& incoming) {
+  reactor().watch(incoming->socket.fd(), POLLIN, [incoming](std::uint32_t) { on_request(incoming); });
+}
+
+void on_request(const IncomingRef& incoming) {
+  const IdRef id = incoming->listener.lock();
+  const auto lock = lock_manager();
+  if (incoming->done || id == nullptr) return;
+  std::byte buffer[mpa::kStartupHeader + mpa::kMaxPrivateData];
+  auto outcome = mpa::Responder::Outcome::more;
+  while (outcome == mpa::Responder::Outcome::more) {
+    const auto want = std::min(incoming->responder.want(), sizeof(buffer));
+    const long n = receive_now(incoming->socket.fd(), MutableOctets(buffer).first(want));
+    if (n == -EAGAIN || n == -EINTR) return await_request(incoming);
+    if (n <= 0) return drop(lock, incoming);
+    outcome = incoming->responder.feed(Octets(buffer).first(static_cast<std::size_t>(n)));
+  }
+  if (outcome == mpa::Responder::Outcome::failed) {
+    log::info("cm: bad MPA Request from {}: {}", incoming->remote.text(), incoming->responder.why());
+    return drop(lock, incoming);  // RFC 5044 section 7.1.3: no Reply
+  }
+  reactor().cancel_timer(incoming->timer);
+  id->listener->complete.push_back(incoming);
+  announce_complete(lock, id);
+  watch_listener(lock, id);
+}
+
+void admit(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
+  incoming->listener = id;
+  id->listener->open.insert(incoming);
+  const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().request_timeout_ms);
+  incoming->timer = reactor().add_timer(limit, [weak = std::weak_ptr(incoming)] {
+    const IncomingRef alive = weak.lock();
+    if (alive == nullptr) return;
+    const auto held = lock_manager();
+    if (alive->done) return;
+    log::info("cm: no MPA Request from {} in time", alive->remote.text());
+    drop(held, alive);
+  });
+  await_request(incoming);
+  (void)lock;
+}
+
+// The facts about a fresh connection that take a look at the interfaces: without the lock. False: not for us.
+bool prepare(Incoming& incoming, std::optional<std::uint8_t> tos) {
+  const int fd = incoming.socket.fd();
+  incoming.local = Address::of_socket(fd).unmapped();
+  incoming.remote = Address::of_peer(fd).unmapped();
+  if (incoming.local.family() == 0 || incoming.remote.family() == 0) return false;  // reset meanwhile
+  incoming.device = verbs::device_of(*incoming.local.get());
+  if (incoming.device == nullptr) {
+    log::info("cm: connection to {} refused: no device on that interface", incoming.local.text());
+    return false;
+  }
+  tune_stream(fd, incoming.remote, llp::is_local(*incoming.remote.get()), tos);
+  return true;
+}
+
+void accept_connections(const std::weak_ptr<Id>& weak) {
+  const IdRef id = weak.lock();
+  if (id == nullptr) return;
+  auto lock = lock_manager();
+  if (id->listener == nullptr) return;
+  id->listener->watching = false;
+  for (int i = 0; i < kAcceptsAtOnce && has_room(*id->listener); ++i) {
+    const int fd = ::accept4(id->socket.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+      if (errno == EMFILE && llp::raise_fd_limit()) continue;
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return starve(lock, id, errno);
+      continue;  // the connection's own error: accept(2)
+    }
+    id->listener->starved = false;
+    const auto tos = id->options.tos;
+    lock.unlock();
+    auto incoming = std::make_shared<Incoming>();
+    incoming->socket = Socket(llp::high_fd(fd));
+    const bool good = prepare(*incoming, tos);
+    lock.lock();
+    if (id->listener == nullptr) return;
+    if (good) admit(lock, id, incoming);
+  }
+  watch_listener(lock, id);
+}
+
+}  // namespace
+
+int listen(const IdRef& id, std::uint32_t backlog) {
+  const std::lock_guard serial(id->command_mutex);
+  bool idle;
+  {
+    const auto lock = lock_manager();
+    if (id->is_datagram()) return EOPNOTSUPP;
+    if (id->state != State::idle && id->state != State::bound) return EINVAL;
+    idle = id->state == State::idle;
+  }
+  if (idle)
+    if (const int error = bind_serialized(id, Address::any(AF_INET)); error != 0) return error;
+  const unsigned requests = backlog > 0 && backlog < kMaxBacklog ? backlog : kMaxBacklog;
+  const auto lock = lock_manager();
+  if (id->state != State::bound) return EINVAL;
+  if (::listen(id->socket.fd(), std::max(static_cast<int>(requests), kTcpBacklog)) != 0) return errno;
+  id->listener = std::make_unique<Listener>();
+  id->listener->backlog = requests;
+  id->enter(State::listening);
+  watch_listener(lock, id);
+  return 0;
+}
+
+void request_fetched(const Lock& lock, const IdRef& id) {
+  if (id->listener == nullptr) return;
+  --id->listener->queued;
+  announce_complete(lock, id);
+  watch_listener(lock, id);
+}
+
+void cancel_listener(const Lock& lock, Id& id) {
+  const auto listener = std::move(id.listener);
+  reactor().cancel_timer(listener->retry_timer);
+  const auto open = std::move(listener->open);
+  for (const IncomingRef& incoming : open) drop(lock, incoming);
+}
+
+}  // namespace ewarp::cm

@@ -1,0 +1,95 @@
+#include "provider/host/fds.h"
+
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace ewarp::host {
+
+bool raw_fstat(int fd, struct stat* out) {
+#if defined(SYS_newfstatat)
+  return syscall(SYS_newfstatat, fd, "", out, AT_EMPTY_PATH) == 0;
+#else
+#error "this architecture's struct stat is not the kernel's"
+#endif
+}
+
+void raw_close(int fd) {
+  if (fd >= 0) syscall(SYS_close, fd);
+}
+
+FdTable& fds() {
+  static auto* const table = new FdTable;  // never destroyed: programs close fds while they exit
+  return *table;
+}
+
+void FdTable::mark(int fd, unsigned char kind) {
+  if (preload_ != nullptr) preload_->mark(fd, kind);
+}
+
+int FdTable::add(int fd, OpenFile file) {
+  struct stat now{};
+  if (!raw_fstat(fd, &now)) return errno;
+  file.file_device = now.st_dev;
+  file.file_number = now.st_ino;
+  const unsigned char kind = file.kind;
+  OpenFile former;  // destroyed without the lock
+  const std::lock_guard guard(mutex_);
+  if (preload_ != nullptr && !preload_->mark(fd, kind)) return EMFILE;
+  former = std::move(files_[fd]);
+  files_[fd] = std::move(file);
+  return 0;
+}
+
+std::optional<OpenFile> FdTable::find(int fd, unsigned char kind) {
+  std::optional<OpenFile> stale;
+  const std::lock_guard guard(mutex_);
+  const auto found = files_.find(fd);
+  if (found == files_.end() || found->second.kind != kind) return std::nullopt;
+  struct stat now{};
+  if (raw_fstat(fd, &now) && now.st_dev == found->second.file_device && now.st_ino == found->second.file_number)
+    return found->second;
+  stale = std::move(found->second);
+  files_.erase(found);
+  mark(fd, ETHERWARP_FD_NONE);
+  return std::nullopt;
+}
+
+std::optional<OpenFile> FdTable::remove(int fd) {
+  const std::lock_guard guard(mutex_);
+  mark(fd, ETHERWARP_FD_NONE);
+  auto node = files_.extract(fd);
+  if (node.empty()) return std::nullopt;
+  return std::move(node.mapped());
+}
+
+void FdTable::clear_in_child() {
+  for (auto& [fd, file] : files_) {
+    // The connection manager refuses what a child does with an inherited channel; all else is an ordinary fd now.
+    if (file.kind != ETHERWARP_FD_CM) mark(fd, ETHERWARP_FD_NONE);
+    if (file.channel) file.channel->close_in_child();
+  }
+  std::erase_if(files_, [](const auto& entry) { return entry.second.kind != ETHERWARP_FD_CM; });
+}
+
+std::shared_ptr<verbs::EventChannel> open_event_channel(std::size_t record_octets, int* fd, int* error) {
+  auto channel = verbs::EventChannel::create(record_octets, error);
+  if (!channel) return nullptr;
+  OpenFile file;
+  file.kind = ETHERWARP_FD_EVENTS;
+  file.channel = channel;
+  *error = fds().add(channel->read_fd(), std::move(file));
+  if (*error != 0) return nullptr;
+  channel->release_read_fd();
+  *fd = channel->read_fd();
+  return channel;
+}
+
+std::shared_ptr<verbs::EventChannel> find_event_channel(int fd) {
+  const auto file = fds().find(fd, ETHERWARP_FD_EVENTS);
+  return file ? file->channel : nullptr;
+}
+
+}  // namespace ewarp::host

@@ -1,0 +1,15 @@
+// Stands in for the kernel at the C library's boundary (design.md section 4).
+#pragma once
+
+#include "provider/host/host_ops.h"
+
+// What the preload library calls.
+extern "C" __attribute__((visibility("default"))) const etherwarp_host_ops etherwarp_host;
+
+namespace ewarp::host {
+
+// on_discovery is called, on the asking thread, before a program looks for RDMA devices: the provider registers itself
+// with libibverbs there.
+void set_discovery(void (*on_discovery)());
+
+}  // namespace ewarp::host

@@ -1,0 +1,121 @@
+// The opened device: queries, protection domains.
+#include <rdma/ib_user_verbs.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "provider/host/fds.h"
+#include "provider/host/names.h"
+#include "provider/rdmav34/objects.h"
+
+namespace ewarp::rdmav34 {
+namespace {
+
+// ibv_port_attr as it was before rdma-core 49; the library may have no more room than this.
+constexpr std::size_t kPortAttrOctets = 52;
+
+int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
+                    std::size_t size) {
+  return guarded([&] {
+    if (input != nullptr && input->comp_mask != 0) return EINVAL;
+    if (size < sizeof attr->orig_attr) return EINVAL;
+    std::memset(static_cast<void*>(attr), 0, size);
+    state_of(context).context.device().query(attr->orig_attr);
+    constexpr std::size_t kEnd = offsetof(ibv_device_attr_ex, phys_port_cnt_ex) + sizeof attr->phys_port_cnt_ex;
+    if (size >= kEnd) attr->phys_port_cnt_ex = attr->orig_attr.phys_port_cnt;
+    return 0;
+  });
+}
+
+int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
+  return guarded([&] { return state_of(context).context.device().query_port(port, attr, kPortAttrOctets); });
+}
+
+ibv_pd* alloc_pd(ibv_context* context) {
+  ibv_pd* out = nullptr;
+  guarded([&] {
+    ContextState& state = state_of(context);
+    auto* pd = new PdObject(context, state.context);
+    pd->handle = next_handle();
+    ++state.objects;
+    out = pd;
+    return 0;
+  });
+  return out;
+}
+
+int dealloc_pd(ibv_pd* pd) {
+  if (impl(pd).users != 0) return failed(EBUSY);
+  ContextState& state = state_of(pd->context);
+  delete static_cast<PdObject*>(pd);
+  --state.objects;
+  return 0;
+}
+
+void free_context(ibv_context* context) {
+  const Library& library = Library::here();
+  void* memory = library.memory_of(context);
+  ContextState* state = &state_of(context);
+  library.uninit_context(memory);
+  free(memory);
+  if (state->objects == 0) delete state;
+}
+
+int add_state(ibv_context* context, ContextMemory& memory) {
+  return guarded([&] {
+    int fd = -1, error = 0;
+    auto async = host::open_event_channel(sizeof(ib_uverbs_async_event_desc), &fd, &error);
+    if (!async) return error;
+    auto& device = *reinterpret_cast<DeviceObject*>(context->device)->device;
+    context->async_fd = fd;  // closed by uninit_context()
+    context->num_comp_vectors = 1;
+    memory.state = new ContextState(device, std::move(async));
+    return 0;
+  });
+}
+
+}  // namespace
+
+std::uint32_t next_handle() {
+  static std::atomic<std::uint32_t> last{0};
+  return ++last;
+}
+
+void wait_acknowledged(pthread_mutex_t& mutex, pthread_cond_t& acknowledged, const std::uint32_t& count,
+                       std::uint64_t given) {
+  pthread_mutex_lock(&mutex);
+  while (count != static_cast<std::uint32_t>(given)) pthread_cond_wait(&acknowledged, &mutex);
+  pthread_mutex_unlock(&mutex);
+}
+
+void* alloc_context(ibv_device* device, int command_fd, void*) {
+  const Library& library = Library::here();
+  void* memory = library.init_and_alloc_context(device, command_fd, sizeof(ContextMemory), host::kDriverId);
+  if (memory == nullptr) return nullptr;
+  if (const int error = add_state(library.context_in(memory), *static_cast<ContextMemory*>(memory)); error != 0) {
+    library.uninit_context(memory);
+    free(memory);
+    errno = error;
+    return nullptr;
+  }
+  std::vector<Operation> all;
+  for (const auto part :
+       {context_operations(), memory_operations(), completion_operations(), queue_pair_operations()})
+    all.insert(all.end(), part.begin(), part.end());
+  library.set_ops(memory, all);
+  return memory;
+}
+
+std::span<const Operation> context_operations() {
+  static const std::array all = {
+      operation("query_device_ex", query_device_ex), operation("query_port", query_port),
+      operation("alloc_pd", alloc_pd),               operation("dealloc_pd", dealloc_pd),
+      operation("free_context", free_context),
+  };
+  return all;
+}
+
+}  // namespace ewarp::rdmav34

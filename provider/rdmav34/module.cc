@@ -1,0 +1,31 @@
+// The module's beginning: makes the provider known to libibverbs.
+#include <mutex>
+
+#include "provider/host/host.h"
+#include "provider/rdmav34/abi.h"
+#include "provider/rdmav34/objects.h"
+
+namespace ewarp::rdmav34 {
+namespace {
+
+// Called whenever somebody looks for devices. libibverbs may not be loaded yet then (UCX looks at paths first). It walks
+// its list of drivers after it has asked us for the devices, so the list must be whole when this returns.
+void register_with_libibverbs() {
+  const Library* library = Library::get();
+  if (library == nullptr) return;
+  static std::mutex mutex;
+  static bool registered = false;
+  const std::lock_guard lock(mutex);
+  if (registered) return;
+  library->register_driver(device_ops());
+  registered = true;
+}
+
+__attribute__((constructor)) void begin() {
+  host::set_discovery(register_with_libibverbs);
+  // libibverbs loads its drivers by name too, and expects them to register then.
+  register_with_libibverbs();
+}
+
+}  // namespace
+}  // namespace ewarp::rdmav34

@@ -1,0 +1,123 @@
+// Queue pairs and work requests.
+#include <array>
+
+#include "provider/rdmav34/objects.h"
+
+namespace ewarp::rdmav34 {
+namespace {
+
+void fill(QpObject& qp, ibv_pd* pd, const ibv_qp_init_attr& init) {
+  qp.context = pd->context;
+  qp.qp_context = init.qp_context;
+  qp.pd = pd;
+  qp.send_cq = init.send_cq;
+  qp.recv_cq = init.recv_cq;
+  qp.handle = next_handle();
+  qp.qp_num = qp.api->number();
+  qp.state = IBV_QPS_RESET;
+  qp.qp_type = init.qp_type;
+  pthread_mutex_init(&qp.mutex, nullptr);
+  pthread_cond_init(&qp.cond, nullptr);
+}
+
+int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp) {
+  if (init.srq != nullptr) return EOPNOTSUPP;
+  for (const ibv_cq* cq : {init.send_cq, init.recv_cq})
+    if (cq == nullptr || cq->context != pd->context) return EINVAL;
+  if (const int error = verbs::create_qp(impl(pd), init, &impl(init.send_cq), &impl(init.recv_cq), &qp.impl)) return error;
+  qp.api = &verbs::api(*qp.impl);
+  qp.api->set_handle(handle_of(static_cast<ibv_qp*>(&qp)));
+  fill(qp, pd, init);
+  return 0;
+}
+
+ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
+  ibv_qp* out = nullptr;
+  guarded([&] {
+    auto qp = std::unique_ptr<QpObject>(new QpObject());
+    if (const int error = make_qp(pd, *init, *qp); error != 0) return error;
+    out = qp.release();
+    return 0;
+  });
+  return out;
+}
+
+// Plain creation only: no ibv_wr_* interface, no XRC, no creation flags.
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init_ex) {
+  constexpr std::uint32_t kPlain = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
+  const bool flags = (init_ex->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && init_ex->create_flags != 0;
+  if ((init_ex->comp_mask & ~kPlain) != 0 || flags) {
+    errno = EOPNOTSUPP;
+    return nullptr;
+  }
+  if ((init_ex->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || init_ex->pd->context != context) {
+    errno = EINVAL;
+    return nullptr;
+  }
+  ibv_qp_init_attr init{};
+  init.qp_context = init_ex->qp_context;
+  init.send_cq = init_ex->send_cq;
+  init.recv_cq = init_ex->recv_cq;
+  init.srq = init_ex->srq;
+  init.cap = init_ex->cap;
+  init.qp_type = init_ex->qp_type;
+  init.sq_sig_all = init_ex->sq_sig_all;
+  ibv_qp* qp = create_qp(init_ex->pd, &init);
+  if (qp != nullptr) init_ex->cap = init.cap;
+  return qp;
+}
+
+int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) {
+  return guarded([&] {
+    if (const int error = impl(qp).query(*attr, *init); error != 0) return error;
+    init->qp_context = qp->qp_context;
+    init->send_cq = qp->send_cq;
+    init->recv_cq = qp->recv_cq;
+    init->srq = qp->srq;
+    init->qp_type = qp->qp_type;
+    qp->state = attr->qp_state;  // error handling may have changed it
+    return 0;
+  });
+}
+
+int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
+  return guarded([&] {
+    const int error = impl(qp).modify(*attr, mask);
+    if (error == 0 && (mask & IBV_QP_STATE) != 0) qp->state = attr->qp_state;
+    return error;
+  });
+}
+
+int destroy_qp(ibv_qp* qp) {
+  return guarded([&] {
+    ContextState& state = state_of(qp->context);
+    impl(qp).destroy();
+    wait_acknowledged(qp->mutex, qp->cond, qp->events_completed, state.context.retire_async(handle_of(qp)));
+    pthread_cond_destroy(&qp->cond);
+    pthread_mutex_destroy(&qp->mutex);
+    delete static_cast<QpObject*>(qp);
+    return 0;
+  });
+}
+
+int post_send(ibv_qp* qp, ibv_send_wr* wr, ibv_send_wr** bad) {
+  return guarded([&] { return impl(qp).post_send(wr, bad); });
+}
+
+int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  return guarded([&] { return impl(qp).post_recv(wr, bad); });
+}
+
+}  // namespace
+
+// SRQ, AH and multicast have no entry: libibverbs then answers EOPNOTSUPP for us.
+std::span<const Operation> queue_pair_operations() {
+  static const std::array all = {
+      operation("create_qp", create_qp), operation("create_qp_ex", create_qp_ex), operation("query_qp", query_qp),
+      operation("modify_qp", modify_qp), operation("destroy_qp", destroy_qp),     operation("post_send", post_send),
+      operation("post_recv", post_recv),
+  };
+  return all;
+}
+
+}  // namespace ewarp::rdmav34

@@ -1,0 +1,372 @@
+// The background thread: drives the engine when no application thread does, and sleeps in the kernel otherwise.
+#include <pthread.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "provider/verbs/connection.h"
+#include "provider/verbs/engine.h"
+#include "provider/verbs/log.h"
+#include "provider/verbs/options.h"
+#include "provider/verbs/queue_pair.h"
+#include "provider/verbs/stats.h"
+
+namespace ewarp::verbs {
+namespace {
+
+using std::chrono::microseconds;
+
+// The thread compares its passes with the application's over this time.
+constexpr auto kWindow = microseconds(50);
+constexpr std::uint64_t kMinApplicationPasses = 10;
+// An application that stops polling so soon after we stepped aside did not mean to drive.
+constexpr auto kTooShort = std::chrono::milliseconds(5);
+constexpr unsigned kMaxWindows = 256;
+// Streams silent for so many ticks (of takeover_us) leave the active set, if it has more than kAlwaysActive.
+constexpr unsigned kSilentTicks = 4;
+constexpr std::size_t kAlwaysActive = 4;
+// Passes between two looks at everything that is not a stream.
+constexpr unsigned kHousekeeping = 64;
+
+}  // namespace
+
+void Engine::start_thread() {
+  std::call_once(started_, [this] {
+    std::string why;
+    watcher_ = llp::make_watcher(options().io_uring, &why);
+    if (options().io_uring && !why.empty()) log::info("io_uring is not usable ({}): epoll instead", why);
+    const std::string name = watcher_->name();
+    name.copy(stats::page().poller, sizeof stats::page().poller - 1);
+    // All signals belong to the application's threads; these four are ours when we cause them.
+    sigset_t all, before;
+    sigfillset(&all);
+    for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, s);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    running_ = true;
+    std::thread(&Engine::run, this).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  });
+}
+
+void Engine::run() {
+  pthread_setname_np(pthread_self(), "etherwarp");
+  auto busy_until = Clock::now();
+  std::uint64_t seen = 0;
+  for (unsigned turn = 0;; ++turn) {
+    housekeeping(turn % kHousekeeping == 0);
+    if (driver_.load(std::memory_order_relaxed) == Driver::application) {
+      const std::uint64_t now = application_passes_.load(std::memory_order_relaxed);
+      tick_.fetch_add(1, std::memory_order_relaxed);
+      if (now == seen) {
+        driver_.store(Driver::background);
+        if (Clock::now() - aside_since_ < kTooShort) windows_needed_ = std::min(windows_needed_ * 2, kMaxWindows);
+        busy_until = Clock::now() + spin_;
+        continue;
+      }
+      seen = now;
+      demote_silent();
+      sleep(takeover_);
+      continue;
+    }
+    const bool any = background_pass();
+    if (any) busy_until = Clock::now() + spin_;
+    if (step_aside()) {
+      seen = application_passes_.load(std::memory_order_relaxed) - 1;
+      aside_since_ = Clock::now();
+      driver_.store(Driver::application);
+      continue;
+    }
+    if (any || Clock::now() < busy_until) continue;
+    arm_active();
+    demote_silent();
+    sleep(std::chrono::nanoseconds(-1));
+    tick_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+// Tasks and timers; with `all` also the sockets that are not streams, which nobody else looks at while we are busy.
+void Engine::housekeeping(bool all) {
+  if (inbox_.exchange(false, std::memory_order_seq_cst) || all) {
+    run_tasks();
+    run_timers();
+    stats::page().app_passes.store(application_passes_.load(std::memory_order_relaxed), std::memory_order_relaxed);
+  }
+  if (all) sleep(std::chrono::nanoseconds(0));
+}
+
+bool Engine::background_pass() {
+  if (!try_enter()) return false;
+  const bool any = pass();
+  leave();
+  ++window_background_;
+  stats::add(stats::page().background_passes);
+  return any;
+}
+
+// True when the application has been doing a fair share of the passes for long enough.
+bool Engine::step_aside() {
+  const auto now = Clock::now();
+  if (now - window_start_ < kWindow) return false;
+  const std::uint64_t passes = application_passes_.load(std::memory_order_relaxed);
+  const std::uint64_t theirs = passes - window_application_;
+  const bool fair = now - window_start_ < 20 * kWindow && theirs >= kMinApplicationPasses &&
+                    theirs * 2 >= window_background_;
+  window_start_ = now;
+  window_application_ = passes;
+  window_background_ = 0;
+  windows_seen_ = fair ? windows_seen_ + 1 : 0;
+  if (windows_seen_ < windows_needed_) return false;
+  windows_seen_ = 0;
+  return true;
+}
+
+// At most `limit` (negative: until something happens).
+void Engine::sleep(std::chrono::nanoseconds limit) {
+  std::array<llp::Watcher::Ready, 64> ready;
+  apply_watch_ops();
+  // Pairs with add(), wait_writable() and the inbox: they set their flag, then look at asleep_ or wake us.
+  asleep_.exchange(true, std::memory_order_seq_cst);
+  if (limit.count() < 0 && rearm_.load(std::memory_order_seq_cst)) limit = std::chrono::nanoseconds(0);
+  const std::size_t n = watcher_->wait(ready, until_next_timer(limit));
+  asleep_.exchange(false, std::memory_order_seq_cst);
+  if (limit.count() < 0) stats::add(stats::page().background_wakeups);
+  handle_ready(std::span(ready).first(n));
+}
+
+// Every active stream is watched by the kernel from here on. They stay active, so that an application that begins to
+// poll finds them.
+void Engine::arm_active() {
+  enter();
+  rearm_.exchange(false, std::memory_order_seq_cst);
+  for (Connection* c : active_) {
+    const std::uint32_t events = POLLIN | (c->blocked() ? POLLOUT : 0);
+    if (!c->armed || c->armed_events != events) arm(*c, events);
+    c->rest();
+  }
+  leave();
+}
+
+// Cost per pass follows the streams that carry something.
+void Engine::demote_silent() {
+  enter();
+  if (active_.size() > kAlwaysActive) {
+    std::erase_if(active_, [this](Connection* c) {
+      if (tick() - c->last_tick < kSilentTicks || c->has_output()) return false;
+      if (!c->armed) arm(*c, POLLIN);
+      c->rest();
+      c->active = false;
+      return true;
+    });
+  }
+  leave();
+}
+
+// Background thread, engine held.
+void Engine::arm(Connection& c, std::uint32_t events) {
+  std::lock_guard guard(mutex_);
+  // What was asked for this number before it became the stream's (the start-up watched it) must not come after.
+  if (std::erase_if(watch_ops_, [&](const WatchOp& op) { return op.fd == c.fd(); }) > 0) watcher_->disarm(c.fd());
+  Watch& w = watches_[c.fd()];
+  tokens_.erase(w.token);
+  w = Watch{next_id_++, nullptr, &c};
+  tokens_[w.token] = c.fd();
+  c.armed = true;
+  c.armed_events = events;
+  watcher_->arm(c.fd(), events, w.token);
+}
+
+void Engine::handle_ready(std::span<const llp::Watcher::Ready> ready) {
+  for (const auto& r : ready) {
+    std::function<void(std::uint32_t)> call;
+    bool is_stream = false;
+    {
+      std::lock_guard guard(mutex_);
+      const auto t = tokens_.find(r.token);
+      if (t == tokens_.end()) continue;
+      const auto w = watches_.find(t->second);
+      is_stream = w->second.connection != nullptr;
+      if (!is_stream) {
+        call = std::move(w->second.on_ready);
+        watches_.erase(w);
+        tokens_.erase(t);
+      }
+    }
+    if (call) call(r.events);
+    if (!is_stream) continue;
+    enter();
+    Connection* c = nullptr;
+    {
+      std::lock_guard guard(mutex_);
+      const auto t = tokens_.find(r.token);  // it may have ended before we held the engine
+      if (t != tokens_.end()) {
+        c = watches_[t->second].connection;
+        watches_.erase(t->second);
+        tokens_.erase(t);
+      }
+    }
+    if (c != nullptr) {
+      c->armed = false;
+      c->last_tick = tick();
+      if (!c->active) active_.push_back(c);
+      c->active = true;
+    }
+    leave();
+  }
+}
+
+// --- inbox ---
+
+void Engine::post(std::function<void()> task) {
+  start_thread();
+  {
+    std::lock_guard guard(mutex_);
+    tasks_.push_back(std::move(task));
+  }
+  wake();
+}
+
+void Engine::run_tasks() {
+  std::vector<std::function<void()>> tasks;
+  {
+    std::lock_guard guard(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (auto& t : tasks) t();
+}
+
+std::uint64_t Engine::add_timer(Clock::time_point when, std::function<void()> task) {
+  start_thread();
+  std::uint64_t id;
+  bool first;
+  {
+    std::lock_guard guard(mutex_);
+    id = next_id_++;
+    first = timers_.empty() || when < timers_.begin()->first.first;
+    timers_.emplace(std::pair(when, id), std::move(task));
+    timer_times_.emplace(id, when);
+  }
+  if (first) wake();
+  return id;
+}
+
+void Engine::cancel_timer(std::uint64_t id) {
+  if (id == 0) return;
+  std::function<void()> dropped;  // destroyed outside the lock: it may hold the last reference to something
+  std::lock_guard guard(mutex_);
+  const auto t = timer_times_.find(id);
+  if (t == timer_times_.end()) return;
+  const auto it = timers_.find({t->second, id});
+  dropped = std::move(it->second);
+  timers_.erase(it);
+  timer_times_.erase(t);
+}
+
+void Engine::run_timers() {
+  for (;;) {
+    std::function<void()> task;
+    {
+      std::lock_guard guard(mutex_);
+      if (timers_.empty() || timers_.begin()->first.first > Clock::now()) return;
+      task = std::move(timers_.begin()->second);
+      timer_times_.erase(timers_.begin()->first.second);
+      timers_.erase(timers_.begin());
+    }
+    task();
+  }
+}
+
+// How long to sleep: at most `limit` (negative: no limit), and not past the next timer or a waiting task.
+std::chrono::nanoseconds Engine::until_next_timer(std::chrono::nanoseconds limit) {
+  std::lock_guard guard(mutex_);
+  if (!tasks_.empty() || !watch_ops_.empty()) return std::chrono::nanoseconds(0);
+  if (timers_.empty()) return limit;
+  const auto left = std::max(timers_.begin()->first.first - Clock::now(), Clock::duration(0));
+  return limit.count() < 0 ? left : std::min<std::chrono::nanoseconds>(left, limit);
+}
+
+void Engine::watch(int fd, std::uint32_t events, std::function<void(std::uint32_t)> on_ready) {
+  start_thread();
+  {
+    std::lock_guard guard(mutex_);
+    Watch& w = watches_[fd];
+    tokens_.erase(w.token);
+    w = Watch{next_id_++, std::move(on_ready), nullptr};
+    tokens_[w.token] = fd;
+    watch_ops_.push_back({fd, events, w.token});
+  }
+  wake();
+}
+
+void Engine::unwatch(int fd) {
+  if (!running_) return;
+  std::function<void(std::uint32_t)> dropped;
+  {
+    std::lock_guard guard(mutex_);
+    const auto it = watches_.find(fd);
+    if (it != watches_.end() && it->second.connection == nullptr) {
+      dropped = std::move(it->second.on_ready);
+      tokens_.erase(it->second.token);
+      watches_.erase(it);
+    }
+    watch_ops_.push_back({fd, 0, 0});
+  }
+  wake();
+}
+
+void Engine::wake() {
+  inbox_.exchange(true, std::memory_order_seq_cst);
+  if (asleep_.load(std::memory_order_seq_cst)) watcher_->wake();
+}
+
+void Engine::apply_watch_ops() {
+  std::vector<WatchOp> ops;
+  {
+    std::lock_guard guard(mutex_);
+    ops.swap(watch_ops_);
+  }
+  for (const WatchOp& op : ops)
+    op.events == 0 ? watcher_->disarm(op.fd) : watcher_->arm(op.fd, op.events, op.token);
+}
+
+// --- the end of a socket ---
+
+// The background thread takes it out of the watcher before the number can be used again.
+void Engine::close_now(int fd) {
+  if (fd < 0) return;
+  post([this, fd] {
+    watcher_->disarm(fd);
+    ::close(fd);
+  });
+}
+
+void Engine::drain_and_close(int fd) {
+  if (fd < 0) return;
+  ::shutdown(fd, SHUT_WR);
+  post([this, fd] {
+    watcher_->disarm(fd);
+    const std::uint64_t timer = add_timer(Clock::now() + std::chrono::milliseconds(options().close_timeout_ms),
+                                          [this, fd] {
+                                            unwatch(fd);
+                                            close_now(fd);
+                                          });
+    drain(fd, timer);
+  });
+}
+
+void Engine::drain(int fd, std::uint64_t timer) {
+  std::array<std::byte, 16384> sink;
+  for (int i = 0; i < 64; ++i) {
+    const ssize_t n = recv(fd, sink.data(), sink.size(), MSG_DONTWAIT);
+    if (n > 0) continue;
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
+    cancel_timer(timer);
+    watcher_->disarm(fd);
+    ::close(fd);
+    return;
+  }
+  watch(fd, POLLIN, [this, fd, timer](std::uint32_t) { drain(fd, timer); });
+}
+
+}  // namespace ewarp::verbs

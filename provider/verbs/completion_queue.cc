@@ -1,0 +1,130 @@
+#include "provider/verbs/completion_queue.h"
+
+#include <errno.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+
+#include "provider/verbs/engine.h"
+
+namespace ewarp::verbs {
+namespace {
+
+constexpr int kArmedSolicited = 1, kArmedNext = 2;
+
+}  // namespace
+
+CompletionQueue::Entries CompletionQueue::allocate(std::size_t n) {
+  // calloc: the pages of a large queue come with use, not with creation.
+  return Entries(static_cast<ibv_wc*>(std::calloc(n, sizeof(ibv_wc))));
+}
+
+CompletionQueue::CompletionQueue(Context& context, int cqe, std::shared_ptr<EventChannel> channel,
+                                 std::uint64_t handle)
+    : context_(context),
+      channel_(std::move(channel)),
+      handle_(handle),
+      ring_(allocate(static_cast<std::size_t>(cqe))),
+      capacity_(static_cast<std::uint32_t>(cqe)) {}
+
+int CompletionQueue::take(int n, ibv_wc* wc) {
+  if (count_.load(std::memory_order_acquire) == 0) return 0;  // pairs with push()
+  std::lock_guard guard(lock_);
+  const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
+  std::size_t count = count_.load(std::memory_order_relaxed);
+  int taken = 0;
+  for (; taken < n && count > 0; ++taken, --count) {
+    wc[taken] = ring_[head_];
+    if (++head_ == capacity) head_ = 0;
+  }
+  count_.store(count, std::memory_order_release);
+  return taken;
+}
+
+int CompletionQueue::poll(int n, ibv_wc* wc) {
+  if (n <= 0) return n < 0 ? -EINVAL : 0;
+  const int taken = take(n, wc);
+  if (taken > 0) return taken;
+  if (overflowed_.load(std::memory_order_relaxed)) return -EOVERFLOW;
+  engine().application_pass(armed());
+  return take(n, wc);
+}
+
+void CompletionQueue::arm(bool solicited_only) {
+  const int want = solicited_only ? kArmedSolicited : kArmedNext;
+  // A read-modify-write that is ordered with push()'s: whoever comes second sees the other (verbs-semantics.md
+  // section 6). NEXT is never weakened to SOLICITED.
+  int now = armed_.load(std::memory_order_seq_cst);
+  while (!armed_.compare_exchange_weak(now, std::max(now, want), std::memory_order_seq_cst)) {
+  }
+  engine().application_may_sleep();
+}
+
+bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
+  {
+    std::lock_guard guard(lock_);
+    const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
+    const std::size_t count = count_.load(std::memory_order_relaxed);
+    if (count == capacity || overflowed_.load(std::memory_order_relaxed)) {
+      if (overflowed_.exchange(true)) return false;
+    } else {
+      std::size_t at = head_ + count;
+      if (at >= capacity) at -= capacity;
+      ring_[at] = wc;
+      count_.store(count + 1, std::memory_order_seq_cst);
+    }
+  }
+  if (overflowed_.load(std::memory_order_relaxed)) {
+    context_.raise(IBV_EVENT_CQ_ERR, handle_);
+    return false;
+  }
+  // fetch_or(0): a read-modify-write, so that it is ordered with arm()'s also for TSan.
+  const int armed = armed_.fetch_or(0, std::memory_order_seq_cst);
+  if ((armed == kArmedNext || (armed == kArmedSolicited && solicited)) &&
+      armed_.exchange(0, std::memory_order_seq_cst) != 0)
+    notify();
+  return true;
+}
+
+void CompletionQueue::notify() {
+  if (channel_ == nullptr) return;
+  std::array<std::byte, sizeof handle_> record;
+  std::memcpy(record.data(), &handle_, sizeof handle_);
+  events_posted_.fetch_add(1, std::memory_order_relaxed);
+  channel_->post(record);
+}
+
+int CompletionQueue::resize(int cqe) {
+  if (cqe <= 0 || cqe > kMaxCqe) return EINVAL;
+  auto fresh = allocate(static_cast<std::size_t>(cqe));
+  if (fresh == nullptr) return ENOMEM;
+  std::lock_guard guard(lock_);
+  const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
+  const std::size_t count = count_.load(std::memory_order_relaxed);
+  if (count > static_cast<std::size_t>(cqe)) return EINVAL;
+  for (std::size_t i = 0; i < count; ++i) fresh[i] = ring_[(head_ + i) % capacity];
+  ring_.swap(fresh);
+  head_ = 0;
+  capacity_.store(static_cast<std::uint32_t>(cqe), std::memory_order_relaxed);
+  return 0;
+}
+
+void CompletionQueue::purge(std::uint32_t qp_number) {
+  std::lock_guard guard(lock_);
+  const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
+  const std::size_t count = count_.load(std::memory_order_relaxed);
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const ibv_wc& wc = ring_[(head_ + i) % capacity];
+    if (wc.qp_num != qp_number) ring_[(head_ + kept++) % capacity] = wc;
+  }
+  count_.store(kept, std::memory_order_release);
+}
+
+std::uint64_t CompletionQueue::retire_events() {
+  const std::uint64_t unread = channel_ == nullptr ? 0 : channel_->purge(handle_);
+  return events_posted_.load(std::memory_order_relaxed) - unread;
+}
+
+}  // namespace ewarp::verbs

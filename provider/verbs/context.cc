@@ -1,0 +1,60 @@
+#include "provider/verbs/context.h"
+
+#include <rdma/ib_user_verbs.h>
+
+#include <cstring>
+
+namespace ewarp::verbs {
+namespace {
+
+// These name a port or the device: nobody acknowledges them by object, nothing waits for them.
+bool belongs_to_object(ibv_event_type type) {
+  switch (type) {
+    case IBV_EVENT_DEVICE_FATAL:
+    case IBV_EVENT_PORT_ACTIVE:
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_LID_CHANGE:
+    case IBV_EVENT_PKEY_CHANGE:
+    case IBV_EVENT_SM_CHANGE:
+    case IBV_EVENT_CLIENT_REREGISTER:
+    case IBV_EVENT_GID_CHANGE:
+      return false;
+    default:
+      return true;
+  }
+}
+
+}  // namespace
+
+void Context::raise(ibv_event_type type, std::uint64_t handle) {
+  if (!async_) return;
+  ib_uverbs_async_event_desc event{};
+  event.element = handle;
+  event.event_type = type;
+  if (belongs_to_object(type)) {
+    // Counted before it can be read, so that a reader's acknowledgement is never one too many.
+    const std::lock_guard lock(mutex_);
+    ++raised_[handle];
+  }
+  async_->post(std::as_bytes(std::span(&event, 1)));
+}
+
+std::size_t Context::purge_async(std::uint64_t handle) {
+  if (!async_) return 0;
+  const std::size_t unread = async_->purge(handle);
+  const std::lock_guard lock(mutex_);
+  if (const auto found = raised_.find(handle); found != raised_.end()) found->second -= unread;
+  return unread;
+}
+
+std::uint64_t Context::retire_async(std::uint64_t handle) {
+  purge_async(handle);
+  const std::lock_guard lock(mutex_);
+  const auto found = raised_.find(handle);
+  if (found == raised_.end()) return 0;
+  const std::uint64_t read = found->second;
+  raised_.erase(found);
+  return read;
+}
+
+}  // namespace ewarp::verbs

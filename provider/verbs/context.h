@@ -1,0 +1,43 @@
+// An opened device, and the small objects that live in it.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "provider/verbs/device.h"
+#include "provider/verbs/event_channel.h"
+
+namespace ewarp::verbs {
+
+// ibv_open_device(). async: where asynchronous events go (16-octet records), may be null in tests.
+class Context {
+ public:
+  Context(Device& device, std::shared_ptr<EventChannel> async) : device_(device), async_(std::move(async)) {}
+  Device& device() const { return device_; }
+  // Raises an asynchronous event. handle: what ibv_get_async_event() puts in event.element (the ibv_qp, ibv_cq, ...
+  // pointer; the port number for port events).
+  void raise(ibv_event_type type, std::uint64_t handle);
+  // Forgets the events of this handle that nobody has read; returns how many.
+  std::size_t purge_async(std::uint64_t handle);
+  // For an object that is being destroyed: forgets its unread events; returns how many the application has read, so that
+  // destruction can wait until that many were acknowledged. Requires: nothing is raised for this handle any more.
+  std::uint64_t retire_async(std::uint64_t handle);
+
+ private:
+  Device& device_;
+  std::shared_ptr<EventChannel> async_;
+  std::mutex mutex_;
+  std::unordered_map<std::uint64_t, std::uint64_t> raised_;  // events per object that were not taken back
+};
+
+struct Pd {
+  explicit Pd(Context& c) : context(c) {}
+  Context& context;
+  std::atomic<int> users{0};  // QPs, MRs, ... ; dealloc is EBUSY while not 0
+};
+
+}  // namespace ewarp::verbs

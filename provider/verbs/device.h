@@ -1,0 +1,79 @@
+// One RDMA device per usable network interface (design.md section 4).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "llp/netif.h"
+#include "provider/verbs/stats.h"
+
+namespace ewarp::verbs {
+
+inline constexpr int kMaxQpWr = 32768;
+inline constexpr int kMaxSge = 32;
+inline constexpr int kMaxInline = 1024;  // octets
+inline constexpr int kMaxCqe = 4 * 1024 * 1024;
+inline constexpr int kMaxRdAtomic = 128;
+inline constexpr std::uint32_t kMaxMessage = 1u << 31;
+inline constexpr int kMaxQp = 65536;
+inline constexpr int kMaxCq = 65536;
+inline constexpr int kMaxMr = 1 << 20;
+inline constexpr int kMaxPd = 65536;
+
+// Who we are in ibv_device_attr: a locally administered OUI (no vendor has it) and our part number.
+inline constexpr std::uint32_t kVendorId = 0x024557;
+inline constexpr std::uint32_t kVendorPartId = 1;
+// Device indices of the kernel's own RDMA devices count from 0; ours never meet them.
+inline constexpr std::uint32_t kFirstRdmaIndex = 0x10000;
+inline constexpr std::uint16_t kDefaultPkey = 0xffff;
+
+class Device {
+ public:
+  Device(const llp::Interface& interface, unsigned index);
+
+  const std::string& name() const { return name_; }  // "ewarp_lo"
+  const std::string& interface_name() const { return interface_name_; }
+  unsigned interface_index() const { return interface_index_; }
+  unsigned index() const { return index_; }  // position in devices()
+  // What netlink and rdma_cm call the device index (ibdev_index).
+  std::uint32_t rdma_index() const { return kFirstRdmaIndex + index_; }
+  std::uint64_t guid() const { return guid_; }  // host order; EUI-64 of the MAC, never 0, stable across processes
+  bool loopback() const { return loopback_; }
+
+  // False while the interface has no carrier, is down or is gone.
+  bool port_up() const;
+
+  // GID table as the interface stands now: IPv4-mapped addresses first, then IPv6. Never empty while an address exists.
+  std::vector<ibv_gid> gids() const;
+  // All fields of ibv_device_attr / ibv_port_attr; the port's state, MTU and speed are those of the interface now.
+  void query(ibv_device_attr& attr) const;
+  // 0, or EINVAL for a port other than 1. Fills only the first `size` octets (the struct grew between releases).
+  int query_port(std::uint8_t port, ibv_port_attr* attr, std::size_t size) const;
+
+  stats::DevicePage& counters() const { return *counters_; }
+
+ private:
+  friend std::vector<std::unique_ptr<Device>> discover();
+  std::string name_, interface_name_;
+  unsigned interface_index_, index_;
+  std::uint64_t guid_;
+  bool loopback_;
+  stats::DevicePage* counters_;
+};
+
+// What devices() calls once.
+std::vector<std::unique_ptr<Device>> discover();
+
+// The devices of this process, found at first use: options().interfaces, or every interface that is up and has an
+// address. Thread-safe; the pointers live as long as the process.
+std::span<Device* const> devices();
+Device* find_device(const std::string& name);
+// The device whose interface owns this local address; nullptr if none.
+Device* device_of(const sockaddr& local);
+
+}  // namespace ewarp::verbs

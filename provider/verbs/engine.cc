@@ -1,0 +1,265 @@
+// Holding the engine, and one pass over the active streams.
+#include "provider/verbs/engine.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "llp/spinlock.h"
+#include "provider/verbs/connection.h"
+#include "provider/verbs/log.h"
+#include "provider/verbs/options.h"
+#include "provider/verbs/queue_pair.h"
+#include "provider/verbs/stats.h"
+
+namespace ewarp::verbs {
+namespace {
+
+constexpr std::size_t kBatch = 32;      // streams per system call of a pass
+constexpr unsigned kKickSpins = 64;     // how long a poster waits for a holder in a short pass
+constexpr std::size_t kPooled = 64;     // buffers kept for reuse
+
+}  // namespace
+
+Engine& engine() {
+  static Engine* e = new Engine;  // outlives every thread
+  return *e;
+}
+
+Reactor& reactor() { return engine(); }
+
+bool forked_child() { return engine().forked(); }
+
+Engine::Engine() {
+  const Options& o = options();
+  batch_ = llp::make_batch(o.io_uring);
+  takeover_ = std::chrono::microseconds(o.takeover_us);
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  const bool spare = sched_getaffinity(0, sizeof usable, &usable) == 0 && CPU_COUNT(&usable) >= 4;
+  spin_ = std::chrono::microseconds(o.spin_us >= 0 ? o.spin_us : spare ? 100 : 0);
+  pthread_atfork([] { engine().before_fork(); }, [] { engine().after_fork_parent(); },
+                 [] { engine().after_fork_child(); });
+  std::atexit([] { engine().at_exit(); });
+}
+
+// --- holding ---
+
+bool Engine::try_enter() {
+  return held_.load(std::memory_order_seq_cst) == 0 && held_.exchange(1, std::memory_order_seq_cst) == 0;
+}
+
+void Engine::enter() {
+  for (unsigned spins = 0; !try_enter();)
+    ++spins % 128 == 0 ? static_cast<void>(sched_yield()) : llp::cpu_relax();
+}
+
+void Engine::leave() {
+  do {
+    serve_kicks();
+    // Pairs with kick(): the poster pushes, then tries to enter; we let go, then look for what was pushed.
+    held_.exchange(0, std::memory_order_seq_cst);
+  } while (kicks_.load(std::memory_order_seq_cst) != nullptr && try_enter());
+}
+
+void Engine::kick(QueuePair& qp) {
+  if (!qp.kicked.exchange(true, std::memory_order_seq_cst)) {
+    QueuePair* first = kicks_.load(std::memory_order_relaxed);
+    do qp.next_kick = first;
+    while (!kicks_.compare_exchange_weak(first, &qp, std::memory_order_seq_cst));
+  }
+  // The holder serves it in leave(). It is worth a short wait to find the engine free: then the completion is there
+  // when this returns.
+  for (unsigned spins = 0; spins < kKickSpins; ++spins) {
+    if (try_enter()) {
+      leave();
+      return;
+    }
+    if (!qp.kicked.load(std::memory_order_relaxed)) return;
+    llp::cpu_relax();
+  }
+}
+
+void Engine::serve_kicks() {
+  QueuePair* qp = kicks_.exchange(nullptr, std::memory_order_seq_cst);
+  while (qp != nullptr) {
+    QueuePair* next = qp->next_kick;
+    qp->kicked.exchange(false, std::memory_order_seq_cst);
+    qp->serve();
+    qp = next;
+  }
+}
+
+void Engine::application_pass(bool armed) {
+  if (forked_ || !try_enter()) return;
+  pass();
+  leave();
+  if (armed) return;
+  application_passes_.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Engine::application_may_sleep() {
+  if (driver_.load(std::memory_order_relaxed) != Driver::application) return;
+  if (driver_.exchange(Driver::background) == Driver::application) watcher_->wake();
+}
+
+// --- streams ---
+
+void Engine::add(Connection& c) {
+  start_thread();
+  connections_.insert(&c);
+  c.active = true;
+  c.last_tick = tick();
+  active_.push_back(&c);
+  // Whoever sleeps does not know this stream yet.
+  rearm_ = true;
+  if (asleep_.load()) watcher_->wake();
+}
+
+void Engine::remove(Connection& c) {
+  connections_.erase(&c);
+  std::erase(active_, &c);
+  c.active = false;
+  std::lock_guard guard(mutex_);
+  const auto it = watches_.find(c.fd());
+  if (it == watches_.end() || it->second.connection != &c) return;
+  tokens_.erase(it->second.token);
+  watches_.erase(it);
+}
+
+void Engine::bury(std::shared_ptr<Connection> c) {
+  graveyard_.push_back(std::move(c));
+  post([this] {
+    std::vector<std::shared_ptr<Connection>> dead;
+    enter();
+    dead.swap(graveyard_);
+    leave();
+  });
+}
+
+void Engine::wait_writable(Connection& c) {
+  if (c.armed && (c.armed_events & POLLOUT) != 0) return;
+  rearm_ = true;
+  if (asleep_.load(std::memory_order_seq_cst) && driver_.load(std::memory_order_relaxed) == Driver::background)
+    watcher_->wake();
+}
+
+std::unique_ptr<llp::Gather> Engine::take_gather() {
+  if (gathers_.empty()) return std::make_unique<llp::Gather>();
+  auto g = std::move(gathers_.back());
+  gathers_.pop_back();
+  return g;
+}
+
+void Engine::give_gather(std::unique_ptr<llp::Gather> g) {
+  if (gathers_.size() < kPooled) gathers_.push_back(std::move(g));
+}
+
+std::unique_ptr<std::byte[]> Engine::take_staging() {
+  if (stagings_.empty()) return std::unique_ptr<std::byte[]>(new std::byte[kStaging]);
+  auto s = std::move(stagings_.back());
+  stagings_.pop_back();
+  return s;
+}
+
+void Engine::give_staging(std::unique_ptr<std::byte[]> s) {
+  if (stagings_.size() < kPooled) stagings_.push_back(std::move(s));
+}
+
+// One turn for every active stream. Streams that end meanwhile leave active_ but stay alive until their burial, which
+// needs the engine.
+bool Engine::pass() {
+  if (active_.empty()) return false;
+  if (active_.size() == 1) {
+    Connection& c = *active_.front();
+    bool any = c.receive();
+    if (any) c.last_tick = tick();
+    if (c.end() == Connection::End::none && c.has_output()) any |= c.transmit();
+    if (any || c.end() != Connection::End::none) c.queue_pair().stream_progress();
+    return any;
+  }
+  bool any = false;
+  const std::size_t n = active_.size();
+  for (std::size_t done = 0; done < n && !active_.empty(); done += kBatch) {
+    cursor_ %= active_.size();
+    any |= pass_many(cursor_, std::min({kBatch, n - done, active_.size()}));
+    cursor_ += kBatch;
+  }
+  return any;
+}
+
+bool Engine::pass_many(std::size_t first, std::size_t count) {
+  std::array<Connection*, kBatch> turn;
+  std::array<llp::Batch::Op, kBatch> ops;
+  for (std::size_t i = 0; i < count; ++i) {
+    turn[i] = active_[(first + i) % active_.size()];
+    ops[i] = {turn[i]->fd(), false, turn[i]->prepare(), 0};
+  }
+  batch_->run(std::span(ops.data(), count));
+  bool any = false;
+  for (std::size_t i = 0; i < count; ++i) {
+    Connection& c = *turn[i];
+    bool moved = c.completed(ops[i].result);
+    if (moved) c.last_tick = tick();
+    // Ended by another stream's progress: its results are of no interest any more.
+    if (!c.active) continue;
+    if (c.end() == Connection::End::none && c.has_output()) moved |= c.transmit();
+    if (moved || c.end() != Connection::End::none) c.queue_pair().stream_progress();
+    any |= moved;
+  }
+  return any;
+}
+
+// --- fork and exit ---
+
+void Engine::before_fork() {
+  enter();
+  mutex_.lock();
+}
+
+void Engine::after_fork_parent() {
+  mutex_.unlock();
+  leave();
+}
+
+// The child has none of the parent's threads; what it inherited is closed, so that a peer sees the parent's end.
+void Engine::after_fork_child() {
+  forked_ = true;
+  for (Connection* c : connections_) ::close(c->release_fd());
+  for (const auto& [fd, w] : watches_)
+    if (w.connection == nullptr) ::close(fd);
+  if (watcher_ != nullptr) watcher_->close_in_child();
+  batch_->close_in_child();
+  stats::forget_in_child();
+  mutex_.unlock();
+  held_.store(0);
+}
+
+// A process that ends with unread octets makes the kernel send RST, which can destroy the peer's last message.
+void Engine::at_exit() {
+  if (forked_ || !running_) return;
+  std::vector<int> fds;
+  enter();
+  for (Connection* c : connections_) {
+    if (c->has_output()) c->transmit();
+    c->shut_down();
+    fds.push_back(c->fd());
+  }
+  const auto until = Clock::now() + std::chrono::milliseconds(100);
+  std::array<std::byte, 4096> sink;
+  for (const int fd : fds) {
+    for (;;) {
+      const ssize_t n = recv(fd, sink.data(), sink.size(), MSG_DONTWAIT);
+      if (n > 0) continue;
+      if (n == 0 || errno != EAGAIN || Clock::now() >= until) break;
+      pollfd p{fd, POLLIN, 0};
+      if (poll(&p, 1, 20) < 0) break;
+    }
+  }
+  // The engine stays held: the background thread must not touch what is being torn down.
+}
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,37 @@
+#include "provider/verbs/log.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <string>
+
+#include "provider/verbs/options.h"
+
+namespace ewarp::log {
+namespace {
+
+constexpr std::string_view kNames[] = {"error", "warn", "info", "debug"};
+
+Level configured_level() {
+  const auto* name = std::find(std::begin(kNames), std::end(kNames), options().log);
+  return name == std::end(kNames) ? Level::error : static_cast<Level>(name - std::begin(kNames));
+}
+
+}  // namespace
+
+bool enabled(Level level) {
+  static const Level most = configured_level();
+  return level <= most;
+}
+
+void write(Level level, std::string_view text) {
+  const int saved_errno = errno;
+  std::string line = fmt::format("etherwarp: {}: {}", kNames[static_cast<std::size_t>(level)], text);
+  std::replace(line.begin(), line.end(), '\n', ' ');  // an event is one line, whoever wrote its text
+  line += '\n';
+  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  errno = saved_errno;
+}
+
+}  // namespace ewarp::log

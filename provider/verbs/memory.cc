@@ -1,0 +1,246 @@
+#include "provider/verbs/memory.h"
+
+#include <errno.h>
+#include <infiniband/verbs.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "llp/guarded_copy.h"
+
+namespace ewarp::verbs {
+namespace {
+
+constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                                  IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
+                                  IBV_ACCESS_HUGETLB;
+constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
+constexpr std::uint32_t kIndexMask = 0xffffff;
+
+std::uint32_t random32() {
+  std::uint32_t value = 0;
+  while (getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value)) {
+  }
+  return value;
+}
+
+// Whether every page of the range is mapped; a page in the middle that is read-only is found when it is used.
+bool mapped(const void* address, std::size_t length, bool writable) {
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
+  const auto end = reinterpret_cast<std::uintptr_t>(address) + length;
+  constexpr std::size_t kPages = 16384;
+  std::array<unsigned char, kPages> state;
+  for (std::uintptr_t at = first; at < end; at += kPages * page)
+    if (mincore(reinterpret_cast<void*>(at), std::min<std::uintptr_t>(end - at, kPages * page), state.data()) != 0 &&
+        errno == ENOMEM)
+      return false;
+  const auto last = (end - 1) & ~(page - 1);
+#ifdef MADV_POPULATE_WRITE  // Linux 5.14; an older kernel says EINVAL, which is not held against the caller
+  const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  for (const std::uintptr_t at : {first, last})
+    if (madvise(reinterpret_cast<void*>(at), page, advice) != 0 && (errno == EFAULT || errno == ENOMEM)) return false;
+#endif
+  return true;
+}
+
+}  // namespace
+
+int check_access(unsigned access) {
+  if ((access & ~(kKnownAccess | kOptionalAccess)) != 0) return EINVAL;
+  if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0)
+    return EINVAL;
+  return 0;
+}
+
+MemoryTable::MemoryTable() : factor_(random32() | 1), offset_(random32()) {
+  // Newton's iteration for the inverse modulo 2^32; each step doubles the number of right bits.
+  inverse_ = factor_;
+  for (int i = 0; i < 5; ++i) inverse_ *= 2 - factor_ * inverse_;
+}
+
+MemoryRegion* MemoryTable::find(std::uint32_t stag) const {
+  const std::uint32_t slot = (((stag >> 8) - offset_) * inverse_) & kIndexMask;
+  if (slot >= kMaxRegions) return nullptr;
+  MemoryRegion* chunk = chunks_[slot / kChunk].load(std::memory_order_acquire);  // pairs with take_slot()
+  return chunk == nullptr ? nullptr : chunk + slot % kChunk;
+}
+
+MemoryRegion* MemoryTable::take_slot() {
+  for (;;) {
+    std::unique_ptr<MemoryRegion[]> fresh;
+    {
+      std::lock_guard guard(lock_);
+      // Keep some keys resting before they are given out again.
+      if (free_first_ != nullptr && (slots_ == kMaxRegions || slots_ % kChunk == 0)) {
+        MemoryRegion* r = free_first_;
+        free_first_ = r->next_free_;
+        if (free_first_ == nullptr) free_last_ = nullptr;
+        return r;
+      }
+      if (slots_ == kMaxRegions) return nullptr;
+      MemoryRegion* chunk = chunks_[slots_ / kChunk].load(std::memory_order_relaxed);
+      if (chunk != nullptr) {
+        MemoryRegion* r = chunk + slots_ % kChunk;
+        r->index_ = ((slots_ * factor_) + offset_) & kIndexMask;
+        ++slots_;
+        if (r->index_ == 0) continue;  // STag 0 names no memory (ddp.md section 9)
+        return r;
+      }
+    }
+    fresh.reset(new (std::nothrow) MemoryRegion[kChunk]);
+    if (fresh == nullptr) return nullptr;
+    std::lock_guard guard(lock_);
+    auto& place = chunks_[slots_ / kChunk];
+    if (slots_ < kMaxRegions && place.load(std::memory_order_relaxed) == nullptr)
+      place.store(fresh.release(), std::memory_order_release);
+  }
+}
+
+// Requires: nobody can enter (stag_ is 0) and nobody is inside.
+void MemoryTable::set(MemoryRegion& r, Pd& pd, void* address, std::size_t length, std::uint64_t iova,
+                      unsigned access) {
+  r.address_ = static_cast<std::byte*>(address);
+  r.base_ = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
+  r.length_ = length;
+  r.access_ = access;
+  r.pd_ = &pd;
+  r.key_ = static_cast<std::uint8_t>(r.key_ + 1 + random32() % 127);
+  r.stag_.store(r.index_ << 8 | r.key_, std::memory_order_seq_cst);
+}
+
+int MemoryTable::add(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access,
+                     MemoryRegion** out) {
+  if (const int rc = check_access(access)) return rc;
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  if (length > 0 && (start > UINTPTR_MAX - (length - 1) || iova > UINT64_MAX - (length - 1))) return EINVAL;
+  if (length > 0 && !mapped(address, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0)) return EFAULT;
+  llp::install_copy_guard();
+  MemoryRegion* r = take_slot();
+  if (r == nullptr) return ENOMEM;
+  set(*r, pd, address, length, iova, access);
+  pd.users.fetch_add(1);
+  *out = r;
+  return 0;
+}
+
+// No key opens the region from here on, and nobody is in it.
+void MemoryTable::close(MemoryRegion& r) {
+  r.stag_.exchange(0, std::memory_order_seq_cst);
+  for (unsigned spins = 0; r.users_.load(std::memory_order_seq_cst) != 0;)
+    ++spins % 64 == 0 ? static_cast<void>(sched_yield()) : llp::cpu_relax();
+}
+
+void MemoryTable::remove(MemoryRegion* r) {
+  close(*r);
+  r->pd_->users.fetch_sub(1);
+  std::lock_guard guard(lock_);
+  r->next_free_ = nullptr;
+  (free_last_ != nullptr ? free_last_->next_free_ : free_first_) = r;
+  free_last_ = r;
+}
+
+int MemoryTable::change(MemoryRegion* r, int flags, Pd* pd, void* address, std::size_t length, unsigned access) {
+  constexpr int kKnown = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
+  if (flags == 0 || (flags & ~kKnown) != 0) return EINVAL;
+  const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
+  const unsigned rights = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : r->access_;
+  Pd* owner = (flags & IBV_REREG_MR_CHANGE_PD) != 0 ? pd : r->pd_;
+  void* at = moves ? address : r->address_;
+  const std::size_t size = moves ? length : r->length_;
+  const std::uint64_t iova = moves ? reinterpret_cast<std::uintptr_t>(address) : r->base_;
+  if (owner == nullptr) return EINVAL;
+  if (const int rc = check_access(rights)) return rc;
+  if (size > 0 && reinterpret_cast<std::uintptr_t>(at) > UINTPTR_MAX - (size - 1)) return EINVAL;
+  if (size > 0 && !mapped(at, size, (rights & IBV_ACCESS_LOCAL_WRITE) != 0)) return EFAULT;
+  close(*r);
+  if (owner != r->pd_) {
+    owner->users.fetch_add(1);
+    r->pd_->users.fetch_sub(1);
+  }
+  set(*r, *owner, at, size, iova, rights);
+  return 0;
+}
+
+Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd) {
+  MemoryRegion* r = find(stag);
+  if (r == nullptr || stag == 0 || !enter(r, stag)) return Verdict::invalid_stag;
+  const bool ours = r->pd_ == &pd;
+  if (ours) {
+    std::uint32_t expected = stag;
+    r->stag_.compare_exchange_strong(expected, 0, std::memory_order_seq_cst);
+  }
+  leave(r);
+  if (!ours) return Verdict::not_associated;
+  // Other holders are application threads in a system call that does not block.
+  close(*r);
+  return Verdict::ok;
+}
+
+Verdict MemoryTable::resolve(std::uint32_t stag, const Pd& pd, std::uint64_t address, std::uint64_t length,
+                             unsigned need, llp::Extent* out) {
+  MemoryRegion* r = find(stag);
+  if (r == nullptr || stag == 0 || !enter(r, stag)) return Verdict::invalid_stag;
+  Verdict v = Verdict::ok;
+  if (r->pd_ != &pd)
+    v = Verdict::not_associated;
+  else if ((r->access_ & need) != need)
+    v = Verdict::access;
+  else if (address > UINT64_MAX - length)
+    v = Verdict::wrap;
+  else if (address < r->base_ || length > r->length_ || address - r->base_ > r->length_ - length)
+    v = Verdict::bounds;
+  else
+    *out = llp::Extent{r->address_ + (address - r->base_), static_cast<std::size_t>(length), r, stag};
+  leave(r);
+  return v;
+}
+
+bool MemoryTable::enter(void* region, std::uint32_t ticket) {
+  auto& r = *static_cast<MemoryRegion*>(region);
+  r.users_.fetch_add(1, std::memory_order_seq_cst);
+  if (r.stag_.load(std::memory_order_seq_cst) == ticket) return true;
+  r.users_.fetch_sub(1, std::memory_order_seq_cst);
+  return false;
+}
+
+void MemoryTable::leave(void* region) {
+  static_cast<MemoryRegion*>(region)->users_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+MemoryTable& memory() {
+  static MemoryTable* table = new MemoryTable;  // outlives every thread
+  return *table;
+}
+
+bool copy_in(const llp::Extent& to, const void* from) {
+  if (to.region != nullptr && !memory().enter(to.region, to.ticket)) return false;
+  const bool ok = llp::guarded_copy(to.address, from, to.length);
+  if (to.region != nullptr) memory().leave(to.region);
+  return ok;
+}
+
+bool copy_out(void* to, const llp::Extent& from) {
+  if (from.region != nullptr && !memory().enter(from.region, from.ticket)) return false;
+  const bool ok = llp::guarded_copy(to, from.address, from.length);
+  if (from.region != nullptr) memory().leave(from.region);
+  return ok;
+}
+
+bool readable(const llp::Extent& extent) {
+#ifdef MADV_POPULATE_READ
+  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto first = reinterpret_cast<std::uintptr_t>(extent.address) & ~(page - 1);
+  const auto end = (reinterpret_cast<std::uintptr_t>(extent.address) + extent.length + page - 1) & ~(page - 1);
+  return madvise(reinterpret_cast<void*>(first), end - first, MADV_POPULATE_READ) == 0 ||
+         (errno != EFAULT && errno != ENOMEM);
+#else
+  (void)extent;
+  return true;
+#endif
+}
+
+}  // namespace ewarp::verbs

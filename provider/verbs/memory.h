@@ -1,0 +1,98 @@
+// Memory regions: the table that every access of a peer, and every local SGE, goes through (RFC 5041 section 7.1,
+// RFC 5042 section 6).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "ddp/access.h"
+#include "llp/gather.h"
+#include "llp/spinlock.h"
+#include "provider/verbs/context.h"
+
+namespace ewarp::verbs {
+
+using ddp::Verdict;
+
+// A registered region. Slots are never given back to the allocator, so a stale pointer to one stays readable; what it
+// says is protected by `users` and `stag`.
+// Threading: a reader enters (users + 1, then looks at stag), uses, leaves; deregistration clears stag, then waits for
+// users to become 0. All of these are seq_cst read-modify-writes.
+class MemoryRegion {
+ public:
+  std::uint32_t stag() const { return stag_.load(std::memory_order_relaxed); }  // lkey = rkey; 0: not valid
+  std::byte* address() const { return address_; }
+  std::size_t length() const { return length_; }
+
+ private:
+  friend class MemoryTable;
+  std::atomic<std::uint32_t> stag_{0};
+  std::atomic<std::uint32_t> users_{0};
+  std::byte* address_ = nullptr;  // first octet in this process
+  std::uint64_t base_ = 0;        // what the peer calls it (iova; 0 when zero-based)
+  std::uint64_t length_ = 0;
+  unsigned access_ = 0;           // ibv_access_flags
+  Pd* pd_ = nullptr;
+  std::uint32_t index_ = 0;
+  std::uint8_t key_ = 0;
+  MemoryRegion* next_free_ = nullptr;
+};
+
+// The rules for access flags (ibv_reg_mr(3)): 0 or EINVAL.
+int check_access(unsigned access);
+
+class MemoryTable final : public llp::MemoryGate {
+ public:
+  static constexpr std::uint32_t kMaxRegions = 1u << 20;
+
+  MemoryTable();
+
+  // ibv_reg_mr() and kin. Returns 0 or a positive errno: EINVAL (rights that need LOCAL_WRITE, unknown flags, range that
+  // wraps), EFAULT (range not mapped, or read-only where writing is asked for), ENOMEM (table full).
+  // iova: the address that peers use for the first octet (0 with IBV_ACCESS_ZERO_BASED).
+  int add(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access, MemoryRegion** out);
+  // ibv_dereg_mr(). After return nothing touches the memory any more. Waits for copies and system calls in progress
+  // (they do not block), never for the engine.
+  void remove(MemoryRegion* region);
+  // ibv_rereg_mr(): flags are IBV_REREG_MR_*. The STag changes. On failure the region is unchanged. 0 or errno.
+  int change(MemoryRegion* region, int flags, Pd* pd, void* address, std::size_t length, unsigned access);
+  // A peer's Send with Invalidate. The region stays allocated but no key opens it any more (as Linux siw, ordinary
+  // regions of the PD may be invalidated: rdmap.md section 3).
+  Verdict invalidate(std::uint32_t stag, const Pd& pd);
+
+  // Checks [address, address + length) against the region that stag names, for a QP of this PD, with all the rights
+  // in `need` (0: local read). ok: *out is the memory. Requires length > 0.
+  Verdict resolve(std::uint32_t stag, const Pd& pd, std::uint64_t address, std::uint64_t length, unsigned need,
+                  llp::Extent* out);
+
+  bool enter(void* region, std::uint32_t ticket) override;
+  void leave(void* region) override;
+
+ private:
+  static constexpr std::uint32_t kChunk = 4096;
+
+  MemoryRegion* find(std::uint32_t stag) const;
+  MemoryRegion* take_slot();
+  void set(MemoryRegion& region, Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access);
+  void close(MemoryRegion& region);
+
+  // STag index = slot * factor + offset mod 2^24 with random odd factor: keys of neighbours do not tell each other.
+  std::uint32_t factor_, inverse_, offset_;
+  llp::Spinlock lock_;  // free list and growth
+  std::array<std::atomic<MemoryRegion*>, kMaxRegions / kChunk> chunks_{};
+  std::uint32_t slots_ = 0;
+  MemoryRegion* free_first_ = nullptr;  // FIFO: a key that went out of use stays so as long as possible
+  MemoryRegion* free_last_ = nullptr;
+};
+
+MemoryTable& memory();
+
+// Copies that respect deregistration and survive unmapped pages. False: nothing (more) may be touched.
+bool copy_in(const llp::Extent& to, const void* from);
+bool copy_out(void* to, const llp::Extent& from);
+// Whether all pages of the extent can be read now.
+bool readable(const llp::Extent& extent);
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,75 @@
+// Every option of EtherWARP: environment variable ETHERWARP_<NAME>, or `name = value` in the configuration file
+// (ETHERWARP_CONFIG, else $XDG_CONFIG_HOME/etherwarp.conf, else /etc/etherwarp.conf). The environment wins.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ewarp {
+
+enum class CrcPolicy { by_path, always, never };  // by_path: asked for unless the peer is on this host (mpa.md section 11)
+
+struct Options {
+  std::vector<std::string> interfaces;  // devices to offer; empty: every interface that is up
+  std::string log = "error";            // error, warn, info, debug
+  CrcPolicy crc = CrcPolicy::by_path;
+  bool markers = false;                 // demand markers from peers
+  bool extensions = true;               // offer/accept extension set 1 (mpa.md section 10)
+  unsigned mpa_revision = 2;            // 1: plain RFC 5044 start-up
+  bool peer_to_peer = true;             // ask for it (RFC 6581)
+  std::string rtr = "write";            // first choice among write, read, send
+  bool io_uring = true;                 // false: epoll, sendmsg, recvmsg
+  unsigned ulpdu_octets = 64768;        // largest ULPDU between consenting peers
+  unsigned takeover_us = 500;           // the background thread takes over so long after the last poll
+  int spin_us = -1;                     // how long it spins before it sleeps; -1: 100 with 4 or more usable CPUs, else 0
+  unsigned connect_timeout_ms = 10000;  // TCP connection and MPA Reply
+  unsigned request_timeout_ms = 5000;   // MPA Request after accept
+  unsigned rtr_timeout_ms = 10000;      // first FPDU after Reply
+  unsigned close_timeout_ms = 2000;     // graceful close
+  std::string congestion = "auto";      // auto: reno on this host, the system's elsewhere; or a name; or "system"
+  bool stats = true;                    // publish counters for `etherwarp stat`
+  bool stats_keep = false;              // leave them behind at exit, for `etherwarp stat --ended`
+};
+
+// Read once, at first use. A bad value or an unknown ETHERWARP_ name is said once on stderr and ignored.
+const Options& options();
+
+// Problems found while reading (unknown names, bad values), one line each.
+std::span<const std::string> option_problems();
+
+// For help texts: the name in lower case, unit, default and meaning of each.
+struct OptionDoc {
+  const char* name;
+  const char* unit;
+  const char* initial;
+  const char* meaning;
+};
+std::span<const OptionDoc> option_docs();
+
+// What options() is made of; nothing is printed. environment: strings NAME=value, the last may be a null pointer.
+// trusted: false in a set-user-ID program, where only /etc/etherwarp.conf is read.
+struct OptionsRead {
+  Options options;
+  std::vector<std::string> problems;
+  std::string file;  // the configuration file that was read, empty if none
+};
+OptionsRead read_options(std::span<const char* const> environment, bool trusted = true);
+// The environment of this process.
+OptionsRead read_options();
+
+// Empty if this value is good for this option (name as in option_docs()), else one line that says what is wrong.
+std::string check_option(std::string_view name, std::string_view value);
+// "ETHERWARP_IO_URING" for "io_uring".
+std::string option_variable(std::string_view name);
+// The candidate that a mistyped word most likely meant; empty if none is near.
+std::string nearest_word(std::string_view word, std::span<const std::string_view> candidates);
+
+// CPUs that this process may run on: its affinity, and a cgroup's CPU quota (rounded up). At least 1.
+unsigned usable_cpus();
+// spin_us with its default resolved.
+unsigned effective_spin_us(const Options& options);
+
+}  // namespace ewarp

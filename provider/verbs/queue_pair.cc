@@ -1,0 +1,246 @@
+// Creation, completion and the end of queue pairs.
+#include "provider/verbs/queue_pair.h"
+
+#include <errno.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <cstring>
+#include <unordered_map>
+
+#include "provider/verbs/engine.h"
+#include "provider/verbs/log.h"
+
+namespace ewarp::verbs {
+namespace {
+
+struct Registry {
+  std::mutex mutex;
+  std::unordered_map<std::uint32_t, std::weak_ptr<QueuePair>> pairs;
+  std::uint32_t next = 0;
+};
+
+Registry& registry() {
+  static Registry* r = new Registry;
+  return *r;
+}
+
+// index << 16 | port (datagram-iwarp.md section 3). Nobody has to reach an RC QP by number over rdma_cm, so no port is
+// bound; numbers go round so that a freed one does not return soon.
+std::uint32_t take_number(Registry& r) {
+  if (r.next == 0 && getrandom(&r.next, sizeof r.next, 0) < 0) r.next = 1;
+  for (;;) {
+    const std::uint32_t n = ++r.next & 0xffffff;
+    if ((n & 0xffff) >= 1024 && n != 0xffffff && !r.pairs.contains(n)) return n;
+  }
+}
+
+ibv_wc_status wc_status(rdmap::Status s) {
+  switch (s) {
+    case rdmap::Status::success: return IBV_WC_SUCCESS;
+    case rdmap::Status::local_protection: return IBV_WC_LOC_PROT_ERR;
+    case rdmap::Status::local_length: return IBV_WC_LOC_LEN_ERR;
+    case rdmap::Status::bad_response: return IBV_WC_BAD_RESP_ERR;
+    case rdmap::Status::remote_access: return IBV_WC_REM_ACCESS_ERR;
+    case rdmap::Status::remote_invalid: return IBV_WC_REM_INV_REQ_ERR;
+    case rdmap::Status::remote_operation: return IBV_WC_REM_OP_ERR;
+    case rdmap::Status::no_receive: return IBV_WC_RNR_RETRY_EXC_ERR;
+    case rdmap::Status::connection_lost: return IBV_WC_RETRY_EXC_ERR;
+    case rdmap::Status::flushed: return IBV_WC_WR_FLUSH_ERR;
+    case rdmap::Status::fatal: return IBV_WC_FATAL_ERR;
+  }
+  return IBV_WC_GENERAL_ERR;
+}
+
+ibv_wc_opcode wc_opcode(rdmap::Operation op) {
+  switch (op) {
+    case rdmap::Operation::send: return IBV_WC_SEND;
+    case rdmap::Operation::write: return IBV_WC_RDMA_WRITE;
+    case rdmap::Operation::read: return IBV_WC_RDMA_READ;
+  }
+  return IBV_WC_SEND;
+}
+
+}  // namespace
+
+QueuePairApi& api(QueuePair& qp) { return qp; }
+
+int create_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
+              std::shared_ptr<QueuePair>* out) {
+  if (init.qp_type != IBV_QPT_RC || init.srq != nullptr) return EOPNOTSUPP;
+  const ibv_qp_cap& c = init.cap;
+  if (send_cq == nullptr || recv_cq == nullptr || c.max_send_wr > kMaxQpWr || c.max_recv_wr > kMaxQpWr ||
+      c.max_send_sge > kMaxSge || c.max_recv_sge > kMaxSge || c.max_inline_data > kMaxInline)
+    return EINVAL;
+  Registry& r = registry();
+  std::lock_guard guard(r.mutex);
+  const std::uint32_t number = take_number(r);
+  auto qp = std::make_shared<QueuePair>(pd, send_cq, recv_cq, number);
+  if (const int rc = qp->create(init)) return rc;
+  r.pairs[number] = qp;
+  *out = std::move(qp);
+  return 0;
+}
+
+std::shared_ptr<QueuePair> find_qp(std::uint32_t number) {
+  Registry& r = registry();
+  std::lock_guard guard(r.mutex);
+  const auto it = r.pairs.find(number);
+  return it == r.pairs.end() ? nullptr : it->second.lock();
+}
+
+QueuePair::QueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, std::uint32_t number)
+    : pd_(pd), send_cq_(send_cq), recv_cq_(recv_cq), number_(number), ird_(kMaxRdAtomic), ord_(kMaxRdAtomic) {}
+
+QueuePair::~QueuePair() { destroy(); }
+
+int QueuePair::create(ibv_qp_init_attr& init) {
+  ibv_qp_cap& c = init.cap;
+  if (!sq_.create(c.max_send_wr, c.max_send_sge, c.max_inline_data) || !rq_.create(c.max_recv_wr, c.max_recv_sge, 0)) {
+    destroyed_ = true;
+    return ENOMEM;
+  }
+  c.max_send_wr = sq_.depth();
+  c.max_send_sge = sq_.sges();
+  c.max_inline_data = sq_.extra();
+  c.max_recv_wr = rq_.depth();
+  c.max_recv_sge = rq_.sges();
+  cap_ = c;
+  type_ = init.qp_type;
+  signal_all_ = init.sq_sig_all != 0;
+  qp_context_ = init.qp_context;
+  pd_.users.fetch_add(1);
+  send_cq_->users.fetch_add(1);
+  recv_cq_->users.fetch_add(1);
+  slot_ = stats::take_qp_slot();
+  if (slot_ != nullptr) {
+    slot_->device = context().device().index();
+    slot_->type = static_cast<std::uint32_t>(type_);
+    slot_->state.store(IBV_QPS_RESET, std::memory_order_relaxed);
+    slot_->number.store(number_, std::memory_order_relaxed);
+  }
+  stats::add(context().device().counters().qps_created);
+  return 0;
+}
+
+void QueuePair::destroy() {
+  {
+    Registry& r = registry();
+    std::lock_guard guard(r.mutex);
+    if (std::exchange(destroyed_, true)) return;
+    r.pairs.erase(number_);
+  }
+  Engine& e = engine();
+  e.enter();
+  e.serve_kicks();  // nobody posts to this QP any more, so it cannot come back to the list
+  if (connection_ != nullptr) {
+    connection_->endpoint().abandon();
+    connection_->drop_output();
+    end_stream(true);
+  }
+  state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
+  stop_timer();
+  send_cq_->purge(number_);
+  recv_cq_->purge(number_);
+  if (slot_ != nullptr) stats::release_qp_slot(std::exchange(slot_, nullptr));
+  stats::add(context().device().counters().qps_destroyed);
+  e.leave();
+  pd_.users.fetch_sub(1);
+  send_cq_->users.fetch_sub(1);
+  recv_cq_->users.fetch_sub(1);
+}
+
+// --- completions ---
+
+void QueuePair::complete(CompletionQueue& cq, ibv_wc& wc, bool solicited) {
+  wc.qp_num = number_;
+  stats::Traffic& t = context().device().counters().traffic;
+  stats::add(wc.status == IBV_WC_SUCCESS ? t.completions : t.error_completions);
+  if (slot_ != nullptr) stats::add(wc.status == IBV_WC_SUCCESS ? slot_->traffic.completions : slot_->traffic.error_completions);
+  if (!cq.push(wc, solicited || wc.status != IBV_WC_SUCCESS)) overflowed_ = true;
+}
+
+void QueuePair::send_done(rdmap::SendRequest& request, rdmap::Status status) {
+  auto& e = static_cast<SendEntry&>(request);
+  e.done = true;
+  e.status = status;
+  retire_sends();
+}
+
+// Completions leave in posting order (RFC 5040 section 5.5 rule 8): a Write behind an unfinished Read waits for it.
+void QueuePair::retire_sends() {
+  std::uint64_t head = sq_.head();
+  for (; head < started_ && sq_.entry(head).done; ++head) {
+    const SendEntry& e = sq_.entry(head);
+    if (!e.signaled && e.status == rdmap::Status::success) continue;
+    ibv_wc wc{};
+    wc.wr_id = e.wr_id;
+    wc.status = wc_status(e.status);
+    wc.opcode = wc_opcode(e.operation);
+    wc.byte_len = e.length;
+    complete(*send_cq_, wc, false);
+  }
+  sq_.retire(head);
+}
+
+void QueuePair::receive_done(const rdmap::Received& received) {
+  const ReceiveEntry& e = rq_.entry(receive_at_);
+  ibv_wc wc{};
+  wc.wr_id = e.wr_id;
+  wc.status = wc_status(received.status);
+  wc.opcode = IBV_WC_RECV;
+  wc.byte_len = received.length;
+  if (received.invalidated && received.status == rdmap::Status::success) {
+    wc.wc_flags = IBV_WC_WITH_INV;
+    wc.invalidated_rkey = received.invalidated_stag;
+  }
+  rq_.retire(receive_at_ + 1);
+  complete(*recv_cq_, wc, received.solicited);
+}
+
+// Everything on the send queue that is not complete. first: the status of the oldest one.
+void QueuePair::flush_sends(rdmap::Status first) {
+  const std::uint64_t tail = sq_.tail();
+  started_ = tail;
+  for (std::uint64_t at = sq_.head(); at < tail; ++at) {
+    SendEntry& e = sq_.entry(at);
+    if (e.done) continue;
+    e.done = true;
+    e.status = std::exchange(first, rdmap::Status::flushed);
+  }
+  retire_sends();
+}
+
+void QueuePair::flush_receives() {
+  const std::uint64_t tail = rq_.tail();
+  for (receive_at_ = rq_.head(); receive_at_ < tail; ++receive_at_)
+    receive_done(rdmap::Received{.status = rdmap::Status::flushed});
+}
+
+void QueuePair::publish_counters() {
+  if (connection_ == nullptr) return;
+  const rdmap::EndpointCounters& now = connection_->endpoint().counters;
+  rdmap::EndpointCounters& then = published_;
+  const auto move = [&](stats::Traffic& t) {
+    stats::add(t.tx_octets, connection_->tx_octets - published_tx_);
+    stats::add(t.rx_octets, connection_->rx_octets - published_rx_);
+    stats::add(t.tx_messages, now.tx_messages - then.tx_messages);
+    stats::add(t.rx_messages, now.rx_messages - then.rx_messages);
+    stats::add(t.tx_sends, now.tx_sends - then.tx_sends);
+    stats::add(t.rx_sends, now.rx_sends - then.rx_sends);
+    stats::add(t.tx_writes, now.tx_writes - then.tx_writes);
+    stats::add(t.rx_write_segments, now.rx_write_segments - then.rx_write_segments);
+    stats::add(t.tx_reads, now.tx_reads - then.tx_reads);
+    stats::add(t.rx_reads, now.rx_reads - then.rx_reads);
+    stats::add(t.terminates_sent, now.terminates_sent - then.terminates_sent);
+    stats::add(t.terminates_received, now.terminates_received - then.terminates_received);
+    stats::add(t.crc_errors, now.crc_errors - then.crc_errors);
+  };
+  move(context().device().counters().traffic);
+  if (slot_ != nullptr) move(slot_->traffic);
+  then = now;
+  published_tx_ = connection_->tx_octets;
+  published_rx_ = connection_->rx_octets;
+}
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,197 @@
+// The queue pair: work queues, state, and the consumer of one RDMAP stream.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "llp/spinlock.h"
+#include "provider/verbs/completion_queue.h"
+#include "provider/verbs/connection.h"
+#include "provider/verbs/memory.h"
+#include "provider/verbs/queue_pair_api.h"
+#include "rdmap/request.h"
+
+namespace ewarp::verbs {
+
+struct Sge {
+  std::uint64_t address;
+  std::uint32_t length;
+  std::uint32_t lkey;
+};
+
+// An entry of the send queue.
+struct SendEntry : rdmap::SendRequest {
+  std::uint64_t wr_id;
+  bool signaled;
+  bool is_inline;
+  bool done;
+  rdmap::Status status;
+  std::uint16_t sge_count;
+};
+
+struct ReceiveEntry {
+  std::uint64_t wr_id;
+  std::uint64_t length;  // octets that fit
+  std::uint16_t sge_count;
+};
+
+// A ring of entries, each with `sges` scatter/gather elements and `extra` octets of its own.
+// Threading: one producer at a time (under the queue's lock), one consumer (the engine's holder). Positions only grow;
+// tail_ is published by the producer, head_ by the consumer.
+template <class Entry>
+class WorkQueue {
+ public:
+  // False: no memory.
+  bool create(std::uint32_t depth, std::uint32_t sges, std::uint32_t extra);
+  std::uint32_t depth() const { return depth_; }
+  std::uint32_t sges() const { return sges_; }
+  std::uint32_t extra() const { return extra_; }
+  Entry& entry(std::uint64_t position) { return entries_[position & mask_]; }
+  Sge* sge(std::uint64_t position) { return sge_array_.get() + (position & mask_) * sges_; }
+  std::byte* extra(std::uint64_t position) { return extra_array_.get() + (position & mask_) * extra_; }
+  std::uint64_t position(const Entry& e) const;  // of an entry between head and tail
+
+  std::uint64_t head() const { return head_.load(std::memory_order_acquire); }
+  std::uint64_t tail() const { return tail_.load(std::memory_order_acquire); }
+  bool full() const { return tail_.load(std::memory_order_relaxed) - head() >= depth_; }
+  // seq_cst: the poster then looks at the state, the flusher at the tail; one of them sees the other.
+  void publish(std::uint64_t tail) { tail_.exchange(tail, std::memory_order_seq_cst); }
+  void retire(std::uint64_t head) { head_.store(head, std::memory_order_release); }
+  llp::Spinlock lock;  // producers
+
+ private:
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  std::uint32_t depth_ = 0, sges_ = 0, extra_ = 0;
+  std::uint64_t mask_ = 0;
+  std::unique_ptr<Entry[], Free> entries_;
+  std::unique_ptr<Sge[], Free> sge_array_;
+  std::unique_ptr<std::byte[], Free> extra_array_;
+  std::atomic<std::uint64_t> head_{0}, tail_{0};
+};
+
+class QueuePair final : public QueuePairApi,
+                        private rdmap::Consumer,
+                        public std::enable_shared_from_this<QueuePair> {
+ public:
+  QueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, std::uint32_t number);
+  ~QueuePair() override;
+  int create(ibv_qp_init_attr& init);  // 0 or errno
+
+  std::uint32_t number() const override { return number_; }
+  Context& context() const override { return pd_.context; }
+  void set_handle(std::uint64_t handle) override { handle_ = handle; }
+  ibv_qp_type type() const override { return type_; }
+  int post_send(ibv_send_wr* wr, ibv_send_wr** bad) override;
+  int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) override;
+  int modify(const ibv_qp_attr& attr, int mask) override;
+  int query(ibv_qp_attr& attr, ibv_qp_init_attr& init) override;
+  void destroy() override;
+  int attach(int fd, const mpa::StreamParams& params, std::shared_ptr<StreamObserver> observer) override;
+  void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override;
+  void disconnect(bool graceful) override;
+
+  // --- for the engine, which is held ---
+
+  // New work was posted, or the socket may take more.
+  void serve();
+  // After octets arrived, the stream ended, or something was written.
+  void stream_progress();
+
+  std::atomic<bool> kicked{false};
+  QueuePair* next_kick = nullptr;
+
+ private:
+  friend class Connection;
+
+  // rdmap::Consumer
+  rdmap::SendRequest* next_send() override;
+  void send_started() override { ++started_; }
+  void send_done(rdmap::SendRequest& request, rdmap::Status status) override;
+  rdmap::Status request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
+                               rdmap::ExtentList& out) override;
+  bool take_receive() override;
+  std::uint64_t receive_capacity() const override { return receive_length_; }
+  rdmap::Status receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) override;
+  void receive_done(const rdmap::Received& received) override;
+  ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
+                       llp::Extent& out) override;
+  ddp::Verdict invalidate(std::uint32_t stag) override;
+  bool copy_in(const llp::Extent& to, const std::byte* from) override { return verbs::copy_in(to, from); }
+  bool copy_out(std::byte* to, const llp::Extent& from) override { return verbs::copy_out(to, from); }
+  bool readable(const llp::Extent& extent) override { return verbs::readable(extent); }
+
+  // Posting (queue_pair_post.cc).
+  int check_send(const ibv_send_wr& wr, std::uint64_t* length) const;
+  int put_send(const ibv_send_wr& wr, std::uint64_t position);
+  rdmap::Status sge_memory(std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n, unsigned need,
+                           rdmap::ExtentList& out);
+
+  // State (queue_pair_state.cc). Engine held.
+  void enter_state(ibv_qp_state state);
+  int check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attr, int mask) const;
+  void apply(const ibv_qp_attr& attr, int mask);
+  void reset_queues();
+  void begin_close();
+  void close_progress();
+  void fail_stream(rdmap::Status first);
+  void end_stream(bool drain);
+  void stream_fault();
+  void stream_ended();
+  void finish_terminate();
+  void flush_sends(rdmap::Status first);
+  void flush_receives();
+  void flush_posted();
+  void retire_sends();
+  void complete(CompletionQueue& cq, ibv_wc& wc, bool solicited);
+  void raise_for(const Fault& fault);
+  void start_timer(unsigned milliseconds);
+  void stop_timer();
+  void on_timer(unsigned generation);
+  void notify_established();
+  void publish_counters();
+
+  Pd& pd_;
+  CompletionQueue* send_cq_;
+  CompletionQueue* recv_cq_;
+  const std::uint32_t number_;
+  std::uint64_t handle_ = 0;
+  ibv_qp_type type_ = IBV_QPT_RC;
+  bool signal_all_ = false;
+  ibv_qp_cap cap_{};
+  void* qp_context_ = nullptr;
+
+  std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
+  bool destroyed_ = false;
+  std::atomic<unsigned> access_{0};
+  std::atomic<std::uint16_t> ird_, ord_;
+  std::uint8_t port_ = 1;
+  std::uint16_t pkey_index_ = 0;
+
+  WorkQueue<SendEntry> sq_;
+  WorkQueue<ReceiveEntry> rq_;
+  std::uint64_t started_ = 0;       // position of the next send to start
+  std::uint64_t close_limit_ = 0;   // sends posted before the close began
+  std::uint64_t receive_at_ = 0;    // position of the current receive
+  std::uint64_t receive_length_ = 0;
+
+  enum class Phase { none, running, closing, terminating };
+  Phase phase_ = Phase::none;
+  bool established_told_ = false;
+  bool overflowed_ = false;
+  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<StreamObserver> observer_;
+  std::uint64_t timer_ = 0;
+  unsigned timer_generation_ = 0;
+  rdmap::EndpointCounters published_;
+  std::uint64_t published_tx_ = 0, published_rx_ = 0;
+  stats::QpPage* slot_ = nullptr;
+};
+
+}  // namespace ewarp::verbs

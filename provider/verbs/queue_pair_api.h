@@ -1,0 +1,71 @@
+// What the rest of the provider (the rdma-core boundary, the connection manager) sees of a queue pair.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "mpa/startup.h"
+#include "provider/verbs/completion_queue.h"
+#include "provider/verbs/context.h"
+
+namespace ewarp::verbs {
+
+class QueuePair;
+
+// What the connection manager wants to know of the stream it attached. Called on the background thread, with no lock
+// held, each at most once and in this order; on_disconnected() also without on_established().
+class StreamObserver {
+ public:
+  virtual ~StreamObserver() = default;
+  // Both directions may carry messages. Initiator, and responder without peer-to-peer: right after attach();
+  // responder with peer-to-peer: when the RTR arrived (RFC 6581 section 9).
+  virtual void on_established() = 0;
+  // The stream has ended, for whatever reason; the QP left RTS and its work is flushed.
+  virtual void on_disconnected() = 0;
+};
+
+// ibv_create_qp(). init.cap is updated to what was granted. handle: names the QP in asynchronous events (the ibv_qp
+// pointer; may be set later with set_handle()). 0 or a positive errno: EINVAL (caps above the device's, no CQ),
+// EOPNOTSUPP (type not supported), ENOMEM.
+int create_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
+              std::shared_ptr<QueuePair>* out);
+
+// The QP of this number on this process's device, or null.
+std::shared_ptr<QueuePair> find_qp(std::uint32_t number);
+
+// All of these are thread-safe.
+class QueuePairApi {
+ public:
+  virtual ~QueuePairApi() = default;
+  virtual std::uint32_t number() const = 0;
+  virtual Context& context() const = 0;
+  virtual void set_handle(std::uint64_t handle) = 0;
+  virtual ibv_qp_type type() const = 0;
+
+  // ibv_post_send() / ibv_post_recv(): 0 or a positive errno; *bad is the first request not taken.
+  virtual int post_send(ibv_send_wr* wr, ibv_send_wr** bad) = 0;
+  virtual int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) = 0;
+  // ibv_modify_qp(): the tables of verbs-semantics.md section 2, strictly by mask. On an RNIC, INIT→RTR→RTS are made by
+  // attach(); SQD begins a graceful close; ERR aborts.
+  virtual int modify(const ibv_qp_attr& attr, int mask) = 0;
+  // ibv_query_qp().
+  virtual int query(ibv_qp_attr& attr, ibv_qp_init_attr& init) = 0;
+  // ibv_destroy_qp(): nothing of this QP is touched and no completion of it is seen after return.
+  virtual void destroy() = 0;
+
+  // The connection manager hands over a TCP socket in full operation (all start-up frames exchanged, no octet beyond
+  // them read). Takes the fd in any case. The QP goes to RTS (from RESET, INIT or RTR). params.terminate: the QP sends
+  // that Terminate and goes to ERR. 0 or errno: EINVAL (wrong state), ENOTCONN.
+  virtual int attach(int fd, const mpa::StreamParams& params, std::shared_ptr<StreamObserver> observer) = 0;
+  // What accept()/connect() may promise: the limits that modify()/create gave.
+  virtual void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) = 0;
+  // Ends the stream: graceful lets handed-over sends go out, sends FIN and waits (bounded) for the peer's; else RST.
+  // Flushes what is left. Harmless when there is no stream.
+  virtual void disconnect(bool graceful) = 0;
+};
+
+QueuePairApi& api(QueuePair& qp);
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,215 @@
+// Posting work, and the memory that work requests name.
+#include <errno.h>
+#include <string.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "provider/verbs/engine.h"
+#include "provider/verbs/queue_pair.h"
+
+namespace ewarp::verbs {
+namespace {
+
+constexpr unsigned kKnownSendFlags =
+    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+
+bool can_post_send(ibv_qp_state s) {
+  return s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE || s == IBV_QPS_ERR;
+}
+
+}  // namespace
+
+template <class Entry>
+bool WorkQueue<Entry>::create(std::uint32_t depth, std::uint32_t sges, std::uint32_t extra) {
+  depth_ = std::bit_ceil(std::max(depth, 1u));
+  sges_ = std::max(sges, 1u);
+  extra_ = extra;
+  mask_ = depth_ - 1;
+  entries_.reset(static_cast<Entry*>(std::calloc(depth_, sizeof(Entry))));
+  sge_array_.reset(static_cast<Sge*>(std::calloc(std::size_t{depth_} * sges_, sizeof(Sge))));
+  if (extra > 0) extra_array_.reset(static_cast<std::byte*>(std::calloc(depth_, extra)));
+  return entries_ != nullptr && sge_array_ != nullptr && (extra == 0 || extra_array_ != nullptr);
+}
+
+template <class Entry>
+std::uint64_t WorkQueue<Entry>::position(const Entry& e) const {
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  const auto index = static_cast<std::uint64_t>(&e - entries_.get());
+  return head + ((index - head) & mask_);
+}
+
+template class WorkQueue<SendEntry>;
+template class WorkQueue<ReceiveEntry>;
+
+// What the caller controls; memory is looked at when the request is executed.
+int QueuePair::check_send(const ibv_send_wr& wr, std::uint64_t* length) const {
+  switch (wr.opcode) {
+    case IBV_WR_SEND:
+    case IBV_WR_SEND_WITH_INV:
+    case IBV_WR_RDMA_WRITE: break;
+    case IBV_WR_RDMA_READ:
+      if (ord_ == 0 || (wr.send_flags & IBV_SEND_INLINE) != 0) return EINVAL;
+      break;
+    default: return EINVAL;
+  }
+  if ((wr.send_flags & ~kKnownSendFlags) != 0) return EINVAL;
+  if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > cap_.max_send_sge) return EINVAL;
+  std::uint64_t total = 0;
+  for (int i = 0; i < wr.num_sge; ++i) total += wr.sg_list[i].length;
+  if (total > kMaxMessage) return EINVAL;
+  if ((wr.send_flags & IBV_SEND_INLINE) != 0 && total > cap_.max_inline_data) return EINVAL;
+  *length = total;
+  return 0;
+}
+
+int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
+  std::uint64_t length = 0;
+  if (const int rc = check_send(wr, &length)) return rc;
+  SendEntry& e = sq_.entry(position);
+  e.wr_id = wr.wr_id;
+  e.signaled = signal_all_ || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
+  e.solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;
+  e.fence = (wr.send_flags & IBV_SEND_FENCE) != 0;
+  e.is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  e.done = false;
+  e.status = rdmap::Status::success;
+  e.length = static_cast<std::uint32_t>(length);
+  e.invalidate = wr.opcode == IBV_WR_SEND_WITH_INV;
+  e.invalidate_stag = e.invalidate ? wr.invalidate_rkey : 0;
+  e.operation = rdmap::Operation::send;
+  if (wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_READ) {
+    e.operation = wr.opcode == IBV_WR_RDMA_WRITE ? rdmap::Operation::write : rdmap::Operation::read;
+    e.remote_stag = wr.wr.rdma.rkey;
+    e.remote_to = wr.wr.rdma.remote_addr;
+  }
+  if (e.is_inline) {
+    std::byte* at = sq_.extra(position);
+    for (int i = 0; i < wr.num_sge; ++i) {
+      memcpy(at, reinterpret_cast<const void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
+      at += wr.sg_list[i].length;
+    }
+    e.sge_count = 0;
+    return 0;
+  }
+  Sge* sges = sq_.sge(position);
+  for (int i = 0; i < wr.num_sge; ++i)
+    sges[i] = Sge{wr.sg_list[i].addr, wr.sg_list[i].length, wr.sg_list[i].lkey};
+  e.sge_count = static_cast<std::uint16_t>(wr.num_sge);
+  return 0;
+}
+
+int QueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
+  int rc = 0;
+  {
+    std::lock_guard guard(sq_.lock);
+    std::uint64_t tail = sq_.tail();
+    const bool allowed = can_post_send(state_.load(std::memory_order_relaxed));
+    for (; wr != nullptr; wr = wr->next) {
+      rc = !allowed ? EINVAL : tail - sq_.head() >= sq_.depth() ? ENOMEM : put_send(*wr, tail);
+      if (rc != 0) {
+        *bad = wr;
+        break;
+      }
+      ++tail;
+    }
+    sq_.publish(tail);
+  }
+  engine().kick(*this);  // what came before the bad one is posted, and runs
+  return rc;
+}
+
+int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  int rc = 0;
+  {
+    std::lock_guard guard(rq_.lock);
+    std::uint64_t tail = rq_.tail();
+    const bool allowed = state_.load(std::memory_order_relaxed) != IBV_QPS_RESET;
+    for (; wr != nullptr; wr = wr->next) {
+      if (!allowed || wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > cap_.max_recv_sge)
+        rc = EINVAL;
+      else if (tail - rq_.head() >= rq_.depth())
+        rc = ENOMEM;
+      if (rc != 0) {
+        *bad = wr;
+        break;
+      }
+      ReceiveEntry& e = rq_.entry(tail);
+      Sge* sges = rq_.sge(tail);
+      e.wr_id = wr->wr_id;
+      e.length = 0;
+      e.sge_count = static_cast<std::uint16_t>(wr->num_sge);
+      for (int i = 0; i < wr->num_sge; ++i) {
+        sges[i] = Sge{wr->sg_list[i].addr, wr->sg_list[i].length, wr->sg_list[i].lkey};
+        e.length += wr->sg_list[i].length;
+      }
+      ++tail;
+    }
+    rq_.publish(tail);
+  }
+  // In these states nobody else would flush it. Pairs with publish(): the flusher reads the tail after it set the state.
+  const ibv_qp_state s = state_.load(std::memory_order_seq_cst);
+  if (s == IBV_QPS_ERR || s == IBV_QPS_SQD) engine().kick(*this);
+  return rc;
+}
+
+rdmap::SendRequest* QueuePair::next_send() {
+  const std::uint64_t limit = phase_ == Phase::closing ? close_limit_ : sq_.tail();
+  return started_ < limit ? &sq_.entry(started_) : nullptr;
+}
+
+// The pieces of [offset, offset + n) of a scatter/gather list.
+rdmap::Status QueuePair::sge_memory(std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n, unsigned need,
+                                    rdmap::ExtentList& out) {
+  out.clear();
+  for (const Sge& s : sges) {
+    if (n == 0) break;
+    if (offset >= s.length) {
+      offset -= s.length;
+      continue;
+    }
+    const std::uint64_t size = std::min<std::uint64_t>(n, s.length - offset);
+    llp::Extent e;
+    if (memory().resolve(s.lkey, pd_, s.address + offset, size, need, &e) != Verdict::ok)
+      return rdmap::Status::local_protection;
+    out.add(e);
+    n -= size;
+    offset = 0;
+  }
+  return rdmap::Status::success;
+}
+
+rdmap::Status QueuePair::request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
+                                        rdmap::ExtentList& out) {
+  const auto& e = static_cast<const SendEntry&>(request);
+  const std::uint64_t position = sq_.position(e);
+  if (e.is_inline) {
+    out.clear();
+    out.add(llp::Extent{sq_.extra(position) + offset, static_cast<std::size_t>(n), nullptr, 0});
+    return rdmap::Status::success;
+  }
+  const unsigned need = e.operation == rdmap::Operation::read ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
+  return sge_memory(std::span(sq_.sge(position), e.sge_count), offset, n, need, out);
+}
+
+bool QueuePair::take_receive() {
+  receive_at_ = rq_.head();
+  if (receive_at_ == rq_.tail()) return false;
+  receive_length_ = rq_.entry(receive_at_).length;
+  return true;
+}
+
+rdmap::Status QueuePair::receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) {
+  return sge_memory(std::span(rq_.sge(receive_at_), rq_.entry(receive_at_).sge_count), offset, n,
+                    IBV_ACCESS_LOCAL_WRITE, out);
+}
+
+ddp::Verdict QueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
+                                llp::Extent& out) {
+  const unsigned need = right == rdmap::RemoteRight::read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
+  return memory().resolve(stag, pd_, to, n, need, &out);
+}
+
+ddp::Verdict QueuePair::invalidate(std::uint32_t stag) { return memory().invalidate(stag, pd_); }
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,384 @@
+// The states of a queue pair and of its stream (verbs-semantics.md sections 2, 3 and 5.1).
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "provider/verbs/engine.h"
+#include "provider/verbs/log.h"
+#include "provider/verbs/options.h"
+#include "provider/verbs/queue_pair.h"
+
+namespace ewarp::verbs {
+namespace {
+
+const char* name_of(ibv_qp_state s) {
+  constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+  return static_cast<unsigned>(s) < std::size(kNames) ? kNames[s] : "?";
+}
+
+// Which attributes may accompany a transition; 0 in `mask`: the transition is not allowed. On an RNIC the connection
+// manager makes RTR and RTS, and rdma_cm asks for fewer attributes than the IB table (verbs-semantics.md section 3), so
+// none is demanded; what is not in the table is refused all the same.
+struct Transition {
+  ibv_qp_state from, to;
+  int mask;
+};
+constexpr int kInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int kRtr = kInit | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
+                     IBV_QP_ALT_PATH;
+constexpr int kRts = kInit | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                     IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_CUR_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH |
+                     IBV_QP_PATH_MIG_STATE;
+constexpr int kSqd = kRts | IBV_QP_MAX_DEST_RD_ATOMIC;
+constexpr Transition kTransitions[] = {
+    {IBV_QPS_RESET, IBV_QPS_INIT, kInit}, {IBV_QPS_INIT, IBV_QPS_INIT, kInit},
+    {IBV_QPS_INIT, IBV_QPS_RTR, kRtr},    {IBV_QPS_RTR, IBV_QPS_RTS, kRts},
+    {IBV_QPS_RTS, IBV_QPS_RTS, kRts},     {IBV_QPS_RTS, IBV_QPS_SQD, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+    {IBV_QPS_SQD, IBV_QPS_SQD, kSqd},
+};
+
+}  // namespace
+
+void QueuePair::enter_state(ibv_qp_state state) {
+  const ibv_qp_state from = state_.exchange(state, std::memory_order_seq_cst);
+  if (slot_ != nullptr) slot_->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
+  if (from != state) log::debug("QP {:#08x}: {} -> {}", number_, name_of(from), name_of(state));
+}
+
+// 0, or why the transition may not be made with this mask.
+int QueuePair::check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attr, int mask) const {
+  if ((mask & IBV_QP_CUR_STATE) != 0 && attr.cur_qp_state != from) return EINVAL;
+  if ((mask & IBV_QP_PORT) != 0 && attr.port_num != 1) return EINVAL;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr.pkey_index != 0) return EINVAL;
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0 && (attr.qp_access_flags & ~0xffu) != 0) return EINVAL;
+  if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attr.max_rd_atomic > kMaxRdAtomic) return EINVAL;
+  if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attr.max_dest_rd_atomic > kMaxRdAtomic) return EINVAL;
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return (mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE)) != 0 ? EINVAL : 0;
+  for (const Transition& t : kTransitions) {
+    if (t.from != from || t.to != to) continue;
+    const int rest = mask & ~IBV_QP_STATE;
+    // Bringing up RC by address, without the connection manager, does not exist yet.
+    if (to == IBV_QPS_RTR && (rest & (IBV_QP_AV | IBV_QP_DEST_QPN)) != 0) return EOPNOTSUPP;
+    return (rest & ~t.mask) != 0 ? EINVAL : 0;
+  }
+  return EINVAL;
+}
+
+void QueuePair::apply(const ibv_qp_attr& attr, int mask) {
+  if (mask & IBV_QP_ACCESS_FLAGS) access_ = attr.qp_access_flags;
+  if (mask & IBV_QP_MAX_QP_RD_ATOMIC) ord_ = attr.max_rd_atomic;
+  if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) ird_ = attr.max_dest_rd_atomic;
+}
+
+int QueuePair::modify(const ibv_qp_attr& attr, int mask) {
+  Engine& e = engine();
+  e.enter();
+  const ibv_qp_state from = state_.load(std::memory_order_relaxed);
+  const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
+  int rc = 0;
+  // rdma_disconnect() asks for SQD whatever happened before; there is nothing left to close then.
+  const bool closed_already = to == IBV_QPS_SQD && (from == IBV_QPS_ERR || from == IBV_QPS_SQD) &&
+                              (mask & ~IBV_QP_STATE) == 0;
+  if (!closed_already) {
+    // Without STATE only attributes that the present state lets change.
+    if ((mask & IBV_QP_STATE) == 0 && (from == IBV_QPS_RESET || from == IBV_QPS_ERR || from == IBV_QPS_RTR))
+      rc = (mask & ~kRts) != 0 || from == IBV_QPS_RESET ? EINVAL : check_mask(IBV_QPS_RTS, IBV_QPS_RTS, attr, mask);
+    else
+      rc = check_mask(from, to, attr, mask);
+    // The stream makes RTS; an application cannot.
+    if (rc == 0 && from == IBV_QPS_RTR && to == IBV_QPS_RTS) rc = EINVAL;
+    if (rc == 0) {
+      apply(attr, mask);
+      switch (to) {
+        case IBV_QPS_RESET: reset_queues(); break;
+        case IBV_QPS_ERR: fail_stream(rdmap::Status::flushed); break;
+        case IBV_QPS_SQD:
+          if (from == IBV_QPS_RTS) begin_close();
+          break;
+        default: enter_state(to);
+      }
+    }
+  }
+  e.leave();
+  return rc;
+}
+
+int QueuePair::query(ibv_qp_attr& attr, ibv_qp_init_attr& init) {
+  attr = ibv_qp_attr{};
+  attr.qp_state = attr.cur_qp_state = state_.load(std::memory_order_relaxed);
+  ibv_port_attr port{};
+  if (context().device().query_port(1, &port, sizeof port) == 0) attr.path_mtu = port.active_mtu;
+  attr.path_mig_state = IBV_MIG_MIGRATED;
+  attr.qp_access_flags = access_;
+  attr.cap = cap_;
+  attr.pkey_index = pkey_index_;
+  attr.port_num = port_;
+  attr.max_rd_atomic = static_cast<std::uint8_t>(std::min<unsigned>(ord_, 255));
+  attr.max_dest_rd_atomic = static_cast<std::uint8_t>(std::min<unsigned>(ird_, 255));
+  init.qp_context = qp_context_;
+  init.cap = cap_;
+  init.qp_type = type_;
+  init.sq_sig_all = signal_all_ ? 1 : 0;
+  return 0;
+}
+
+void QueuePair::get_read_limits(std::uint16_t* ird, std::uint16_t* ord) {
+  *ird = ird_;
+  *ord = ord_;
+}
+
+int QueuePair::attach(int fd, const mpa::StreamParams& params, std::shared_ptr<StreamObserver> observer) {
+  Engine& e = engine();
+  e.enter();
+  const ibv_qp_state from = state_.load(std::memory_order_relaxed);
+  if (destroyed_ || connection_ != nullptr ||
+      (from != IBV_QPS_RESET && from != IBV_QPS_INIT && from != IBV_QPS_RTR)) {
+    e.leave();
+    ::close(fd);
+    return EINVAL;
+  }
+  ird_ = params.ird;
+  ord_ = params.ord;
+  published_ = {};
+  published_tx_ = published_rx_ = 0;
+  established_told_ = false;
+  observer_ = std::move(observer);
+  phase_ = Phase::running;
+  connection_ = std::make_shared<Connection>(e, *this, fd, params);
+  if (slot_ != nullptr) {
+    strncpy(slot_->peer, connection_->peer().c_str(), sizeof slot_->peer - 1);
+    slot_->peer[sizeof slot_->peer - 1] = 0;
+  }
+  stats::add(context().device().counters().connections);
+  enter_state(IBV_QPS_RTS);
+  log::debug("QP {:#08x}: stream to {}: crc {}, extensions {}, ird {}, ord {}, {}", number_, connection_->peer(),
+             params.crc, params.extensions, params.ird, params.ord, params.initiator ? "initiator" : "responder");
+  e.add(*connection_);
+  if (!connection_->endpoint().established()) start_timer(options().rtr_timeout_ms);
+  serve();
+  e.leave();
+  return 0;
+}
+
+void QueuePair::notify_established() {
+  established_told_ = true;
+  if (phase_ == Phase::running) stop_timer();
+  if (observer_ != nullptr) engine().post([o = observer_] { o->on_established(); });
+}
+
+void QueuePair::serve() {
+  if (connection_ == nullptr) {
+    flush_posted();
+    return;
+  }
+  connection_->transmit();
+  stream_progress();
+}
+
+// Work posted after the flush.
+void QueuePair::flush_posted() {
+  const ibv_qp_state s = state_.load(std::memory_order_seq_cst);
+  if (s != IBV_QPS_ERR && s != IBV_QPS_SQD) return;
+  if (sq_.head() != sq_.tail()) flush_sends(rdmap::Status::flushed);
+  if (rq_.head() != rq_.tail()) flush_receives();
+}
+
+void QueuePair::stream_progress() {
+  if (connection_ == nullptr) return;
+  Connection& c = *connection_;
+  rdmap::Endpoint& endpoint = c.endpoint();
+  publish_counters();
+  if (!established_told_ && endpoint.established()) notify_established();
+  if (c.end() != Connection::End::none) {
+    stream_ended();
+  } else if (phase_ == Phase::terminating) {
+    finish_terminate();
+  } else if (endpoint.terminated()) {
+    log::debug("QP {:#08x}: peer terminated the stream: {}", number_, rdmap::to_string(endpoint.terminated()->fault));
+    raise_for(endpoint.terminated()->fault);
+    fail_stream(rdmap::Status::flushed);
+  } else if (endpoint.fault()) {
+    stream_fault();
+  } else if (phase_ == Phase::closing) {
+    close_progress();
+  } else if (overflowed_) {
+    context().raise(IBV_EVENT_QP_FATAL, handle_);
+    fail_stream(rdmap::Status::flushed);
+  } else if (c.blocked()) {
+    engine().wait_writable(c);
+  }
+}
+
+// An error that the peer is told of: what is being sent is finished, the Terminate follows, then the work is flushed
+// (RFC 5040 section 7.1).
+void QueuePair::stream_fault() {
+  if (phase_ == Phase::closing) {  // both ends are done with each other
+    fail_stream(rdmap::Status::flushed);
+    return;
+  }
+  const Fault f = *connection_->endpoint().fault();
+  log::info("QP {:#08x}: stream error {}, peer {}", number_, rdmap::to_string(f), connection_->peer());
+  enter_state(IBV_QPS_ERR);
+  raise_for(f);
+  phase_ = Phase::terminating;
+  start_timer(options().close_timeout_ms);
+  connection_->transmit();
+  publish_counters();
+  finish_terminate();
+}
+
+void QueuePair::finish_terminate() {
+  Connection& c = *connection_;
+  if (c.end() == Connection::End::none && c.has_output()) {
+    c.transmit();
+    if (c.end() == Connection::End::none && c.has_output()) {
+      engine().wait_writable(c);
+      return;
+    }
+  }
+  fail_stream(rdmap::Status::flushed);
+}
+
+// Ends the stream and flushes all work; `first` is the status of the oldest unfinished send.
+void QueuePair::fail_stream(rdmap::Status first) {
+  enter_state(IBV_QPS_ERR);
+  if (connection_ != nullptr) {
+    connection_->endpoint().abandon();
+    connection_->drop_output();
+  }
+  flush_sends(first);
+  flush_receives();
+  if (connection_ != nullptr) end_stream(true);
+}
+
+void QueuePair::raise_for(const Fault& f) {
+  ibv_event_type type = IBV_EVENT_QP_FATAL;
+  if ((f.layer == Layer::rdmap && f.type == 1) || (f.layer == Layer::ddp && f.type == 1))
+    type = IBV_EVENT_QP_ACCESS_ERR;
+  else if ((f.layer == Layer::ddp && f.type == 2) || f == fault::kRdmapOpcode || f == fault::kRdmapUnspecified)
+    type = IBV_EVENT_QP_REQ_ERR;
+  context().raise(type, handle_);
+}
+
+// The connection's memory goes away when the pass is over. drain: see Engine::drain_and_close().
+void QueuePair::end_stream(bool drain) {
+  publish_counters();
+  stop_timer();
+  Engine& e = engine();
+  const bool reached = connection_->end() == Connection::End::none;
+  e.remove(*connection_);
+  if (drain && reached)
+    e.drain_and_close(connection_->release_fd());
+  else
+    e.close_now(connection_->release_fd());
+  e.bury(std::exchange(connection_, nullptr));
+  phase_ = Phase::none;
+  stats::add(context().device().counters().disconnects);
+  if (auto o = std::exchange(observer_, nullptr)) e.post([o] { o->on_disconnected(); });
+}
+
+void QueuePair::stream_ended() {
+  Connection& c = *connection_;
+  rdmap::Status first = rdmap::Status::flushed;
+  switch (c.end()) {
+    case Connection::End::peer_closed: break;
+    case Connection::End::peer_closed_early:
+    case Connection::End::lost:
+      log::info("QP {:#08x}: connection to {} lost", number_, c.peer());
+      if (phase_ == Phase::running) first = rdmap::Status::connection_lost;
+      break;
+    case Connection::End::local_memory:
+      log::info("QP {:#08x}: memory of a request was taken away while it was sent", number_);
+      first = rdmap::Status::local_protection;
+      break;
+    case Connection::End::none: break;
+  }
+  fail_stream(first);
+}
+
+// Graceful: sends that were posted go out, then FIN; receives are given back at once (a server that waits for its flush
+// would hang otherwise).
+void QueuePair::begin_close() {
+  if (connection_ == nullptr || connection_->endpoint().receiving() || !connection_->endpoint().established()) {
+    fail_stream(rdmap::Status::flushed);
+    return;
+  }
+  enter_state(IBV_QPS_SQD);
+  phase_ = Phase::closing;
+  close_limit_ = sq_.tail();
+  flush_receives();
+  start_timer(options().close_timeout_ms);
+  connection_->transmit();
+  close_progress();
+}
+
+void QueuePair::close_progress() {
+  Connection& c = *connection_;
+  if (c.end() != Connection::End::none) {
+    stream_ended();
+    return;
+  }
+  if (c.endpoint().quiescent() && !c.has_output())
+    c.shut_down();
+  else if (c.blocked())
+    engine().wait_writable(c);
+  if (c.fin_sent()) flush_posted();
+}
+
+void QueuePair::disconnect(bool graceful) {
+  Engine& e = engine();
+  e.enter();
+  if (connection_ != nullptr && phase_ != Phase::terminating) {
+    if (graceful && phase_ == Phase::running)
+      begin_close();
+    else if (!graceful)
+      fail_stream(rdmap::Status::flushed);
+  }
+  e.leave();
+}
+
+// To RESET: no completion of this QP is seen any more.
+void QueuePair::reset_queues() {
+  if (connection_ != nullptr) {
+    connection_->endpoint().abandon();
+    connection_->drop_output();
+    end_stream(true);
+  }
+  sq_.retire(sq_.tail());
+  rq_.retire(rq_.tail());
+  started_ = sq_.tail();
+  overflowed_ = false;
+  send_cq_->purge(number_);
+  recv_cq_->purge(number_);
+  enter_state(IBV_QPS_RESET);
+}
+
+void QueuePair::start_timer(unsigned milliseconds) {
+  stop_timer();
+  timer_ = engine().add_timer(Reactor::Clock::now() + std::chrono::milliseconds(milliseconds),
+                              [weak = weak_from_this(), generation = ++timer_generation_] {
+                                const auto qp = weak.lock();
+                                if (qp == nullptr) return;
+                                engine().enter();
+                                qp->on_timer(generation);
+                                engine().leave();
+                              });
+}
+
+void QueuePair::stop_timer() { engine().cancel_timer(std::exchange(timer_, 0)); }
+
+void QueuePair::on_timer(unsigned generation) {
+  // The timer may have been stopped, or started anew, while it was on its way.
+  if (timer_ == 0 || generation != timer_generation_ || connection_ == nullptr) return;
+  timer_ = 0;
+  if (phase_ == Phase::running) {
+    log::info("QP {:#08x}: peer {} sent nothing after the start-up", number_, connection_->peer());
+    fail_stream(rdmap::Status::connection_lost);
+  } else {
+    fail_stream(rdmap::Status::flushed);
+  }
+}
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,39 @@
+// The background thread of the engine: sleeps in the kernel on every socket, runs timers and posted tasks, and drives the
+// engine when no application thread does (design.md section 3). One per process, started on first use.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace ewarp::verbs {
+
+class Reactor {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Runs task on the background thread, soon, with no lock held. Any thread.
+  virtual void post(std::function<void()> task) = 0;
+
+  // Runs task once at or after `when`, on the background thread, with no lock held. Any thread. Never returns 0.
+  virtual std::uint64_t add_timer(Clock::time_point when, std::function<void()> task) = 0;
+  // After return the task does not start any more (it may be running). 0 is ignored.
+  virtual void cancel_timer(std::uint64_t id) = 0;
+
+  // Calls on_ready(revents) once on the background thread when fd shows any of events (POLLIN | POLLOUT; errors always).
+  // Watching an fd again replaces the former call. Any thread.
+  virtual void watch(int fd, std::uint32_t events, std::function<void(std::uint32_t)> on_ready) = 0;
+  // After return on_ready does not start any more (it may be running). Must precede close(fd). Any thread.
+  virtual void unwatch(int fd) = 0;
+
+ protected:
+  ~Reactor() = default;
+};
+
+Reactor& reactor();
+
+// True in a forked child of a process whose engine was running: nothing of the parent's engine may be used there.
+bool forked_child();
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,401 @@
+// The receive side of an RDMAP stream: the checks of RFC 5041 section 7 and RFC 5040 section 6.3, placement, delivery.
+#include <algorithm>
+#include <cstring>
+
+#include "rdmap/endpoint.h"
+
+namespace ewarp::rdmap {
+namespace {
+
+// A payload of at least this many octets that is not yet in staging is received straight into its target.
+constexpr std::size_t kDirectThreshold = 2048;
+constexpr std::size_t kBulkPayload = 4096;
+
+// Faults of a Read Request's source (RFC 5040 section 7.1).
+Fault read_source_fault(ddp::Verdict v) {
+  switch (v) {
+    case ddp::Verdict::not_associated: return fault::kRdmapNotAssociated;
+    case ddp::Verdict::access: return fault::kRdmapAccess;
+    case ddp::Verdict::wrap: return fault::kRdmapWrap;
+    case ddp::Verdict::bounds: return fault::kRdmapBounds;
+    case ddp::Verdict::ok:
+    case ddp::Verdict::invalid_stag: break;
+  }
+  return fault::kRdmapInvalidStag;
+}
+
+bool is_send(Opcode op) {
+  return op == Opcode::send || op == Opcode::send_se || op == Opcode::send_invalidate ||
+         op == Opcode::send_se_invalidate;
+}
+
+}  // namespace
+
+std::size_t Endpoint::receive(Octets staged) {
+  std::size_t taken = 0;
+  for (;;) {
+    if (fault_ || terminated_) return staged.size();
+    const Octets rest = staged.subspan(taken);
+    if (direct_active_) {
+      if (direct_left_ > 0 || rest.size() < skip_) return taken;
+      // CRC is off here, so the trailer says nothing; it only has to have arrived before the message counts.
+      taken += skip_;
+      direct_active_ = false;
+      if (const auto f = finish_segment(segment_, {})) receive_fault(*f, &segment_);
+      continue;
+    }
+    const auto next = deframer_.next(rest);
+    if (!next.ok()) {
+      if (next.error() == fault::kMpaCrc) ++counters.crc_errors;
+      receive_fault(next.error(), nullptr);
+      continue;
+    }
+    if (!next.value()) {
+      if (!try_direct(rest, taken)) return taken;
+      continue;
+    }
+    taken += next.value()->consumed;
+    handle_ulpdu(next.value()->ulpdu);
+  }
+}
+
+void Endpoint::handle_ulpdu(Octets ulpdu) {
+  auto f = begin_segment(ulpdu, ulpdu.size(), segment_);
+  if (!f) {
+    const Octets payload = ulpdu.subspan(segment_.header.size());
+    bulk_ = payload.size() >= kBulkPayload;
+    if (!first_seen_ && !params_.initiator && params_.peer_to_peer && params_.rtr != 0 && !is_rtr(segment_, payload))
+      f = fault::kMpaNoRtr;
+    else if (!place(segment_, payload))
+      f = place_failed(segment_);
+    else
+      f = finish_segment(segment_, payload);
+    if (!f) first_seen_ = established_ = true;
+  }
+  if (f) receive_fault(*f, &segment_);
+}
+
+// RFC 6581 section 6: a message without payload, of an agreed kind.
+bool Endpoint::is_rtr(const Segment& seg, Octets payload) const {
+  if (seg.opcode == Opcode::write) return (params_.rtr & mpa::kRtrWrite) != 0 && payload.empty() && seg.last;
+  if (is_send(seg.opcode)) return (params_.rtr & mpa::kRtrSend) != 0 && payload.empty() && seg.last;
+  if (seg.opcode != Opcode::read_request || (params_.rtr & mpa::kRtrRead) == 0) return false;
+  const auto request = ReadRequest::parse(payload);
+  return request.ok() && request.value().length == 0;
+}
+
+// Everything that can be said from the header and the length; resolves where the payload goes. Order of the checks:
+// ddp.md section 8. head: at least the DDP header, or the whole ULPDU if that is shorter.
+std::optional<Fault> Endpoint::begin_segment(Octets head, std::size_t ulpdu, Segment& seg) {
+  seg.target.clear();
+  seg.ulpdu = ulpdu;
+  seg.kind = Kind::small;
+  const bool tagged = ddp::is_tagged(head);
+  const std::size_t size = tagged ? ddp::TaggedHeader::kSize : ddp::UntaggedHeader::kSize;
+  seg.header = head.first(std::min(size, head.size()));
+  std::uint8_t control = 0;
+  if (tagged) {
+    const auto h = ddp::TaggedHeader::parse(head);
+    if (!h.ok()) return h.error();
+    seg.tagged = h.value();
+    seg.last = seg.tagged.last;
+    control = seg.tagged.ulp;
+  } else {
+    const auto h = ddp::UntaggedHeader::parse(head);
+    if (!h.ok()) return h.error();
+    seg.untagged = h.value();
+    seg.last = seg.untagged.last;
+    control = seg.untagged.ulp;
+  }
+  seg.payload = ulpdu - size;
+  if (version_of(control) != kRdmapVersion) return fault::kRdmapVersion;
+  const OpcodeTraits* known = traits(opcode_of(control));
+  if (known == nullptr || known->extension || known->tagged != tagged) return fault::kRdmapOpcode;
+  seg.opcode = static_cast<Opcode>(opcode_of(control));
+  return tagged ? begin_tagged(seg) : begin_untagged(seg);
+}
+
+std::optional<Fault> Endpoint::begin_tagged(Segment& seg) {
+  if (seg.opcode == Opcode::read_response) return begin_read_response(seg);
+  seg.kind = Kind::write;
+  if (seg.payload == 0) return {};  // RFC 5041 section 5.2.1: STag and TO of an empty segment are not looked at
+  llp::Extent target;
+  const auto verdict =
+      consumer_.resolve(seg.tagged.stag, seg.tagged.offset, seg.payload, RemoteRight::write, target);
+  if (verdict != ddp::Verdict::ok) return ddp::tagged_fault(verdict);
+  seg.target.add(target);
+  return {};
+}
+
+std::optional<Fault> Endpoint::begin_read_response(Segment& seg) {
+  seg.kind = Kind::read_response;
+  if (reads_.empty()) return fault::kRdmapOpcode;
+  const OutstandingRead& read = reads_.front();
+  const bool ends = read.received + std::uint64_t{seg.payload} == read.length;
+  std::optional<Fault> f;
+  if (seg.payload > read.length - read.received || ends != seg.last)
+    f = fault::kDdpBounds;
+  else if (seg.payload > 0 && seg.tagged.stag != read.sink_stag)
+    f = fault::kDdpInvalidStag;
+  else if (seg.payload > 0 && seg.tagged.offset != read.received)
+    f = fault::kDdpBounds;
+  if (f) {
+    if (read.request != nullptr) consumer_.send_done(*read.request, Status::bad_response);
+    reads_.pop_front();
+    return f;
+  }
+  if (seg.payload == 0 || read.request == nullptr) return {};
+  const Status s = consumer_.request_memory(*read.request, read.received, seg.payload, seg.target);
+  if (s == Status::success) return {};
+  return place_failed(seg);
+}
+
+std::optional<Fault> Endpoint::begin_untagged(Segment& seg) {
+  const ddp::UntaggedHeader& h = seg.untagged;
+  if (const auto f = queues_.check_queue(h)) {
+    // RFC 5040 section 4.2 ties each opcode to one queue; a queue that exists but is another's is an opcode error.
+    return h.qn <= ddp::kQueueTerminate && h.qn != traits(opcode_of(h.ulp))->qn ? fault::kRdmapOpcode : f;
+  }
+  if (h.qn != traits(opcode_of(h.ulp))->qn) return fault::kRdmapOpcode;
+  if (h.qn == ddp::kQueueSend) return begin_send(seg);
+  if (const auto f = queues_.check_offset(h, seg.payload)) return f;
+  return {};
+}
+
+std::optional<Fault> Endpoint::begin_send(Segment& seg) {
+  const ddp::UntaggedHeader& h = seg.untagged;
+  seg.kind = Kind::send;
+  // An RTR by Send uses MSN 1 and nothing of the consumer's (mpa.md section 5.3).
+  if (!first_seen_ && !params_.initiator && params_.peer_to_peer && (params_.rtr & mpa::kRtrSend) != 0 &&
+      seg.payload == 0)
+    return queues_.check_offset(h, 0);
+  if (!receive_open_) {
+    if (!consumer_.take_receive()) return fault::kDdpNoBuffer;
+    receive_open_ = true;
+  }
+  if (const auto f = queues_.check_offset(h, seg.payload)) return f;
+  if (std::uint64_t{h.mo} + seg.payload > consumer_.receive_capacity()) {
+    receive_open_ = false;
+    consumer_.receive_done(Received{.status = Status::local_length});
+    return fault::kDdpTooLong;
+  }
+  if (seg.payload == 0) return {};
+  if (consumer_.receive_memory(h.mo, seg.payload, seg.target) == Status::success) return {};
+  return place_failed(seg);
+}
+
+bool Endpoint::place(const Segment& seg, Octets payload) {
+  std::size_t at = 0;
+  for (const llp::Extent& e : seg.target.all()) {
+    const std::size_t n = std::min(e.length, payload.size() - at);
+    if (n == 0) break;
+    if (!consumer_.copy_in(llp::Extent{e.address, n, e.region, e.ticket}, payload.data() + at)) return false;
+    at += n;
+  }
+  return true;
+}
+
+// The target is no longer ours to write: its region is gone or its pages are. The request it belongs to fails.
+std::optional<Fault> Endpoint::place_failed(const Segment& seg) {
+  switch (seg.kind) {
+    case Kind::write: return fault::kDdpInvalidStag;
+    case Kind::send:
+      receive_open_ = false;
+      consumer_.receive_done(Received{.status = Status::local_protection});
+      break;
+    case Kind::read_response: {
+      SendRequest* request = reads_.front().request;
+      reads_.pop_front();
+      if (request != nullptr) consumer_.send_done(*request, Status::local_protection);
+      break;
+    }
+    case Kind::small: break;
+  }
+  return fault::kDdpLocalCatastrophic;
+}
+
+std::optional<Fault> Endpoint::finish_segment(Segment& seg, Octets payload) {
+  switch (seg.kind) {
+    case Kind::send: return finish_send(seg);
+    case Kind::write:
+      ++counters.rx_write_segments;
+      if (seg.last) ++counters.rx_messages;
+      return {};
+    case Kind::read_response: finish_read_response(seg); return {};
+    case Kind::small: break;
+  }
+  if (!seg.last) return fault::kRdmapUnspecified;  // these messages are one segment (RFC 5040 section 4.2)
+  queues_.advance(seg.untagged, seg.payload);
+  ++counters.rx_messages;
+  if (seg.opcode == Opcode::read_request) return on_read_request(seg, payload);
+  on_terminate(payload);
+  return {};
+}
+
+std::optional<Fault> Endpoint::finish_send(Segment& seg) {
+  const ddp::UntaggedHeader& h = seg.untagged;
+  queues_.advance(h, seg.payload);
+  if (!seg.last || !receive_open_) return {};
+  receive_open_ = false;
+  ++counters.rx_messages;
+  ++counters.rx_sends;
+  Received received;
+  received.length = h.mo + static_cast<std::uint32_t>(seg.payload);
+  received.solicited = seg.opcode == Opcode::send_se || seg.opcode == Opcode::send_se_invalidate;
+  if (seg.opcode == Opcode::send_invalidate || seg.opcode == Opcode::send_se_invalidate) {
+    received.invalidated = true;
+    received.invalidated_stag = h.ulp_word;
+    if (consumer_.invalidate(h.ulp_word) != ddp::Verdict::ok) {
+      received.status = Status::flushed;
+      consumer_.receive_done(received);
+      return fault::kRdmapCannotInvalidate;
+    }
+  }
+  consumer_.receive_done(received);
+  return {};
+}
+
+void Endpoint::finish_read_response(Segment& seg) {
+  OutstandingRead& read = reads_.front();
+  read.received += static_cast<std::uint32_t>(seg.payload);
+  if (!seg.last) return;
+  ++counters.rx_messages;
+  SendRequest* request = read.request;
+  reads_.pop_front();
+  if (request != nullptr) consumer_.send_done(*request, Status::success);
+}
+
+std::optional<Fault> Endpoint::on_read_request(Segment& seg, Octets payload) {
+  const auto parsed = ReadRequest::parse(payload);
+  if (!parsed.ok()) return parsed.error();
+  InboundRead read;
+  read.request = parsed.value();
+  read.msn = seg.untagged.msn;
+  // The RTR is served even with an IRD of 0 (mpa.md section 5.3).
+  const bool is_first = !first_seen_ && !params_.initiator;
+  if (inbound_.size() >= params_.ird && !(is_first && read.request.length == 0)) return fault::kDdpNoBuffer;
+  ++counters.rx_reads;
+  if (read.request.length > 0) {
+    const auto verdict = consumer_.resolve(read.request.source_stag, read.request.source_to, read.request.length,
+                                           RemoteRight::read, read.source);
+    if (verdict != ddp::Verdict::ok) {
+      fault_ = read_source_fault(verdict);
+      set_terminate(*fault_, &seg, &read.request);
+      return {};
+    }
+  }
+  inbound_.push_back(read);
+  return {};
+}
+
+// Which of our requests the peer's Terminate is about; null if it cannot be told.
+SendRequest* Endpoint::named_by(const Terminate& message) {
+  if (message.rdmap_header.size() == ReadRequest::kSize) {
+    const auto header = ReadRequest::parse(message.rdmap_header);
+    for (std::size_t i = 0; header.ok() && i < reads_.size(); ++i)
+      if (reads_.at(i).request != nullptr && reads_.at(i).sink_stag == header.value().sink_stag)
+        return reads_.at(i).request;
+  }
+  return nullptr;
+}
+
+void Endpoint::on_terminate(Octets payload) {
+  ++counters.terminates_received;
+  auto message = Terminate::parse(payload);
+  terminated_ = message.ok() ? message.value() : Terminate{fault::kRdmapUnspecified, false, 0, {}, {}, false};
+  SendRequest* request = named_by(*terminated_);
+  if (request == nullptr) return;
+  // The Reads before it were answered, or will never be: the consumer flushes them before this one completes.
+  const Fault& f = terminated_->fault;
+  Status s = Status::remote_operation;
+  if (f.layer == Layer::rdmap && f.type == 1) s = Status::remote_access;
+  if (f == fault::kRdmapOpcode) s = Status::remote_invalid;
+  consumer_.send_done(*request, s);
+}
+
+bool Endpoint::try_direct(Octets rest, std::size_t& taken) {
+  if (deframer_.crc() || deframer_.markers() || rest.size() < mpa::kLengthField + sizeof direct_header_) return false;
+  const std::size_t ulpdu = get_be<std::uint16_t>(rest, 0);
+  const Octets head = rest.subspan(mpa::kLengthField);
+  const std::size_t size = ddp::is_tagged(head) ? ddp::TaggedHeader::kSize : ddp::UntaggedHeader::kSize;
+  if (ulpdu < head.size() || ulpdu - head.size() < kDirectThreshold) return false;
+  // The first FPDU of a responder may have to be an RTR, which is judged whole.
+  if (!first_seen_ && !params_.initiator) return false;
+
+  std::memcpy(direct_header_.data(), head.data(), size);
+  if (auto f = begin_segment(Octets(direct_header_).first(size), ulpdu, segment_)) {
+    receive_fault(*f, &segment_);
+    return true;
+  }
+  if (segment_.kind == Kind::small) {  // a control message of this length cannot be right; let it arrive and be judged
+    return false;
+  }
+  bulk_ = true;
+  const Octets present = head.subspan(size, std::min(head.size() - size, segment_.payload));
+  if (!place(segment_, present)) {
+    receive_fault(*place_failed(segment_), &segment_);
+    return true;
+  }
+  taken += mpa::kLengthField + size + present.size();
+  direct_left_ = segment_.payload - present.size();
+  skip_ = mpa::pad_octets(ulpdu) + mpa::kCrcField;
+  direct_active_ = true;
+  direct_ = segment_.target;
+  direct_first_ = 0;
+  std::size_t done = present.size();
+  while (done > 0) {
+    llp::Extent& e = direct_.items[direct_first_];
+    const std::size_t n = std::min(done, e.length);
+    e.address += n;
+    e.length -= n;
+    done -= n;
+    if (e.length == 0) ++direct_first_;
+  }
+  return true;
+}
+
+void Endpoint::direct_received(std::size_t octets) {
+  direct_left_ -= octets;
+  while (octets > 0) {
+    llp::Extent& e = direct_.items[direct_first_];
+    const std::size_t n = std::min(octets, e.length);
+    e.address += n;
+    e.length -= n;
+    octets -= n;
+    if (e.length == 0) ++direct_first_;
+  }
+  if (direct_left_ == 0) direct_.clear(), direct_first_ = 0;
+}
+
+void Endpoint::direct_failed() {
+  direct_.clear();
+  direct_first_ = direct_left_ = 0;
+  direct_active_ = false;
+  receive_fault(*place_failed(segment_), &segment_);
+}
+
+bool Endpoint::end_of_stream() { return !direct_active_ && !receive_open_; }
+
+void Endpoint::receive_fault(const Fault& f, const Segment* seg) {
+  if (fault_) return;  // only the first is reported (RFC 5040 section 7)
+  fault_ = f;
+  set_terminate(f, seg, nullptr);
+}
+
+void Endpoint::set_terminate(const Fault& f, const Segment* seg, const ReadRequest* read) {
+  terminate_state_ = TerminateState::wanted;
+  terminate_ = Terminate{};
+  terminate_.fault = f;
+  const bool complete =
+      seg != nullptr && !seg->header.empty() &&
+      seg->header.size() == (ddp::is_tagged(seg->header) ? ddp::TaggedHeader::kSize : ddp::UntaggedHeader::kSize);
+  if (f.layer == Layer::llp || !complete) return;
+  terminate_.length_valid = true;
+  terminate_.segment_length = static_cast<std::uint16_t>(seg->ulpdu);
+  terminate_.ddp_header.assign(seg->header.begin(), seg->header.end());
+  if (read == nullptr) return;
+  terminate_.rdmap_header.resize(ReadRequest::kSize);
+  read->emit(std::span<std::byte, ReadRequest::kSize>(terminate_.rdmap_header));
+}
+
+}  // namespace ewarp::rdmap

@@ -1,0 +1,349 @@
+// The transmit side of an RDMAP stream: requests, Read Responses and the Terminate become FPDUs (RFC 5040 section 5).
+#include <algorithm>
+#include <cstring>
+
+#include "ddp/segment.h"
+#include "rdmap/endpoint.h"
+
+namespace ewarp::rdmap {
+namespace {
+
+using ddp::TaggedHeader;
+using ddp::UntaggedHeader;
+
+// Up to here a payload is copied beside its header: one vector, and no region to hold, is cheaper than gathering.
+constexpr std::size_t kCopyPayload = 512;
+// A Read Response's source may change while it is sent, so a CRC needs a copy; cut so that several fit in the arena.
+constexpr std::size_t kCopyResponse = 16 * 1024;
+// How far ahead the pages of a Read Response's source are probed.
+constexpr std::uint64_t kProbe = 1024 * 1024;
+
+Opcode send_opcode(const SendRequest& r) {
+  if (r.invalidate) return r.solicited ? Opcode::send_se_invalidate : Opcode::send_invalidate;
+  return r.solicited ? Opcode::send_se : Opcode::send;
+}
+
+}  // namespace
+
+Endpoint::Endpoint(Consumer& consumer, const mpa::StreamParams& params, std::size_t mulpdu)
+    : consumer_(consumer),
+      params_(params),
+      mulpdu_(mulpdu),
+      framer_(params.crc, params.tx_markers),
+      deframer_(params.crc, params.rx_markers),
+      established_(params.initiator || !params.peer_to_peer),
+      rtr_due_(params.initiator && params.peer_to_peer && params.rtr != 0 && !params.terminate),
+      copy_(UntaggedHeader::kSize + kCopyResponse) {
+  if (params.terminate) {
+    fault_ = params.terminate;
+    set_terminate(*fault_, nullptr, nullptr);
+  }
+}
+
+bool Endpoint::fits(const llp::Gather& out, std::size_t header, std::size_t payload, std::size_t pieces) const {
+  const std::size_t ulpdu = header + payload;
+  return out.has_room(framer_.vectors_needed(ulpdu, pieces), framer_.arena_needed(header, ulpdu), pieces);
+}
+
+void Endpoint::frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload) {
+  const std::size_t before = out.octets();
+  framer_.frame(out, header, payload);
+  produced_ += out.octets() - before;
+}
+
+void Endpoint::transmit(llp::Gather& out, std::size_t budget) {
+  while (out.octets() < budget) {
+    if (terminate_state_ == TerminateState::wanted) {
+      transmit_terminate(out);
+      return;
+    }
+    if (fault_ || terminated_ || !may_send()) return;
+    bool went = false;
+    if (rtr_due_)
+      went = transmit_rtr(out);
+    else if (current_ == Current::request)
+      went = continue_request(out);
+    else if (current_ == Current::response)
+      went = continue_response(out);
+    else
+      went = start_next(out);
+    if (!went) return;
+  }
+}
+
+bool Endpoint::wants_transmit() const {
+  if (terminate_state_ == TerminateState::wanted) return true;
+  if (fault_ || terminated_ || !may_send()) return false;
+  if (rtr_due_ || current_ != Current::nothing || !inbound_.empty()) return true;
+  const SendRequest* next = consumer_.next_send();
+  return next != nullptr && startable(*next);
+}
+
+bool Endpoint::transmit_terminate(llp::Gather& out) {
+  const std::vector<std::byte> body = terminate_.emit();
+  std::array<std::byte, UntaggedHeader::kSize + 64> ulpdu;
+  if (!fits(out, UntaggedHeader::kSize + body.size(), 0, 0)) return false;
+  UntaggedHeader{true, control(Opcode::terminate), 0, ddp::kQueueTerminate, 1, 0}.emit(
+      std::span(ulpdu).first<UntaggedHeader::kSize>());
+  std::memcpy(ulpdu.data() + UntaggedHeader::kSize, body.data(), body.size());
+  frame(out, Octets(ulpdu).first(UntaggedHeader::kSize + body.size()), {});
+  terminate_state_ = TerminateState::sent;
+  ++counters.terminates_sent;
+  ++counters.tx_messages;
+  return true;
+}
+
+// RFC 6581 section 6: the initiator's first FPDU, empty and invisible to both consumers.
+bool Endpoint::transmit_rtr(llp::Gather& out) {
+  std::array<std::byte, UntaggedHeader::kSize + ReadRequest::kSize> ulpdu;
+  if (!fits(out, ulpdu.size(), 0, 0)) return false;
+  rtr_due_ = false;
+  std::size_t size = UntaggedHeader::kSize;
+  if (params_.rtr & mpa::kRtrWrite) {
+    TaggedHeader{true, control(Opcode::write), 0, 0}.emit(std::span(ulpdu).first<TaggedHeader::kSize>());
+    size = TaggedHeader::kSize;
+  } else if (params_.rtr & mpa::kRtrRead) {
+    UntaggedHeader{true, control(Opcode::read_request), 0, ddp::kQueueRequest, tx_msn_[1]++, 0}.emit(
+        std::span(ulpdu).first<UntaggedHeader::kSize>());
+    ReadRequest{push_read(nullptr, 0), 0, 0, 0, 0}.emit(
+        std::span(ulpdu).subspan<UntaggedHeader::kSize, ReadRequest::kSize>());
+    size += ReadRequest::kSize;
+  } else {
+    UntaggedHeader{true, control(Opcode::send), 0, ddp::kQueueSend, tx_msn_[0]++, 0}.emit(
+        std::span(ulpdu).first<UntaggedHeader::kSize>());
+  }
+  frame(out, Octets(ulpdu).first(size), {});
+  return true;
+}
+
+bool Endpoint::startable(const SendRequest& request) const {
+  if (request.fence && !reads_.empty()) return false;
+  return request.operation != Operation::read || reads_.size() < params_.ord;
+}
+
+bool Endpoint::start_next(llp::Gather& out) {
+  SendRequest* next = consumer_.next_send();
+  if (next != nullptr && !startable(*next)) next = nullptr;
+  if (!inbound_.empty() && (turn_ || next == nullptr)) {
+    turn_ = false;
+    current_ = Current::response;
+    return continue_response(out);
+  }
+  if (next == nullptr) return false;
+  turn_ = true;
+  return start_request(out, *next);
+}
+
+// A request whose memory is not ours to use fails before an octet of it is on the wire.
+void Endpoint::local_failure(SendRequest& request, Status status) {
+  consumer_.send_started();
+  consumer_.send_done(request, status);
+  fail(fault::kRdmapLocalCatastrophic);
+}
+
+bool Endpoint::start_request(llp::Gather& out, SendRequest& request) {
+  if (request.length > 0) {
+    const Status s = consumer_.request_memory(request, 0, request.length, pieces_);
+    if (s != Status::success) {
+      local_failure(request, s);
+      return true;
+    }
+  }
+  if (request.operation == Operation::read) return start_read(out, request);
+  current_ = Current::request;
+  request_ = &request;
+  offset_ = 0;
+  if (continue_request(out)) return true;
+  current_ = Current::nothing;
+  return false;
+}
+
+std::size_t Endpoint::put_send_header(const SendRequest& r, std::uint64_t offset, bool last, MutableOctets out) {
+  if (r.operation == Operation::write) {
+    TaggedHeader{last, control(Opcode::write), r.remote_stag, r.remote_to + offset}.emit(
+        out.first<TaggedHeader::kSize>());
+    return TaggedHeader::kSize;
+  }
+  UntaggedHeader{last, control(send_opcode(r)), r.invalidate ? r.invalidate_stag : 0, ddp::kQueueSend, tx_msn_[0],
+                 static_cast<std::uint32_t>(offset)}
+      .emit(out.first<UntaggedHeader::kSize>());
+  return UntaggedHeader::kSize;
+}
+
+bool Endpoint::continue_request(llp::Gather& out) {
+  SendRequest& r = *request_;
+  const std::size_t header = r.operation == Operation::write ? TaggedHeader::kSize : UntaggedHeader::kSize;
+  const ddp::Cut cut = ddp::cut(r.length, offset_, mulpdu_, header);
+  // The first segment of a message that fits one already has its pieces from the check at its start.
+  if (cut.payload != r.length) {
+    pieces_.clear();
+    const Status s = consumer_.request_memory(r, offset_, cut.payload, pieces_);
+    if (s != Status::success) {  // deregistered between two segments
+      current_ = Current::nothing;
+      if (offset_ == 0) consumer_.send_started();
+      consumer_.send_done(r, s);
+      fail(fault::kRdmapLocalCatastrophic);
+      return true;
+    }
+  } else if (cut.payload == 0) {
+    pieces_.clear();
+  }
+  const bool copies = cut.payload <= kCopyPayload;
+  if (!fits(out, copies ? header + cut.payload : header, copies ? 0 : cut.payload, copies ? 0 : pieces_.count))
+    return false;
+  put_send_header(r, offset_, cut.last, copy_);
+  if (copies) {
+    std::size_t at = header;
+    for (const llp::Extent& e : pieces_.all()) {
+      if (!consumer_.copy_out(copy_.data() + at, e)) {
+        current_ = Current::nothing;
+        if (offset_ == 0) consumer_.send_started();
+        consumer_.send_done(r, Status::local_protection);
+        fail(fault::kRdmapLocalCatastrophic);
+        return true;
+      }
+      at += e.length;
+    }
+    frame(out, Octets(copy_).first(at), {});
+  } else {
+    frame(out, Octets(copy_).first(header), pieces_.all());
+  }
+  if (offset_ == 0) consumer_.send_started();
+  offset_ += cut.payload;
+  if (!cut.last) return true;
+  current_ = Current::nothing;
+  ++counters.tx_messages;
+  if (r.operation == Operation::send) {
+    ++tx_msn_[0];
+    ++counters.tx_sends;
+  } else {
+    ++counters.tx_writes;
+  }
+  unacknowledged_.push_back({produced_, &r});
+  return true;
+}
+
+// The sink is named by a key of this request alone, so a response can touch nothing but this request's memory.
+std::uint32_t Endpoint::push_read(SendRequest* request, std::uint32_t length) {
+  const std::uint32_t stag = next_sink_;
+  next_sink_ = next_sink_ == 0xffffffffu ? 1 : next_sink_ + 1;
+  reads_.push_back({request, stag, length, 0});
+  return stag;
+}
+
+bool Endpoint::start_read(llp::Gather& out, SendRequest& r) {
+  constexpr std::size_t kSize = UntaggedHeader::kSize + ReadRequest::kSize;
+  std::array<std::byte, kSize> ulpdu;
+  if (!fits(out, kSize, 0, 0)) return false;
+  UntaggedHeader{true, control(Opcode::read_request), 0, ddp::kQueueRequest, tx_msn_[1]++, 0}.emit(
+      std::span(ulpdu).first<UntaggedHeader::kSize>());
+  ReadRequest{push_read(&r, r.length), 0, r.length, r.remote_stag, r.remote_to}.emit(
+      std::span(ulpdu).subspan<UntaggedHeader::kSize, ReadRequest::kSize>());
+  frame(out, ulpdu, {});
+  consumer_.send_started();
+  ++counters.tx_messages;
+  ++counters.tx_reads;
+  return true;
+}
+
+// A Read Request that can no longer be served; what was sent of the response is taken off the header that goes back
+// (RFC 5040 section 4.8).
+void Endpoint::response_failed(const Fault& f) {
+  InboundRead read = inbound_.front();
+  current_ = Current::nothing;
+  if (fault_) return;
+  fault_ = f;
+  std::array<std::byte, UntaggedHeader::kSize> header;
+  UntaggedHeader{true, control(Opcode::read_request), 0, ddp::kQueueRequest, read.msn, 0}.emit(header);
+  Segment seg;
+  seg.header = header;
+  seg.ulpdu = UntaggedHeader::kSize + ReadRequest::kSize;
+  read.request.sink_to += read.sent;
+  read.request.source_to += read.sent;
+  read.request.length -= read.sent;
+  set_terminate(f, &seg, &read.request);
+}
+
+bool Endpoint::continue_response(llp::Gather& out) {
+  InboundRead& read = inbound_.front();
+  const ReadRequest& q = read.request;
+  std::size_t limit = mulpdu_;
+  const bool copies = framer_.crc() || q.length <= kCopyResponse / 4;
+  if (copies) limit = std::min(limit, TaggedHeader::kSize + kCopyResponse);
+  const ddp::Cut cut = ddp::cut(q.length, read.sent, limit, TaggedHeader::kSize);
+  if (!fits(out, copies ? TaggedHeader::kSize + cut.payload : TaggedHeader::kSize, copies ? 0 : cut.payload,
+            copies ? 0 : 1))
+    return false;
+  llp::Extent source;
+  if (cut.payload > 0) {
+    const auto verdict =
+        consumer_.resolve(q.source_stag, q.source_to + read.sent, cut.payload, RemoteRight::read, source);
+    if (verdict != ddp::Verdict::ok) {
+      response_failed(fault::kRdmapInvalidStag);  // it was good when the request came: revoked since
+      return true;
+    }
+  }
+  TaggedHeader{cut.last, control(Opcode::read_response), q.sink_stag, q.sink_to + read.sent}.emit(
+      std::span(copy_).first<TaggedHeader::kSize>());
+  if (copies) {
+    if (cut.payload > 0 && !consumer_.copy_out(copy_.data() + TaggedHeader::kSize, source)) {
+      response_failed(fault::kRdmapBounds);  // the pages are gone
+      return true;
+    }
+    frame(out, Octets(copy_).first(TaggedHeader::kSize + cut.payload), {});
+  } else {
+    // In place: nothing can be taken back once the header is on the wire, so the pages are probed before.
+    if (read.sent + cut.payload > read.probed) {
+      llp::Extent ahead = source;
+      ahead.length = std::min<std::uint64_t>(q.length - read.sent, std::max<std::uint64_t>(kProbe, cut.payload));
+      if (!consumer_.readable(ahead)) {
+        response_failed(fault::kRdmapBounds);
+        return true;
+      }
+      read.probed = read.sent + ahead.length;
+    }
+    frame(out, Octets(copy_).first(TaggedHeader::kSize), std::span(&source, 1));
+  }
+  read.sent += cut.payload;
+  if (cut.last) {
+    ++counters.tx_messages;
+    inbound_.pop_front();
+    current_ = Current::nothing;
+  }
+  return true;
+}
+
+void Endpoint::transmitted(std::size_t octets) {
+  taken_ += octets;
+  while (!unacknowledged_.empty() && unacknowledged_.front().end <= taken_) {
+    SendRequest* request = unacknowledged_.front().request;
+    unacknowledged_.pop_front();
+    consumer_.send_done(*request, Status::success);
+  }
+}
+
+void Endpoint::fail(const Fault& f) {
+  if (fault_) return;
+  fault_ = f;
+  set_terminate(f, nullptr, nullptr);
+}
+
+void Endpoint::abandon() {
+  unacknowledged_.clear();
+  reads_.clear();
+  inbound_.clear();
+  current_ = Current::nothing;
+  request_ = nullptr;
+  receive_open_ = false;
+  direct_.clear();
+  direct_first_ = direct_left_ = 0;
+  direct_active_ = false;
+  if (!fault_) fault_ = fault::kRdmapLocalCatastrophic;  // nothing more is received or sent on this stream
+}
+
+bool Endpoint::quiescent() const {
+  return current_ == Current::nothing && inbound_.empty() && reads_.empty() && unacknowledged_.empty() &&
+         !receive_open_ && !direct_active_ && consumer_.next_send() == nullptr;
+}
+
+}  // namespace ewarp::rdmap

@@ -1,0 +1,318 @@
+// The command-line tool, from outside: what it prints, where, and with which exit status.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <nlohmann/json.hpp>
+
+#include "provider/verbs/stats.h"
+
+// cmocka last: its fail() is a macro, which C++ headers do not survive.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using Words = std::vector<std::string>;
+
+std::string tree;  // a build tree of our own: bin/etherwarp and the stand-ins in lib/
+
+struct Outcome {
+  int status;
+  std::string out, err;
+};
+
+std::string slurp(int fd) {
+  std::string text;
+  char octets[4096];
+  lseek(fd, 0, SEEK_SET);
+  for (ssize_t n; (n = read(fd, octets, sizeof octets)) > 0;) text.append(octets, static_cast<std::size_t>(n));
+  close(fd);
+  return text;
+}
+
+int scratch_file() {
+  char path[] = "/tmp/ewarp-cli-XXXXXX";
+  const int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  unlink(path);
+  return fd;
+}
+
+// Runs the tool with these words. before: called in the child; false ends it with status 125.
+Outcome etherwarp(const Words& words, const std::function<bool()>& before = [] { return true; }) {
+  const int out = scratch_file(), err = scratch_file();
+  const std::string program = tree + "/bin/etherwarp";
+  std::vector<char*> arguments{const_cast<char*>(program.c_str())};
+  for (const auto& w : words) arguments.push_back(const_cast<char*>(w.c_str()));
+  arguments.push_back(nullptr);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(out, STDOUT_FILENO);
+    dup2(err, STDERR_FILENO);
+    if (before()) execv(program.c_str(), arguments.data());
+    _exit(125);
+  }
+  int status = 0;
+  assert_int_equal(waitpid(pid, &status, 0), pid);
+  return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(out), slurp(err)};
+}
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+bool one_line(const std::string& text) { return !text.empty() && text.find('\n') == text.size() - 1; }
+
+void expect(const Outcome& got, int status, const Words& in_out, const Words& in_err) {
+  bool good = got.status == status;
+  for (const auto& part : in_out) good = good && contains(got.out, part);
+  for (const auto& part : in_err) good = good && contains(got.err, part);
+  if (!good) fail_msg("status %d\nstdout: %s\nstderr: %s", got.status, got.out.c_str(), got.err.c_str());
+}
+
+void help_and_lists(void**) {
+  const struct {
+    Words words;
+    Words out;
+  } kCases[] = {
+      {{"--help"}, {"Usage: etherwarp", "doctor", "Examples:", "etherwarp run -- ibv_devinfo"}},
+      {{"help"}, {"Usage: etherwarp"}},
+      {{"--version"}, {"etherwarp 0."}},
+      {{"run", "--help"}, {"[--] PROGRAM", "--crc by_path|always|never", "--io-uring", "Examples:"}},
+      {{"help", "stat"}, {"--watch", "--json"}},
+      {{"options"}, {"ETHERWARP_CRC  (by_path, always, never; default: by_path)", "ETHERWARP_TAKEOVER_US  (microseconds; default: 500)"}},
+      {{"help", "options"}, {"ETHERWARP_CRC"}},
+      {{"devices"}, {"DEVICE", "ewarp_lo", "127.0.0.1/8"}},
+      {{"stat"}, {"no EtherWARP process"}},
+      {{"stat", "--json"}, {"[]"}},
+      {{"env"}, {"export LD_PRELOAD='" + tree + "/lib/libetherwarp-preload.so'"}},
+      {{"env", "--crc", "always", "--no-io-uring"}, {"export ETHERWARP_CRC='always'", "export ETHERWARP_IO_URING='no'"}},
+  };
+  for (const auto& c : kCases) {
+    print_message("case: %s %s\n", c.words[0].c_str(), c.words.back().c_str());
+    const auto got = etherwarp(c.words);
+    expect(got, 0, c.out, {});
+    assert_string_equal(got.err.c_str(), "");
+  }
+}
+
+void bad_input_is_one_line_with_a_remedy(void**) {
+  const struct {
+    Words words;
+    int status;
+    Words err;
+  } kCases[] = {
+      {{"rnu"}, 2, {"unknown command 'rnu'", "etherwarp run"}},
+      {{"conquer"}, 2, {"unknown command 'conquer'", "there are:"}},
+      {{"run"}, 2, {"no program to run", "etherwarp run --"}},
+      {{"run", "--"}, 2, {"no program to run"}},
+      {{"run", "--crx", "always", "--", "true"}, 2, {"unknown option --crx", "did you mean --crc?"}},
+      {{"run", "--quantum", "--", "true"}, 2, {"unknown option --quantum", "etherwarp run --help"}},
+      {{"run", "--crc", "maybe", "true"}, 2, {"'maybe'", "by_path, always, never"}},
+      {{"run", "--spin-us", "lots", "true"}, 2, {"'lots'", "whole number"}},
+      {{"env", "--crc"}, 2, {"--crc needs a value"}},
+      {{"stat", "--watch", "-3"}, 2, {"etherwarp stat --help"}},
+      {{"stat", "--count", "2"}, 2, {"--watch"}},
+      {{"devices", "eth0"}, 2, {"eth0", "etherwarp devices --help"}},
+      {{"help", "statt"}, 2, {"did you mean `etherwarp stat`?"}},
+      {{"run", "no-such-program-anywhere"}, 127, {"'no-such-program-anywhere' not found", "PATH"}},
+      {{"run", "./no/such/path"}, 127, {"'./no/such/path' not found", "check the path"}},
+      {{"run", "/etc/passwd"}, 126, {"not an executable"}},
+      {{"run", "/"}, 126, {"not an executable"}},
+      {{"run", "--interface", "nosuch0", "true"}, 126, {"interface 'nosuch0' does not exist", "there are: lo"}},
+  };
+  for (const auto& c : kCases) {
+    print_message("case: %s ... %s\n", c.words[0].c_str(), c.words.back().c_str());
+    const auto got = etherwarp(c.words);
+    expect(got, c.status, {}, c.err);
+    if (!one_line(got.err)) fail_msg("not one line: %s", got.err.c_str());
+    assert_string_equal(got.out.c_str(), "");
+  }
+  expect(etherwarp({}), 2, {}, {"Usage: etherwarp"});
+}
+
+void run_sets_the_environment_and_keeps_its_hands_off_the_rest(void**) {
+  const std::string preload = tree + "/lib/libetherwarp-preload.so";
+  const struct {
+    const char* name;
+    Words words;
+    const char* preloaded;  // LD_PRELOAD before
+    Words out;
+  } kCases[] = {
+      {"plain", {"run", "--", "env"}, nullptr, {"LD_PRELOAD=" + preload + "\n"}},
+      {"kept", {"run", "env"}, EWARP_STAND_IN_PROVIDER, {"LD_PRELOAD=" + preload + ":" EWARP_STAND_IN_PROVIDER "\n"}},
+      {"twice", {"run", tree + "/bin/etherwarp", "run", "env"}, nullptr, {"LD_PRELOAD=" + preload + "\n"}},
+      {"options", {"run", "--crc=always", "--log", "debug", "--no-io-uring", "--interface", "lo", "--", "env"}, nullptr,
+       {"ETHERWARP_CRC=always\n", "ETHERWARP_LOG=debug\n", "ETHERWARP_IO_URING=no\n", "ETHERWARP_INTERFACES=lo\n"}},
+      {"arguments", {"run", "--", "echo", "--crc", "a b", "--", "-x"}, nullptr, {"--crc a b -- -x\n"}},
+      {"no dashes", {"run", "--rtr", "read", "echo", "--rtr", "send"}, nullptr, {"--rtr send\n"}},
+  };
+  for (const auto& c : kCases) {
+    print_message("case: %s\n", c.name);
+    expect(etherwarp(c.words, [&] { return c.preloaded == nullptr || setenv("LD_PRELOAD", c.preloaded, 1) == 0; }), 0, c.out, {});
+  }
+  expect(etherwarp({"run", "--", "sh", "-c", "exit 7"}), 7, {}, {});
+}
+
+void run_says_what_it_cannot_do_before_the_program_starts(void**) {
+  expect(etherwarp({"run", "env"}, [] { return setenv("ETHERWARP_PROVIDER", "/etc/passwd", 1) == 0; }), 126, {},
+         {"the provider cannot be loaded", "etherwarp doctor"});
+  expect(etherwarp({"run", "env"}, [] { return setenv("ETHERWARP_INTERFACES", "nosuch0", 1) == 0; }), 126, {}, {"'nosuch0'"});
+  const std::string library = tree + "/lib/libetherwarp-preload.so";
+  fs::rename(library, library + ".away");
+  expect(etherwarp({"run", "env"}), 126, {}, {"libetherwarp-preload.so not found", "./scripts/build"});
+  expect(etherwarp({"doctor"}), 1, {"FAIL  preload library"}, {});
+  fs::rename(library + ".away", library);
+}
+
+// In a network namespace of its own the loopback is down.
+void no_interface_is_said(void**) {
+  const auto got = etherwarp({"run", "env"}, [] { return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0; });
+  if (got.status == 125) {
+    print_message("skipped: this machine does not let a user make a network namespace\n");
+    return;
+  }
+  expect(got, 126, {}, {"no network interface is up", "ip link set lo up"});
+  expect(etherwarp({"devices"}, [] { return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0; }), 1, {}, {"no network interface is up"});
+  expect(etherwarp({"doctor"}, [] { return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0; }), 1, {"FAIL  interfaces"}, {});
+}
+
+void doctor_names_each_subject(void**) {
+  const auto got = etherwarp({"doctor"});
+  expect(got, 0,
+         {"kernel", "libibverbs", "provider interface 34", "librdmacm", "ok    preload library", "ok    provider", "ewarp_lo", "io_uring",
+          "file descriptors", "CPUs", "congestion control", "counters", "configuration"},
+         {});
+  assert_false(contains(got.out, "FAIL"));
+  expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_CRCC", "1", 1) == 0; }), 0,
+         {"warn  configuration", "did you mean ETHERWARP_CRC?"}, {});
+  expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_IO_URING", "no", 1) == 0; }), 0, {"warn  io_uring", "epoll"}, {});
+}
+
+void devices_as_json(void**) {
+  const auto got = etherwarp({"devices", "--json"}, [] { return setenv("ETHERWARP_INTERFACES", "lo", 1) == 0; });
+  assert_int_equal(got.status, 0);
+  const auto j = nlohmann::json::parse(got.out);
+  assert_int_equal(j.size(), 1);
+  assert_string_equal(j[0]["device"].get<std::string>().c_str(), "ewarp_lo");
+  assert_string_equal(j[0]["gids"][0].get<std::string>().c_str(), "::ffff:127.0.0.1");
+  assert_string_equal(j[0]["state"].get<std::string>().c_str(), "active");
+}
+
+// Our own page, as a process with a device and a QP would fill it.
+void stat_shows_the_counters(void**) {
+  using namespace ewarp::stats;
+  Page& p = page();
+  p.device_count = 2;
+  strcpy(p.poller, "io_uring");
+  strcpy(p.devices[0].name, "ewarp_lo");
+  strcpy(p.devices[0].interface, "lo");
+  strcpy(p.devices[1].name, "ewarp_quiet0");
+  add(p.devices[0].qps_created, 3);
+  add(p.devices[0].qps_destroyed, 2);
+  add(p.devices[0].connections);
+  add(p.devices[0].traffic.tx_messages, 1234);
+  add(p.devices[0].traffic.tx_octets, 5 * 1024 * 1024);
+  add(p.devices[0].traffic.crc_errors, 9);
+  QpPage* q = take_qp_slot();
+  assert_non_null(q);
+  q->state = 3;
+  q->type = 2;
+  strcpy(q->peer, "127.0.0.1:7471");
+  add(q->traffic.rx_messages, 77);
+  q->number = 0x012345;
+  const std::string pid = std::to_string(getpid());
+
+  expect(etherwarp({"stat"}), 0, {"PID", pid, "io_uring", "ewarp_lo", "1234", "5.0 Mi", " 9\n"}, {});
+  assert_false(contains(etherwarp({"stat"}).out, "ewarp_quiet0"));
+  expect(etherwarp({"stat", "-v"}), 0, {"0x012345", "RC", "RTS", "127.0.0.1:7471", "77", "connections 1", "crc_errors 9"}, {});
+  expect(etherwarp({"stat", "--pid", pid}), 0, {"ewarp_lo"}, {});
+  expect(etherwarp({"stat", "--pid", "1"}), 1, {"no EtherWARP process with pid 1"}, {});
+  expect(etherwarp({"stat", "--watch", "0.1", "--count", "2"}), 0, {"TX/S", "0"}, {});
+
+  const auto j = nlohmann::json::parse(etherwarp({"stat", "--json"}).out);
+  assert_int_equal(j.size(), 1);
+  assert_int_equal(j[0]["pid"].get<int>(), getpid());
+  assert_false(j[0]["ended"].get<bool>());
+  assert_int_equal(j[0]["devices"][0]["tx_messages"].get<int>(), 1234);
+  assert_int_equal(j[0]["qps"][0]["rx_messages"].get<int>(), 77);
+  assert_string_equal(j[0]["qps"][0]["state"].get<std::string>().c_str(), "RTS");
+  release_qp_slot(q);
+  assert_int_equal(nlohmann::json::parse(etherwarp({"stat", "--json"}).out)[0]["qps"].size(), 0);
+}
+
+void stat_shows_the_ended_on_request(void**) {
+  using namespace ewarp::stats;
+  const pid_t pid = fork();
+  if (pid == 0) {
+    page().keep = 1;
+    add(page().app_passes, 3);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  const Words words = {"stat", "--json", "--pid", std::to_string(pid)};
+  expect(etherwarp(words), 1, {"[]"}, {});
+  auto ended = words;
+  ended.push_back("--ended");
+  const auto j = nlohmann::json::parse(etherwarp(ended).out);
+  assert_int_equal(j.size(), 1);
+  assert_true(j[0]["ended"].get<bool>());
+  assert_int_equal(j[0]["app_passes"].get<int>(), 3);
+  std::ofstream(std::string(getenv("ETHERWARP_RUNDIR")) + "/99999999") << "rubbish";
+  expect(etherwarp({"stat", "--pid", "1"}), 1, {}, {"99999999", "not a page of counters"});
+}
+
+int set_up(void**) {
+  char path[] = "/tmp/ewarp-cli-XXXXXX";
+  if (mkdtemp(path) == nullptr) return -1;
+  tree = path;
+  for (const char* d : {"/bin", "/lib", "/run"}) fs::create_directory(tree + d);
+  chmod((tree + "/run").c_str(), 0700);
+  fs::copy_file(EWARP_CLI, tree + "/bin/etherwarp");
+  fs::copy_file(EWARP_STAND_IN_PRELOAD, tree + "/lib/libetherwarp-preload.so");
+  fs::copy_file(EWARP_STAND_IN_PROVIDER, tree + "/lib/libetherwarp-rdmav34.so");
+  // Nothing of this machine's own settings may show through.
+  for (const char* name : {"LD_PRELOAD", "ETHERWARP_PROVIDER", "ETHERWARP_INTERFACES", "ETHERWARP_CRC", "ETHERWARP_IO_URING"}) unsetenv(name);
+  setenv("XDG_CONFIG_HOME", path, 1);
+  // A tool built with ASan would otherwise refuse to start behind the preloaded stand-in.
+  setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);
+  return setenv("ETHERWARP_RUNDIR", (tree + "/run").c_str(), 1);
+}
+
+int tear_down(void**) {
+  fs::remove_all(tree);
+  return 0;
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(help_and_lists),
+      cmocka_unit_test(bad_input_is_one_line_with_a_remedy),
+      cmocka_unit_test(run_sets_the_environment_and_keeps_its_hands_off_the_rest),
+      cmocka_unit_test(run_says_what_it_cannot_do_before_the_program_starts),
+      cmocka_unit_test(no_interface_is_said),
+      cmocka_unit_test(doctor_names_each_subject),
+      cmocka_unit_test(devices_as_json),
+      cmocka_unit_test(stat_shows_the_counters),
+      cmocka_unit_test(stat_shows_the_ended_on_request),
+  };
+  return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,3 @@
+/* Loads, and does nothing. */
+int etherwarp_stand_in(void);
+int etherwarp_stand_in(void) { return 1; }

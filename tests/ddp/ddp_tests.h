@@ -1,0 +1,12 @@
+// The parts of ddp_test, one source file each.
+#pragma once
+
+#include "tests/vectors/vectors.h"
+
+namespace ewarp::test {
+
+extern const std::vector<CMUnitTest> kHeaderTests;
+extern const std::vector<CMUnitTest> kSegmentTests;
+extern const std::vector<CMUnitTest> kUntaggedTests;
+
+}  // namespace ewarp::test

@@ -1,0 +1,96 @@
+// How messages are cut.
+#include "ddp/segment.h"
+
+#include "ddp/header.h"
+#include "mpa/framing.h"
+#include "tests/ddp/ddp_tests.h"
+
+namespace ewarp::test {
+namespace {
+
+using ddp::Cut;
+
+void ddp_4_to_8_segments_agree_with_the_vectors(void**) {
+  for (const Json& v : load("ddp_segmentation.json", "vectors")) {
+    const Json& segments = v["segments"];
+    const bool tagged = segments[0].contains("TO");
+    const std::size_t header = tagged ? ddp::TaggedHeader::kSize : ddp::UntaggedHeader::kSize;
+    std::uint64_t length = 0, offset = 0;
+    for (const Json& s : segments) length += number(s["payload_len"]);
+    const Bytes first = hex(segments[0]["header_hex"]);
+    for (const Json& s : segments) {
+      const Cut c = ddp::cut(length, offset, number(v["mulpdu"]), header);
+      EXPECT(v["id"], c.payload == number(s["payload_len"]) && c.last == flag(s, "L") && c.offset == offset);
+
+      Bytes got(header, std::byte{0x5a});
+      if (tagged) {
+        auto h = ddp::TaggedHeader::parse(first).value();  // of the message; then what changes from cut to cut
+        h.last = c.last;
+        h.offset += c.offset;
+        h.emit(std::span(got).first<ddp::TaggedHeader::kSize>());
+      } else {
+        auto h = ddp::UntaggedHeader::parse(first).value();
+        h.last = c.last;
+        h.mo = static_cast<std::uint32_t>(c.offset);
+        h.emit(std::span(got).first<ddp::UntaggedHeader::kSize>());
+      }
+      expect_octets(got, hex(s["header_hex"]), v["id"]);
+      offset += c.payload;
+    }
+    EXPECT(v["id"], offset == length);
+  }
+}
+
+// Walks a message and returns the number of its segments.
+std::uint64_t walk(std::uint64_t length, std::size_t mulpdu, std::size_t header) {
+  std::uint64_t offset = 0, segments = 0;
+  for (;;) {
+    const Cut c = ddp::cut(length, offset, mulpdu, header);
+    ++segments;
+    assert_true(c.offset == offset && header + c.payload <= mulpdu);
+    offset += c.payload;
+    assert_true(offset <= length);
+    assert_int_equal(c.last, offset == length);
+    if (c.last) return segments;
+    assert_int_equal(header + c.payload, mulpdu);
+  }
+}
+
+void ddp_4_6_and_7_every_small_length(void**) {
+  for (const std::size_t header : {14u, 18u})
+    for (const std::size_t mulpdu : {128u, 129u, 130u, 131u})
+      for (std::uint64_t length = 0; length < 1000; ++length) {
+        const std::uint64_t room = mulpdu - header;
+        assert_int_equal(walk(length, mulpdu, header), length == 0 ? 1 : (length + room - 1) / room);
+      }
+}
+
+void ddp_26_the_longest_message_does_not_overflow(void**) {
+  constexpr std::uint64_t kLongest = 0xffffffff;
+  assert_int_equal(walk(kLongest, 64768, 18), (kLongest + 64749) / 64750);
+  assert_int_equal(walk(kLongest, 1442, 14), (kLongest + 1427) / 1428);
+  const Cut last = ddp::cut(kLongest, kLongest - 1, 128, 18);
+  assert_true(last.last && last.payload == 1 && last.offset == kLongest - 1);
+}
+
+void full_segments_need_no_pad_where_mulpdu_is_not_clamped(void**) {
+  for (std::size_t emss = 200; emss < 9000; ++emss)
+    for (const bool markers : {false, true})
+      for (const std::size_t header : {14u, 18u}) {
+        const std::size_t mulpdu = mpa::mulpdu(emss, markers);
+        const Cut c = ddp::cut(1000000, 0, mulpdu, header);
+        assert_int_equal(c.payload % 4, 0);
+        assert_int_equal(mpa::pad_octets(header + c.payload), 0);
+      }
+}
+
+}  // namespace
+
+const std::vector<CMUnitTest> kSegmentTests = {
+    cmocka_unit_test(ddp_4_to_8_segments_agree_with_the_vectors),
+    cmocka_unit_test(ddp_4_6_and_7_every_small_length),
+    cmocka_unit_test(ddp_26_the_longest_message_does_not_overflow),
+    cmocka_unit_test(full_segments_need_no_pad_where_mulpdu_is_not_clamped),
+};
+
+}  // namespace ewarp::test

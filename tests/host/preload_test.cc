@@ -1,0 +1,277 @@
+// Programs under the preload library: the probe, and others that know nothing of it.
+#include <fcntl.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+#ifdef SANITIZER_RUNTIME
+constexpr bool kSanitized = true;
+const std::string kPreload = std::string(SANITIZER_RUNTIME) + ":" + PRELOAD_LIBRARY;
+#else
+constexpr bool kSanitized = false;
+const std::string kPreload = PRELOAD_LIBRARY;
+#endif
+
+struct Outcome {
+  int status = -1;  // exit status, or 128 + signal
+  std::string out, err;
+};
+
+using Arguments = std::vector<std::string>;
+
+std::vector<char*> pointers(const Arguments& from) {
+  std::vector<char*> out;
+  for (const auto& a : from) out.push_back(const_cast<char*>(a.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+void drain(int out_fd, int err_fd, Outcome& outcome) {
+  pollfd fds[2] = {{out_fd, POLLIN, 0}, {err_fd, POLLIN, 0}};
+  std::string* texts[2] = {&outcome.out, &outcome.err};
+  for (int open = 2; open > 0;) {
+    assert_true(poll(fds, 2, 100000) > 0);
+    for (int i = 0; i < 2; ++i) {
+      if (fds[i].fd < 0 || fds[i].revents == 0) continue;
+      char chunk[4096];
+      const ssize_t n = read(fds[i].fd, chunk, sizeof chunk);
+      if (n > 0) {
+        texts[i]->append(chunk, static_cast<std::size_t>(n));
+        continue;
+      }
+      fds[i].fd = -1;
+      --open;
+    }
+  }
+}
+
+Outcome run(const Arguments& program, const Arguments& environment = {}, bool preload = true) {
+  int out[2], err[2];
+  assert_int_equal(pipe2(out, O_CLOEXEC), 0);
+  assert_int_equal(pipe2(err, O_CLOEXEC), 0);
+  const pid_t child = fork();
+  assert_true(child >= 0);
+  if (child == 0) {
+    dup2(out[1], 1);
+    dup2(err[1], 2);
+    if (preload) setenv("LD_PRELOAD", kPreload.c_str(), 1);
+    // The programs' own leaks are not at issue; nor are the C library's when it is only preloaded.
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+    unsetenv("ETHERWARP_INTERFACES");
+    for (const auto& e : environment) putenv(const_cast<char*>(e.c_str()));
+    execvp(program[0].c_str(), pointers(program).data());
+    _exit(127);
+  }
+  close(out[1]);
+  close(err[1]);
+  Outcome outcome;
+  drain(out[0], err[0], outcome);
+  close(out[0]);
+  close(err[0]);
+  int status = 0;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  outcome.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return outcome;
+}
+
+bool installed(const char* program) { return run({"sh", "-c", std::string("command -v ") + program}, {}, false).status == 0; }
+
+bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+std::size_t lines_with(const std::string& text, const std::string& part) {
+  std::size_t n = 0;
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++n;
+  return n;
+}
+
+void expect_success(const Outcome& o) {
+  if (o.status == 77) skip();
+  if (o.status != 0) print_message("status %d\n%s%s\n", o.status, o.out.c_str(), o.err.c_str());
+  assert_int_equal(o.status, 0);
+}
+
+// --- the probe ------------------------------------------------------------------------------------------------------
+
+#define PROBE_TEST(function, what) \
+  void function(void**) { expect_success(run({PROBE, what})); }
+
+PROBE_TEST(libibverbs_lists_our_devices, "devices")
+PROBE_TEST(every_device_can_be_used, "open")
+PROBE_TEST(threads_open_devices_at_once, "threads")
+PROBE_TEST(a_device_closed_too_early, "close-early")
+PROBE_TEST(netlink_for_careful_readers, "netlink")
+PROBE_TEST(sysfs_paths_are_there, "sysfs")
+PROBE_TEST(other_calls_pass, "plain")
+PROBE_TEST(fork_exec_and_a_device_in_the_child, "fork")
+PROBE_TEST(vfork_does_not_touch_the_parent, "vfork")
+PROBE_TEST(numbers_that_came_back_as_something_else, "stale")
+PROBE_TEST(libibverbs_comes_after_the_first_question, "dlopen")
+
+void without_netlink_there_is_sysfs(void**) {
+  for (const char* error : {"1", "97"}) {  // EPERM, EAFNOSUPPORT
+    print_message("errno %s\n", error);
+    for (const char* what : {"devices", "open", "threads"})
+      expect_success(run({PROBE, std::string("no-netlink=") + error, what}));
+  }
+}
+
+// --- programs that know nothing of RDMA -----------------------------------------------------------------------------
+
+void shells_are_the_same(void**) {
+  const char* const scripts[] = {
+      "for i in 1 2 3; do echo $i; done | sort -r | head -2; x=$(echo inner); echo $x; exit 3",
+      "(exec 7</etc/passwd; read -r line <&7; echo ${line%%:*}); cat /dev/null; ls -d /etc /dev/infiniband 2>/dev/null",
+      "kill -9 $$",
+  };
+  for (const char* script : scripts) {
+    print_message("script: %s\n", script);
+    const Outcome with = run({"bash", "-c", script}), without = run({"bash", "-c", script}, {}, false);
+    assert_int_equal(with.status, without.status);
+    assert_string_equal(with.err.c_str(), without.err.c_str());
+    if (!contains(script, "infiniband")) assert_string_equal(with.out.c_str(), without.out.c_str());
+  }
+}
+
+void the_provider_is_not_loaded_without_need(void**) {
+  const Outcome o = run({"bash", "-c", "ls / >/dev/null; cat /proc/self/maps"});
+  expect_success(o);
+  assert_true(contains(o.out, "libetherwarp-preload"));
+  assert_false(contains(o.out, "libetherwarp-rdmav34"));
+}
+
+void python_is_the_same(void**) {
+  if (!installed("python3")) skip();
+  const char* script =
+      "import os, subprocess, socket, tempfile, threading\n"
+      "print(subprocess.run(['echo', 'child'], capture_output=True, close_fds=True).stdout)\n"
+      "a, b = socket.socketpair(); a.send(b'x'); print(b.recv(1))\n"
+      "with tempfile.TemporaryFile() as f: f.write(b'abc'); f.flush(); print(os.fstat(f.fileno()).st_size)\n"
+      "print(os.path.exists('/etc/passwd'), os.path.exists('/nowhere'))\n"
+      "t = [threading.Thread(target=lambda: os.listdir('/')) for _ in range(8)]\n"
+      "[x.start() for x in t]; [x.join() for x in t]\n";
+  const Outcome with = run({"python3", "-c", script}), without = run({"python3", "-c", script}, {}, false);
+  assert_int_equal(with.status, 0);
+  assert_string_equal(with.out.c_str(), without.out.c_str());
+  assert_string_equal(with.err.c_str(), without.err.c_str());
+}
+
+// --- rdma-core's own tools ------------------------------------------------------------------------------------------
+
+void ibv_devices_lists_the_loopback(void**) {
+  if (!installed("ibv_devices")) skip();
+  const Outcome o = run({"ibv_devices"});
+  expect_success(o);
+  assert_true(contains(o.out, "ewarp_lo"));
+  assert_string_equal(o.err.c_str(), "");
+}
+
+void ibv_devinfo_tells_all(void**) {
+  if (!installed("ibv_devinfo")) skip();
+  const Outcome o = run({"ibv_devinfo", "-v", "-d", "ewarp_lo"});
+  expect_success(o);
+  for (const char* line :
+       {"hca_id:\tewarp_lo", "transport:\t\t\tiWARP (1)", "PORT_ACTIVE (4)", "max_mtu:\t\t4096 (5)", "link_layer:\t\tEthernet",
+        "atomic_cap:\t\t\tATOMIC_NONE (0)", "phys_port_cnt:\t\t\t1", "max_srq:\t\t\t0", "pkey_tbl_len:\t\t1",
+        "GID[  0]:\t\t0000:0000:0000:0000:0000:ffff:7f00:0001", "10.0 Gbps (4)"}) {
+    print_message("line: %s\n", line);
+    assert_true(contains(o.out, line));
+  }
+}
+
+void the_tools_work_without_netlink(void**) {
+  if (!installed("ibv_devinfo")) skip();
+  const Outcome o = run({PROBE, "no-netlink=1", "ibv_devinfo", "-d", "ewarp_lo"});
+  expect_success(o);
+  assert_true(contains(o.out, "PORT_ACTIVE (4)"));
+}
+
+// A container with nothing in it: no /sys, no /dev/infiniband, nothing writable but /tmp, no privilege.
+void an_empty_container(void**) {
+  const std::string set_up =
+      "ip link set lo up 2>/dev/null; mount -t tmpfs -o ro none /sys && mount -t tmpfs none /dev/shm && ";
+  if (!installed("unshare") || run({"unshare", "-Urmn", "sh", "-c", set_up + "true"}, {}, false).status != 0) {
+    print_message("skipped: this machine does not permit user namespaces\n");
+    skip();
+  }
+  const std::string program = "LD_PRELOAD=" + kPreload + " ASAN_OPTIONS=detect_leaks=0 exec ";
+  for (const std::string what : {"devices", "open"})
+    expect_success(run({"unshare", "-Urmn", "sh", "-c", set_up + program + PROBE + " " + what}, {}, false));
+  expect_success(
+      run({"unshare", "-Urmn", "sh", "-c", set_up + program + PROBE + " no-netlink=1 open"}, {}, false));
+}
+
+// --- what goes wrong is said in one line ----------------------------------------------------------------------------
+
+void expect_one_line(const Outcome& o, const std::string& part) {
+  print_message("stderr: %s", o.err.c_str());
+  assert_int_equal(lines_with(o.err, "etherwarp: "), 1);
+  assert_true(contains(o.err, part));
+}
+
+void a_provider_that_is_not_there(void**) {
+  expect_one_line(run({PROBE, "devices"}, {"ETHERWARP_PROVIDER=/nowhere/module.so"}), "/nowhere/module.so");
+}
+
+void a_provider_that_is_something_else(void**) {
+  expect_one_line(run({PROBE, "devices"}, {"ETHERWARP_PROVIDER=libm.so.6"}), "it is not the EtherWARP provider");
+}
+
+void no_usable_interface(void**) {
+  if (!installed("unshare") || run({"unshare", "-Urn", "true"}, {}, false).status != 0) skip();
+  const std::string program = "LD_PRELOAD=" + kPreload + " ASAN_OPTIONS=detect_leaks=0 exec " PROBE " devices";
+  expect_one_line(run({"unshare", "-Urn", "sh", "-c", program}, {}, false), "no usable network interface");
+}
+
+void an_interface_that_does_not_exist(void**) {
+  const Outcome o = run({PROBE, "devices"}, {"ETHERWARP_INTERFACES=lo,nothere", "ETHERWARP_LOG=warn"});
+  expect_success(o);
+  assert_string_equal(o.out.c_str(), "ewarp_lo\n");
+  expect_one_line(o, "nothere");
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(libibverbs_lists_our_devices),
+      cmocka_unit_test(every_device_can_be_used),
+      cmocka_unit_test(threads_open_devices_at_once),
+      cmocka_unit_test(a_device_closed_too_early),
+      cmocka_unit_test(netlink_for_careful_readers),
+      cmocka_unit_test(sysfs_paths_are_there),
+      cmocka_unit_test(other_calls_pass),
+      cmocka_unit_test(fork_exec_and_a_device_in_the_child),
+      cmocka_unit_test(vfork_does_not_touch_the_parent),
+      cmocka_unit_test(numbers_that_came_back_as_something_else),
+      cmocka_unit_test(libibverbs_comes_after_the_first_question),
+      cmocka_unit_test(without_netlink_there_is_sysfs),
+      cmocka_unit_test(shells_are_the_same),
+      cmocka_unit_test(the_provider_is_not_loaded_without_need),
+      cmocka_unit_test(python_is_the_same),
+      cmocka_unit_test(ibv_devices_lists_the_loopback),
+      cmocka_unit_test(ibv_devinfo_tells_all),
+      cmocka_unit_test(the_tools_work_without_netlink),
+      cmocka_unit_test(an_empty_container),
+      cmocka_unit_test(a_provider_that_is_not_there),
+      cmocka_unit_test(a_provider_that_is_something_else),
+      cmocka_unit_test(no_usable_interface),
+      cmocka_unit_test(an_interface_that_does_not_exist),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,213 @@
+// Options from the environment and from a file: values, defaults, precedence, and what is said about mistakes.
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "provider/verbs/options.h"
+
+// cmocka last: its fail() is a macro, which C++ headers do not survive.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+using namespace ewarp;
+
+// A file that disappears with the test.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text) {
+    const int fd = mkstemp(path_);
+    assert_true(fd >= 0);
+    assert_int_equal(write(fd, text.data(), text.size()), text.size());
+    close(fd);
+  }
+  ~TemporaryFile() { unlink(path_); }
+  std::string variable() const { return std::string("ETHERWARP_CONFIG=") + path_; }
+  std::string path() const { return path_; }
+
+ private:
+  char path_[32] = "/tmp/ewarp-options-XXXXXX";
+};
+
+OptionsRead read(const std::vector<std::string>& environment, bool trusted = true) {
+  std::vector<const char*> pointers;
+  for (const auto& e : environment) pointers.push_back(e.c_str());
+  pointers.push_back(nullptr);
+  return read_options(pointers, trusted);
+}
+
+// Keeps the machine's own configuration files out.
+const std::string kNoFile = "XDG_CONFIG_HOME=/nonexistent";
+
+bool contains(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+
+void every_option_takes_its_values(void**) {
+  const struct {
+    const char* setting;
+    bool (*holds)(const Options&);
+  } kCases[] = {
+      {"ETHERWARP_INTERFACES=eth0,lo", [](const Options& o) { return o.interfaces == std::vector<std::string>{"eth0", "lo"}; }},
+      {"ETHERWARP_INTERFACES=lo, lo ,eth0", [](const Options& o) { return o.interfaces == std::vector<std::string>{"lo", "eth0"}; }},
+      {"ETHERWARP_LOG=Debug", [](const Options& o) { return o.log == "debug"; }},
+      {"ETHERWARP_CRC=always", [](const Options& o) { return o.crc == CrcPolicy::always; }},
+      {"ETHERWARP_CRC=never", [](const Options& o) { return o.crc == CrcPolicy::never; }},
+      {"ETHERWARP_MARKERS=on", [](const Options& o) { return o.markers; }},
+      {"ETHERWARP_EXTENSIONS=0", [](const Options& o) { return !o.extensions; }},
+      {"ETHERWARP_MPA_REVISION=1", [](const Options& o) { return o.mpa_revision == 1; }},
+      {"ETHERWARP_PEER_TO_PEER=no", [](const Options& o) { return !o.peer_to_peer; }},
+      {"ETHERWARP_RTR=send", [](const Options& o) { return o.rtr == "send"; }},
+      {"ETHERWARP_IO_URING=false", [](const Options& o) { return !o.io_uring; }},
+      {"ETHERWARP_ULPDU_OCTETS=1400", [](const Options& o) { return o.ulpdu_octets == 1400; }},
+      {"ETHERWARP_TAKEOVER_US=20", [](const Options& o) { return o.takeover_us == 20; }},
+      {"ETHERWARP_SPIN_US=0", [](const Options& o) { return o.spin_us == 0 && effective_spin_us(o) == 0; }},
+      {"ETHERWARP_CONNECT_TIMEOUT_MS=1", [](const Options& o) { return o.connect_timeout_ms == 1; }},
+      {"ETHERWARP_REQUEST_TIMEOUT_MS=2", [](const Options& o) { return o.request_timeout_ms == 2; }},
+      {"ETHERWARP_RTR_TIMEOUT_MS=3", [](const Options& o) { return o.rtr_timeout_ms == 3; }},
+      {"ETHERWARP_CLOSE_TIMEOUT_MS=4", [](const Options& o) { return o.close_timeout_ms == 4; }},
+      {"ETHERWARP_CONGESTION=bbr", [](const Options& o) { return o.congestion == "bbr"; }},
+      {"ETHERWARP_STATS=no", [](const Options& o) { return !o.stats; }},
+      {"ETHERWARP_STATS_KEEP=yes", [](const Options& o) { return o.stats_keep; }},
+  };
+  for (const auto& c : kCases) {
+    print_message("case: %s\n", c.setting);
+    assert_false(c.holds(Options{}));  // else the case shows nothing
+    const auto got = read({kNoFile, c.setting});
+    assert_true(got.problems.empty());
+    assert_true(c.holds(got.options));
+  }
+  for (const auto& doc : option_docs()) {
+    bool covered = false;
+    for (const auto& c : kCases) covered = covered || std::string(c.setting).starts_with(option_variable(doc.name) + "=");
+    if (!covered) fail_msg("option %s has no case", doc.name);
+  }
+}
+
+void a_documented_default_is_the_default(void**) {
+  for (const auto& doc : option_docs()) {
+    print_message("option: %s\n", doc.name);
+    if (std::string(doc.name) == "interfaces") continue;  // its default is a sentence
+    assert_string_equal(check_option(doc.name, doc.initial).c_str(), "");
+    const auto set = read({kNoFile, option_variable(doc.name) + "=" + doc.initial}).options;
+    const Options plain;
+    assert_true(set.log == plain.log && set.crc == plain.crc && set.markers == plain.markers && set.rtr == plain.rtr &&
+                set.extensions == plain.extensions && set.mpa_revision == plain.mpa_revision &&
+                set.peer_to_peer == plain.peer_to_peer && set.io_uring == plain.io_uring &&
+                set.ulpdu_octets == plain.ulpdu_octets && set.takeover_us == plain.takeover_us &&
+                set.spin_us == plain.spin_us && set.connect_timeout_ms == plain.connect_timeout_ms &&
+                set.request_timeout_ms == plain.request_timeout_ms && set.rtr_timeout_ms == plain.rtr_timeout_ms &&
+                set.close_timeout_ms == plain.close_timeout_ms && set.congestion == plain.congestion &&
+                set.stats == plain.stats && set.stats_keep == plain.stats_keep);
+  }
+}
+
+void a_mistake_is_one_line_that_names_the_remedy(void**) {
+  const struct {
+    const char* setting;
+    const char* said[3];
+  } kCases[] = {
+      {"ETHERWARP_CRC=maybe", {"ETHERWARP_CRC", "'maybe'", "by_path, always, never"}},
+      {"ETHERWARP_IO_URING=2", {"ETHERWARP_IO_URING", "'2'", "yes or no"}},
+      {"ETHERWARP_ULPDU_OCTETS=65536", {"'65536'", "from 512", "to 65535"}},
+      {"ETHERWARP_ULPDU_OCTETS=12x", {"'12x'", "whole number", ""}},
+      {"ETHERWARP_SPIN_US=-2", {"'-2'", "from -1", ""}},
+      {"ETHERWARP_INTERFACES=a_name_that_is_too_long", {"interface names", "", ""}},
+      {"ETHERWARP_CONGESTION=re no", {"'re no'", "reno", ""}},
+      {"ETHERWARP_CRCS=always", {"unknown variable ETHERWARP_CRCS", "did you mean ETHERWARP_CRC?", ""}},
+      {"ETHERWARP_IOURING=no", {"did you mean ETHERWARP_IO_URING?", "", ""}},
+      {"ETHERWARP_INTERFACE=lo", {"did you mean ETHERWARP_INTERFACES?", "", ""}},
+      {"ETHERWARP_RUN_DIR=/x", {"did you mean ETHERWARP_RUNDIR?", "", ""}},
+      {"ETHERWARP_QUANTUM_FOAM=1", {"unknown variable ETHERWARP_QUANTUM_FOAM", "etherwarp options", ""}},
+      {"ETHERWARP_crc=always", {"unknown variable ETHERWARP_crc", "did you mean ETHERWARP_CRC?", ""}},
+      {"ETHERWARP_CONFIG=/nonexistent/file", {"/nonexistent/file", "No such file", ""}},
+  };
+  for (const auto& c : kCases) {
+    print_message("case: %s\n", c.setting);
+    const auto got = read({kNoFile, c.setting});
+    assert_int_equal(got.problems.size(), 1);
+    for (const char* part : c.said)
+      if (!contains(got.problems[0], part)) fail_msg("'%s' lacks '%s'", got.problems[0].c_str(), part);
+    assert_false(contains(got.problems[0], "\n"));
+    // Ignored means ignored.
+    assert_true(got.options.crc == CrcPolicy::by_path && got.options.io_uring && got.options.ulpdu_octets == 64768 &&
+                got.options.spin_us == -1 && got.options.interfaces.empty() && got.options.congestion == "auto");
+  }
+}
+
+void names_that_are_no_options_are_known(void**) {
+  for (const char* setting : {"ETHERWARP_RUNDIR=/x", "ETHERWARP_PROVIDER=/x", "ETHERWARP_TEST_SIW=1", "ETHERWARP_CRC=", "ETHERWARPCRC=x",
+                              "SOMETHING_ELSE=1", "ETHERWARP_CONFIG="}) {
+    print_message("case: %s\n", setting);
+    assert_true(read({kNoFile, setting}).problems.empty());
+  }
+}
+
+void the_environment_wins_over_the_file(void**) {
+  const TemporaryFile file("# comment\n\n  crc = never   # why not\nlog=info\nRTR = read\ninterfaces = lo\n");
+  const auto got = read({file.variable(), "ETHERWARP_CRC=always", "ETHERWARP_LOG="});
+  assert_true(got.problems.empty());
+  assert_string_equal(got.file.c_str(), file.path().c_str());
+  assert_true(got.options.crc == CrcPolicy::always);
+  assert_string_equal(got.options.log.c_str(), "info");  // an empty variable takes nothing back from the file
+  assert_string_equal(got.options.rtr.c_str(), "read");
+  assert_int_equal(got.options.interfaces.size(), 1);
+}
+
+void a_mistake_in_the_file_names_its_line(void**) {
+  const TemporaryFile file("crc = never\nwhat is this\nspinus = 3\nlog = loud\n");
+  const auto got = read({file.variable()});
+  assert_int_equal(got.problems.size(), 3);
+  assert_true(contains(got.problems[0], (file.path() + ":2: ").c_str()));
+  assert_true(contains(got.problems[1], ":3: ") && contains(got.problems[1], "did you mean spin_us?"));
+  assert_true(contains(got.problems[2], ":4: ") && contains(got.problems[2], "error, warn, info, debug"));
+  assert_true(got.options.crc == CrcPolicy::never);  // the good line counts
+}
+
+// A set-user-ID program must not take orders, nor file names, from who called it.
+void an_untrusted_environment_is_not_read(void**) {
+  const TemporaryFile file("crc = never\n");
+  const auto got = read({file.variable(), "ETHERWARP_LOG=debug", "ETHERWARP_NONSENSE=1"}, false);
+  assert_true(got.options.crc == CrcPolicy::by_path);
+  assert_string_equal(got.options.log.c_str(), "error");
+  assert_true(got.problems.empty());
+}
+
+void check_option_judges_without_side_effects(void**) {
+  assert_string_equal(check_option("crc", "always").c_str(), "");
+  assert_true(contains(check_option("crc", "perhaps"), "'perhaps'"));
+  assert_true(contains(check_option("crcc", "always"), "did you mean crc?"));
+}
+
+void cpus_are_counted(void**) {
+  assert_true(usable_cpus() >= 1);
+  Options o;
+  o.spin_us = 7;
+  assert_int_equal(effective_spin_us(o), 7);
+  o.spin_us = -1;
+  assert_int_equal(effective_spin_us(o), usable_cpus() >= 4 ? 100 : 0);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(every_option_takes_its_values),
+      cmocka_unit_test(a_documented_default_is_the_default),
+      cmocka_unit_test(a_mistake_is_one_line_that_names_the_remedy),
+      cmocka_unit_test(names_that_are_no_options_are_known),
+      cmocka_unit_test(the_environment_wins_over_the_file),
+      cmocka_unit_test(a_mistake_in_the_file_names_its_line),
+      cmocka_unit_test(an_untrusted_environment_is_not_read),
+      cmocka_unit_test(check_option_judges_without_side_effects),
+      cmocka_unit_test(cpus_are_counted),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

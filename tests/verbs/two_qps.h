@@ -1,0 +1,143 @@
+// Two queue pairs of this process joined by a socket pair, each with its own completion queue and memory.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+#include <vector>
+
+#include "provider/verbs/completion_queue.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/device.h"
+#include "provider/verbs/memory.h"
+#include "provider/verbs/queue_pair_api.h"
+
+namespace ewarp::test {
+
+using namespace ewarp::verbs;
+
+inline Device& any_device() {
+  static Device* device = [] {
+    Device* d = find_device("ewarp_lo");
+    if (d == nullptr) throw std::runtime_error("no loopback device");
+    return d;
+  }();
+  return *device;
+}
+
+inline std::shared_ptr<EventChannel> channel(std::size_t record) {
+  int error = 0;
+  auto c = EventChannel::create(record, &error);
+  if (c == nullptr) throw std::runtime_error("no event channel");
+  return c;
+}
+
+struct Observer : StreamObserver {
+  std::atomic<int> established{0}, disconnected{0};
+  void on_established() override { ++established; }
+  void on_disconnected() override { ++disconnected; }
+};
+
+inline constexpr auto kNothing = IBV_WC_TM_RNDV_INCOMPLETE;  // never used by this provider
+
+// One side: a QP, its CQ, one registered buffer.
+struct Side {
+  explicit Side(std::size_t buffer = 1 << 20, unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
+                                                                IBV_ACCESS_REMOTE_READ)
+      : async(channel(16)), context(any_device(), async), pd(context), cq(context, 4096, nullptr, 1), memory_octets(buffer) {
+    ibv_qp_init_attr init{};
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {256, 256, 8, 8, 256};
+    if (create_qp(pd, init, &cq, &cq, &qp) != 0) throw std::runtime_error("create_qp");
+    if (memory().add(pd, memory_octets.data(), memory_octets.size(),
+                     reinterpret_cast<std::uintptr_t>(memory_octets.data()), access, &mr) != 0)
+      throw std::runtime_error("reg_mr");
+  }
+  ~Side() {
+    api(*qp).destroy();
+    if (mr != nullptr) memory().remove(mr);
+  }
+
+  std::byte* at(std::size_t offset) { return memory_octets.data() + offset; }
+  std::uint64_t address(std::size_t offset) { return reinterpret_cast<std::uintptr_t>(at(offset)); }
+  ibv_sge sge(std::size_t offset, std::uint32_t length) { return {address(offset), length, mr->stag()}; }
+
+  int send(ibv_wr_opcode op, std::vector<ibv_sge> sges, std::uint64_t remote = 0, std::uint32_t rkey = 0,
+           unsigned flags = IBV_SEND_SIGNALED, std::uint64_t id = 1) {
+    ibv_send_wr wr{};
+    ibv_send_wr* bad = nullptr;
+    wr.wr_id = id;
+    wr.opcode = op;
+    wr.sg_list = sges.data();
+    wr.num_sge = static_cast<int>(sges.size());
+    wr.send_flags = flags;
+    wr.wr.rdma.remote_addr = remote;
+    wr.wr.rdma.rkey = rkey;
+    if (op == IBV_WR_SEND_WITH_INV) wr.invalidate_rkey = rkey;
+    return api(*qp).post_send(&wr, &bad);
+  }
+  int receive(std::vector<ibv_sge> sges, std::uint64_t id = 100) {
+    ibv_recv_wr wr{};
+    ibv_recv_wr* bad = nullptr;
+    wr.wr_id = id;
+    wr.sg_list = sges.data();
+    wr.num_sge = static_cast<int>(sges.size());
+    return api(*qp).post_recv(&wr, &bad);
+  }
+  // The next completion, or status kNothing after five seconds.
+  ibv_wc wait(int milliseconds = 5000) {
+    ibv_wc wc{};
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+    while (cq.poll(1, &wc) == 0)
+      if (std::chrono::steady_clock::now() > until) {
+        wc.status = kNothing;
+        break;
+      }
+    return wc;
+  }
+  ibv_qp_state state() {
+    ibv_qp_attr a{};
+    ibv_qp_init_attr i{};
+    api(*qp).query(a, i);
+    return a.qp_state;
+  }
+  bool reaches(ibv_qp_state s, int milliseconds = 5000) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+    while (state() != s) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      poll(nullptr, 0, 1);
+    }
+    return true;
+  }
+
+  std::shared_ptr<EventChannel> async;
+  Context context;
+  Pd pd;
+  CompletionQueue cq;
+  std::vector<std::byte> memory_octets;
+  MemoryRegion* mr = nullptr;
+  std::shared_ptr<QueuePair> qp;
+  std::shared_ptr<Observer> observer = std::make_shared<Observer>();
+};
+
+inline mpa::StreamParams params(bool initiator, bool crc = false, bool extensions = true) {
+  mpa::StreamParams p;
+  p.initiator = initiator;
+  p.crc = crc;
+  p.extensions = extensions;
+  p.ird = p.ord = 16;
+  return p;
+}
+
+inline void join(Side& a, Side& b, mpa::StreamParams pa, mpa::StreamParams pb) {
+  int fds[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) throw std::runtime_error("pair");
+  if (api(*b.qp).attach(fds[1], pb, b.observer) != 0) throw std::runtime_error("attach");
+  if (api(*a.qp).attach(fds[0], pa, a.observer) != 0) throw std::runtime_error("attach");
+}
+
+}  // namespace ewarp::test
