@@ -11,7 +11,9 @@ std::uint8_t control(bool tagged, bool last) {
   return static_cast<std::uint8_t>((tagged ? kTagged : 0) | (last ? kLast : 0) | kVersion);
 }
 
-bool version_is_ours(std::uint8_t control) { return (control & kVersionMask) == kVersion; }
+bool version_is_ours(std::uint8_t control) {
+  return (control & kVersionMask) == kVersion;
+}
 
 }  // namespace
 
@@ -39,8 +41,8 @@ Result<UntaggedHeader> UntaggedHeader::parse(Octets in) {
   const auto first = get_be<std::uint8_t>(in, 0);
   if (!version_is_ours(first)) return fault::kDdpUntaggedVersion;
   if (in.size() < kSize) return fault::kDdpLocalCatastrophic;
-  return UntaggedHeader{(first & kLast) != 0,          get_be<std::uint8_t>(in, 1),   get_be<std::uint32_t>(in, 2),
-                        get_be<std::uint32_t>(in, 6),  get_be<std::uint32_t>(in, 10), get_be<std::uint32_t>(in, 14)};
+  return UntaggedHeader{(first & kLast) != 0,         get_be<std::uint8_t>(in, 1),   get_be<std::uint32_t>(in, 2),
+                        get_be<std::uint32_t>(in, 6), get_be<std::uint32_t>(in, 10), get_be<std::uint32_t>(in, 14)};
 }
 
 void UntaggedHeader::emit(std::span<std::byte, kSize> out) const {

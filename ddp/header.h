@@ -16,7 +16,9 @@ inline constexpr std::uint8_t kVersionMask = 0x03;
 inline constexpr std::uint8_t kVersion = 1;
 
 // Requires: !ulpdu.empty().
-inline bool is_tagged(Octets ulpdu) { return (std::to_integer<std::uint8_t>(ulpdu[0]) & kTagged) != 0; }
+inline bool is_tagged(Octets ulpdu) {
+  return (std::to_integer<std::uint8_t>(ulpdu[0]) & kTagged) != 0;
+}
 
 struct TaggedHeader {
   static constexpr std::size_t kSize = 14;

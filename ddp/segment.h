@@ -13,9 +13,9 @@ struct Cut {
   bool last;
 };
 
-// The segment that begins at `offset` of a message of `length` octets. All but the last are full: mulpdu - header octets
-// of payload. Where mulpdu is 2 modulo 4 (what mpa::mulpdu() returns unless it clamps) those are multiples of 4, so full
-// segments need no PAD. A message of length 0 is one segment; there is never an empty one behind others.
+// The segment that begins at `offset` of a message of `length` octets. All but the last are full: mulpdu - header
+// octets of payload. Where mulpdu is 2 modulo 4 (what mpa::mulpdu() returns unless it clamps) those are multiples of 4,
+// so full segments need no PAD. A message of length 0 is one segment; there is never an empty one behind others.
 // Requires: offset < length, or both 0; mulpdu > header.
 Cut cut(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::size_t header);
 

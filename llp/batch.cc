@@ -10,12 +10,45 @@ namespace ewarp::llp {
 
 namespace {
 
+constexpr std::size_t kLongest = std::size_t{1} << 30;
+
+// One piece and nothing else, as a stream's receive is: recv() and send() then do the same for two thirds of the cost
+// of recvmsg() and sendmsg() (0.50 against 0.72 us where nothing is to be read), within a ring as well.
+bool is_plain(const msghdr& m) {
+  return m.msg_iovlen == 1 && m.msg_name == nullptr && m.msg_control == nullptr;
+}
+
+ssize_t call_once(const Batch::Op& op) {
+  if (is_plain(*op.msg)) {
+    const iovec& piece = op.msg->msg_iov[0];
+    return op.send ? send(op.fd, piece.iov_base, piece.iov_len, MSG_DONTWAIT | MSG_NOSIGNAL)
+                   : recv(op.fd, piece.iov_base, piece.iov_len, MSG_DONTWAIT);
+  }
+  return op.send ? sendmsg(op.fd, op.msg, MSG_DONTWAIT | MSG_NOSIGNAL) : recvmsg(op.fd, op.msg, MSG_DONTWAIT);
+}
+
 ssize_t call(const Batch::Op& op) {
   ssize_t rc = 0;
   do {
-    rc = op.send ? sendmsg(op.fd, op.msg, MSG_DONTWAIT | MSG_NOSIGNAL) : recvmsg(op.fd, op.msg, MSG_DONTWAIT);
+    rc = call_once(op);
   } while (rc < 0 && errno == EINTR);
   return rc < 0 ? -errno : rc;
+}
+
+void prepare(io_uring_sqe* sqe, const Batch::Op& op) {
+  if (is_plain(*op.msg)) {
+    const iovec& piece = op.msg->msg_iov[0];
+    // The length of a request has 32 bits: a longer piece is done in part, as a stream may.
+    const std::size_t length = std::min(piece.iov_len, kLongest);
+    if (op.send)
+      io_uring_prep_send(sqe, op.fd, piece.iov_base, length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    else
+      io_uring_prep_recv(sqe, op.fd, piece.iov_base, length, MSG_DONTWAIT);
+  } else if (op.send) {
+    io_uring_prep_sendmsg(sqe, op.fd, op.msg, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } else {
+    io_uring_prep_recvmsg(sqe, op.fd, op.msg, MSG_DONTWAIT);
+  }
 }
 
 void call_all(std::span<Batch::Op> ops) {
@@ -40,19 +73,21 @@ class UringBatch final : public Batch {
 
  private:
   static constexpr unsigned kEntries = 64;
+  // Entering the ring costs as much as one call, and an op in it little less than a call without it: on idle sockets
+  // two ops took 1.7 us against 1.05, eight 4.0 against 3.7, thirty-two 17.8 against 18.1 (Linux 6.18 in a VM).
+  static constexpr std::size_t kWorthARing = 8;
   static constexpr ssize_t kNoResult = std::numeric_limits<ssize_t>::min();
 
   void round(std::span<Op> ops);
   void queue(std::span<Op> ops);
   std::size_t reap(std::span<Op> ops);
-  void take_back();
 
   Uring ring_;
   bool broken_ = false;
 };
 
 void UringBatch::run(std::span<Op> ops) {
-  while (ops.size() > 1 && !broken_) {
+  while (ops.size() >= kWorthARing && !broken_) {
     const auto now = ops.first(std::min<std::size_t>(ops.size(), kEntries));
     round(now);
     ops = ops.subspan(now.size());
@@ -65,10 +100,7 @@ void UringBatch::queue(std::span<Op> ops) {
     Op& op = ops[i];
     op.result = kNoResult;
     io_uring_sqe* sqe = io_uring_get_sqe(ring_.get());
-    if (op.send)
-      io_uring_prep_sendmsg(sqe, op.fd, op.msg, MSG_DONTWAIT | MSG_NOSIGNAL);
-    else
-      io_uring_prep_recvmsg(sqe, op.fd, op.msg, MSG_DONTWAIT);
+    prepare(sqe, op);
     io_uring_sqe_set_data64(sqe, i);
   }
 }
@@ -85,22 +117,13 @@ std::size_t UringBatch::reap(std::span<Op> ops) {
   return seen;
 }
 
-// Entries that the kernel refused must not go out with the next round: they point at messages of this one.
-void UringBatch::take_back() {
-  io_uring_sq& sq = ring_.get()->sq;
-  const unsigned head = io_uring_smp_load_acquire(sq.khead);
-  sq.sqe_head = sq.sqe_tail = head;
-  io_uring_smp_store_release(sq.ktail, head);
-}
-
 void UringBatch::round(std::span<Op> ops) {
   queue(ops);
   for (std::size_t left = ops.size(); left > 0;) {
     const int rc = io_uring_submit_and_wait(ring_.get(), static_cast<unsigned>(left));
     left -= reap(ops);
     if (rc >= 0 || rc == -EINTR || left == 0) continue;
-    take_back();
-    broken_ = true;
+    broken_ = true;  // what it did not take stays in it, and it is not entered again
     for (Op& op : ops)
       if (op.result == kNoResult) op.result = call(op);
     return;

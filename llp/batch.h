@@ -21,7 +21,8 @@ class Batch {
     ssize_t result;  // octets, or -errno (-EAGAIN: nothing to read, no room to write)
   };
   // Runs all of them; order between different fds is free. Flags used: MSG_DONTWAIT, MSG_NOSIGNAL.
-  // A single op is a plain system call, which is cheaper than a ring.
+  // A few ops are plain system calls, which are cheaper than a ring. A msg of one piece without name and control data
+  // is received by recv(): its msg_flags stay as they were.
   virtual void run(std::span<Op> ops) = 0;
   virtual const char* name() const = 0;  // "io_uring" or "system calls"
   // Every fd of the batch, so that a forked child can close them.

@@ -39,7 +39,7 @@ bool guarded_copy_by_kernel(void* to, const void* from, std::size_t n) noexcept 
 
 #include <ucontext.h>
 
-// int ewarp_copy(void* to, const void* from, size_t n): 1, or 0 by way of ewarp_copy_fault.
+// bool ewarp_copy(void* to, const void* from, size_t n): false by way of ewarp_copy_fault.
 // It uses no stack, so going on at ewarp_copy_fault is right from any instruction of the range. Head and tail of short
 // pieces overlap, which saves the loops; stores are in ascending order, and on x86 seen in it. `rep movsb` is the
 // exception (its own stores are unordered, but all precede later ones), hence the last 16 octets by a plain store.
@@ -158,7 +158,7 @@ ewarp_copy_fault:
 )");
 
 extern "C" {
-[[gnu::visibility("hidden")]] int ewarp_copy(void* to, const void* from, std::size_t n) noexcept;
+[[gnu::visibility("hidden")]] bool ewarp_copy(void* to, const void* from, std::size_t n) noexcept;
 [[gnu::visibility("hidden")]] extern const char ewarp_copy_fault[];
 }
 

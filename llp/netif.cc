@@ -12,6 +12,8 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace ewarp::llp {
@@ -148,22 +150,79 @@ int rank(const Address& a) {
   return IN6_IS_ADDR_LINKLOCAL(&v6(generic(a.address)).sin6_addr) ? 2 : 1;
 }
 
+// The interface of this name, added if it is new; its flags are the caller's to fill in then.
+Interface& find_or_add(std::vector<Interface>& list, const std::string& name, int fd, bool* is_new) {
+  const auto i = std::find_if(list.begin(), list.end(), [&](const Interface& x) { return x.name == name; });
+  *is_new = i == list.end();
+  if (!*is_new) return *i;
+  Interface& added = list.emplace_back();
+  added.name = name;
+  added.index = if_nametoindex(name.c_str());
+  added.mtu = mtu_of(fd, name);
+  added.speed_mbps = speed_of(fd, name);
+  return added;
+}
+
+// --- where AF_NETLINK is forbidden (seccomp) there is no getifaddrs(): ioctls and /proc know the same ---
+
+Interface& find_or_ask(std::vector<Interface>& list, const std::string& name, int fd) {
+  bool is_new;
+  Interface& i = find_or_add(list, name, fd, &is_new);
+  if (!is_new) return i;
+  ifreq r = request(name);
+  if (ioctl(fd, SIOCGIFFLAGS, &r) == 0) set_flags(i, static_cast<unsigned short>(r.ifr_flags));
+  if (ioctl(fd, SIOCGIFHWADDR, &r) == 0) std::memcpy(i.mac, r.ifr_hwaddr.sa_data, sizeof i.mac);
+  return i;
+}
+
+void add_v4_by_ioctl(std::vector<Interface>& list, int fd) {
+  std::vector<ifreq> entries(512);
+  ifconf all{};
+  all.ifc_len = static_cast<int>(entries.size() * sizeof(ifreq));
+  all.ifc_req = entries.data();
+  if (ioctl(fd, SIOCGIFCONF, &all) != 0) return;
+  entries.resize(static_cast<std::size_t>(all.ifc_len) / sizeof(ifreq));
+  for (ifreq& entry : entries) {
+    const std::string label = entry.ifr_name;
+    const sockaddr address = entry.ifr_addr;
+    const bool has_mask = ioctl(fd, SIOCGIFNETMASK, &entry) == 0;
+    entry.ifr_netmask.sa_family = AF_INET;
+    find_or_ask(list, label.substr(0, label.find(':')), fd)
+        .addresses.push_back({normal(address), has_mask ? prefix_length(&entry.ifr_netmask) : 32});
+  }
+}
+
+void add_v6_from_proc(std::vector<Interface>& list, int fd) {
+  FILE* file = fopen("/proc/net/if_inet6", "re");
+  if (file == nullptr) return;
+  char digits[33], name[IFNAMSIZ];
+  unsigned index, length;
+  while (fscanf(file, "%32s %x %x %*x %*x %15s", digits, &index, &length, name) == 4) {
+    sockaddr_in6 address{};
+    address.sin6_family = AF_INET6;
+    address.sin6_scope_id = index;
+    for (std::size_t i = 0; i < 16; ++i) {
+      const char pair[3] = {digits[2 * i], digits[2 * i + 1], 0};
+      address.sin6_addr.s6_addr[i] = static_cast<std::uint8_t>(std::strtoul(pair, nullptr, 16));
+    }
+    find_or_ask(list, name, fd).addresses.push_back({normal(reinterpret_cast<const sockaddr&>(address)), length});
+  }
+  fclose(file);
+}
+
 std::vector<Interface> all() {
   std::vector<Interface> result;
   const AddressList list;
   const AnySocket ask;
+  if (list.head() == nullptr) {
+    add_v4_by_ioctl(result, ask.fd());
+    add_v6_from_proc(result, ask.fd());
+  }
   for (const ifaddrs* entry = list.head(); entry != nullptr; entry = entry->ifa_next) {
-    const std::string name = interface_name(*entry);
-    auto i = std::find_if(result.begin(), result.end(), [&](const Interface& x) { return x.name == name; });
-    if (i == result.end()) {
-      i = result.insert(result.end(), Interface{});
-      i->name = name;
-      i->index = if_nametoindex(name.c_str());
-      i->mtu = mtu_of(ask.fd(), name);
-      i->speed_mbps = speed_of(ask.fd(), name);
-      set_flags(*i, entry->ifa_flags);
-    }
-    add_entry(*i, *entry);
+    bool is_new;
+    Interface& i = find_or_add(result, interface_name(*entry), ask.fd(), &is_new);
+    if (is_new) set_flags(i, entry->ifa_flags);
+    add_entry(i, *entry);
   }
   for (Interface& i : result)
     std::stable_sort(i.addresses.begin(), i.addresses.end(),

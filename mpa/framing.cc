@@ -13,7 +13,9 @@ constexpr std::uint16_t kPointerMask = 0xfffc;  // RFC 5044 section 4.3: the two
 // Octets between two markers.
 constexpr std::size_t kMarkerRun = kMarkerSpacing - kMarkerSize;
 
-constexpr std::size_t max_markers(std::size_t ulpdu) { return fpdu_octets(ulpdu) / kMarkerRun + 2; }
+constexpr std::size_t max_markers(std::size_t ulpdu) {
+  return fpdu_octets(ulpdu) / kMarkerRun + 2;
+}
 
 std::size_t total_length(std::span<const llp::Extent> payload) {
   std::size_t n = 0;
@@ -21,7 +23,9 @@ std::size_t total_length(std::span<const llp::Extent> payload) {
   return n;
 }
 
-Octets octets_of(const llp::Extent& e) { return {e.address, e.length}; }
+Octets octets_of(const llp::Extent& e) {
+  return {e.address, e.length};
+}
 
 void put_header(MutableOctets out, std::size_t ulpdu, Octets header) {
   put_be<std::uint16_t>(out, 0, static_cast<std::uint16_t>(ulpdu));

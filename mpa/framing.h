@@ -16,11 +16,13 @@ inline constexpr std::size_t kLengthField = 2;
 inline constexpr std::size_t kCrcField = 4;
 inline constexpr std::size_t kMarkerSpacing = 512;
 inline constexpr std::size_t kMarkerSize = 4;
-inline constexpr std::size_t kMinUlpdu = 14;     // a tagged segment without payload
+inline constexpr std::size_t kMinUlpdu = 14;  // a tagged segment without payload
 inline constexpr std::size_t kMaxMulpdu = 64768;
 inline constexpr std::size_t kMinMulpdu = 128;
 
-constexpr std::size_t pad_octets(std::size_t ulpdu) { return (4 - (kLengthField + ulpdu) % 4) % 4; }
+constexpr std::size_t pad_octets(std::size_t ulpdu) {
+  return (4 - (kLengthField + ulpdu) % 4) % 4;
+}
 // Octets of the FPDU without markers.
 constexpr std::size_t fpdu_octets(std::size_t ulpdu) {
   return kLengthField + ulpdu + pad_octets(ulpdu) + kCrcField;
@@ -62,8 +64,8 @@ class Deframer {
   Deframer(bool crc, bool markers) : crc_(crc), markers_(markers) {}
 
   struct Fpdu {
-    Octets ulpdu;           // without markers; lives until the next call
-    std::size_t consumed;   // octets of the stream that the FPDU took
+    Octets ulpdu;          // without markers; lives until the next call
+    std::size_t consumed;  // octets of the stream that the FPDU took
   };
   // in begins where the last FPDU ended. Nothing: more octets are needed (never a copy of them is kept; the call may be
   // repeated with more). A Fault ends this half: 2/0/2 CRC, 2/0/3 marker, 1/0/0 runt length; every later call returns

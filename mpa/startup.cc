@@ -24,8 +24,12 @@ constexpr std::uint16_t kRtrWriteBit = 0x8000, kRtrReadBit = 0x4000;    // C, D 
 constexpr std::uint16_t kDepthMask = 0x3fff;
 constexpr std::uint8_t kAllRtr = kRtrSend | kRtrWrite | kRtrRead;
 
-constexpr std::uint16_t depth_on_wire(std::uint16_t depth) { return std::min(depth, kDepthNotNegotiated); }
-constexpr std::uint16_t clip_depth(std::uint16_t depth) { return std::min(depth, kMaxDepth); }
+constexpr std::uint16_t depth_on_wire(std::uint16_t depth) {
+  return std::min(depth, kDepthNotNegotiated);
+}
+constexpr std::uint16_t clip_depth(std::uint16_t depth) {
+  return std::min(depth, kMaxDepth);
+}
 
 Enhanced parse_enhanced(Octets in) {
   const auto first = get_be<std::uint16_t>(in, 0);
@@ -51,7 +55,9 @@ void emit_enhanced(const Enhanced& e, MutableOctets out) {
   put_be<std::uint16_t>(out, 2, static_cast<std::uint16_t>(second));
 }
 
-bool begins(Octets in, const char* key) { return std::memcmp(in.data(), key, std::min(in.size(), kKeySize)) == 0; }
+bool begins(Octets in, const char* key) {
+  return std::memcmp(in.data(), key, std::min(in.size(), kKeySize)) == 0;
+}
 
 // In Rev 1 the S bit is a reserved one (RFC 5044 section 7.1.1).
 bool is_enhanced(Octets header) {
@@ -81,7 +87,9 @@ Octets clip(Octets private_data, bool enhanced) {
   return private_data.first(std::min(private_data.size(), max_private_data(enhanced)));
 }
 
-std::vector<std::byte> to_vector(Octets in) { return {in.begin(), in.end()}; }
+std::vector<std::byte> to_vector(Octets in) {
+  return {in.begin(), in.end()};
+}
 
 // The part of StreamParams that the two frames decide alike on both sides.
 StreamParams common_params(const StartupFrame& own, const StartupFrame& peer, const StartupConfig& config) {
@@ -94,8 +102,12 @@ StreamParams common_params(const StartupFrame& own, const StartupFrame& peer, co
   return p;
 }
 
-bool offered(const StartupFrame& request) { return (request.reserved & kConsentMask) == kOffer; }
-bool consented(const StartupFrame& reply) { return (reply.reserved & kConsentMask) == kAccept; }
+bool offered(const StartupFrame& request) {
+  return (request.reserved & kConsentMask) == kOffer;
+}
+bool consented(const StartupFrame& reply) {
+  return (reply.reserved & kConsentMask) == kAccept;
+}
 
 }  // namespace
 
@@ -146,10 +158,14 @@ std::vector<std::byte> StartupFrame::emit() const {
 
 // --- FrameReader ---
 
-std::size_t FrameReader::want() const { return why_.empty() ? total_ - have_ : 0; }
+std::size_t FrameReader::want() const {
+  return why_.empty() ? total_ - have_ : 0;
+}
 
 // total_ equals the header alone until PD_Length was read; a frame without private data is complete then.
-bool FrameReader::complete() const { return why_.empty() && have_ == total_; }
+bool FrameReader::complete() const {
+  return why_.empty() && have_ == total_;
+}
 
 bool FrameReader::fail(std::string_view why) {
   why_ = why;
@@ -286,8 +302,12 @@ Responder::Outcome Responder::feed(Octets in) {
   return Outcome::request;
 }
 
-std::uint16_t Responder::peer_ird() const { return request_.enhanced.has_value() ? request_.enhanced->ird : 0; }
-std::uint16_t Responder::peer_ord() const { return request_.enhanced.has_value() ? request_.enhanced->ord : 0; }
+std::uint16_t Responder::peer_ird() const {
+  return request_.enhanced.has_value() ? request_.enhanced->ird : 0;
+}
+std::uint16_t Responder::peer_ord() const {
+  return request_.enhanced.has_value() ? request_.enhanced->ord : 0;
+}
 
 StartupFrame Responder::answer(const StartupConfig& config, Octets private_data) const {
   StartupFrame f;

@@ -41,8 +41,8 @@ struct StartupFrame {
   bool markers = false, crc = false, reject = false;
   std::uint8_t reserved = 0;  // low 4 bits of octet 16: consent bits of mpa.md section 10 (offer 0x02, accept 0x01)
   std::uint8_t revision = 2;
-  std::optional<Enhanced> enhanced;        // S bit
-  std::vector<std::byte> private_data;     // the consumer's, without the enhanced word
+  std::optional<Enhanced> enhanced;     // S bit
+  std::vector<std::byte> private_data;  // the consumer's, without the enhanced word
 
   // in holds exactly one frame, request or reply. Errors are always fault::kMpaStartup; `why` (if given) says which
   // check failed. R of a Request is read as it stands; it means nothing (RFC 5044 section 7.1.1).
@@ -56,15 +56,15 @@ struct StartupFrame {
 struct StreamParams {
   bool initiator = false;
   bool crc = true;
-  bool tx_markers = false;   // the peer demanded them
-  bool rx_markers = false;   // we demanded them
-  bool extensions = false;   // extension set 1 (mpa.md section 10): large ULPDUs, Send with Immediate, RFC 7306
+  bool tx_markers = false;  // the peer demanded them
+  bool rx_markers = false;  // we demanded them
+  bool extensions = false;  // extension set 1 (mpa.md section 10): large ULPDUs, Send with Immediate, RFC 7306
   bool enhanced = false;
   bool peer_to_peer = false;
   // Initiator: the one RTR form to send first (0: none). Responder: the forms that the first FPDU may have (0: any).
   std::uint8_t rtr = 0;
-  std::uint16_t ird = 0;     // inbound Reads we accept
-  std::uint16_t ord = 0;     // Reads we may have outstanding
+  std::uint16_t ird = 0;  // inbound Reads we accept
+  std::uint16_t ord = 0;  // Reads we may have outstanding
   // As the peer's frame said: 0 when not enhanced; may be kDepthNotNegotiated.
   std::uint16_t peer_ird = 0, peer_ord = 0;
   // Not empty: the start-up failed in a way that must be said with this Terminate, then close (2/0/6, 2/0/7, 2/0/5).
@@ -72,14 +72,14 @@ struct StreamParams {
 };
 
 struct StartupConfig {
-  bool enhanced = true;          // initiator: Rev 2, S=1; false: Rev 1. A responder answers in kind
-  bool want_crc = true;          // C
-  bool want_markers = false;     // M
-  bool peer_to_peer = true;      // initiator: A=1 (needs a form in rtr). A responder answers in kind
+  bool enhanced = true;       // initiator: Rev 2, S=1; false: Rev 1. A responder answers in kind
+  bool want_crc = true;       // C
+  bool want_markers = false;  // M
+  bool peer_to_peer = true;   // initiator: A=1 (needs a form in rtr). A responder answers in kind
   std::uint8_t rtr = kRtrWrite | kRtrRead | kRtrSend;  // forms that this side can produce / accept
-  bool extensions = true;        // offer / accept extension set 1
+  bool extensions = true;                              // offer / accept extension set 1
   std::uint16_t ird = 0, ord = 0;
-  std::uint16_t max_ird = 128;   // what this side could raise its IRD to when the peer's ORD is larger than ird
+  std::uint16_t max_ird = 128;         // what this side could raise its IRD to when the peer's ORD is larger than ird
   std::uint8_t preferred = kRtrWrite;  // initiator: the form to take if agreed on; then Write, Read, Send
   bool negotiate_depths = true;        // false: frames say kDepthNotNegotiated; ird and ord stay what they are here
 };

@@ -46,6 +46,12 @@ class Endpoint {
   // True when the stream carries large segments: read little into staging, so that payload can go direct.
   bool bulk() const { return bulk_; }
 
+  // A Send stands at the front and no receive is posted. TCP holds back what follows, so it is worth waiting a little
+  // where RFC 5041 section 7.2 would end the stream (docs/rdmap.md). receive() goes on by itself once there is one;
+  // after stop_waiting() it reports the error.
+  bool stalled() const { return stalled_; }
+  void stop_waiting() { patient_ = false; }
+
   // The peer closed its half; nothing more arrives. False: in the middle of an FPDU or a message (RFC 5044 section 7.4).
   bool end_of_stream();
 
@@ -130,6 +136,7 @@ class Endpoint {
   bool is_rtr(const Segment& seg, Octets payload) const;
   void handle_ulpdu(Octets ulpdu);
   bool try_direct(Octets rest, std::size_t& taken);
+  bool must_wait(Octets rest) const;
   void receive_fault(const Fault& fault, const Segment* seg);
   void set_terminate(const Fault& fault, const Segment* seg, const ReadRequest* read);
 
@@ -167,6 +174,8 @@ class Endpoint {
 
   // receive
   bool bulk_ = false;
+  bool stalled_ = false;
+  bool patient_ = true;
   bool receive_open_ = false;  // a receive buffer is taken for the message on queue 0
   Segment segment_;            // the one being handled; reused, it is large
   ExtentList direct_;          // what is left of the target of a direct payload

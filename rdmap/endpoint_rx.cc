@@ -44,6 +44,8 @@ std::size_t Endpoint::receive(Octets staged) {
       if (const auto f = finish_segment(segment_, {})) receive_fault(*f, &segment_);
       continue;
     }
+    stalled_ = must_wait(rest);
+    if (stalled_) return taken;
     const auto next = deframer_.next(rest);
     if (!next.ok()) {
       if (next.error() == fault::kMpaCrc) ++counters.crc_errors;
@@ -57,6 +59,16 @@ std::size_t Endpoint::receive(Octets staged) {
     taken += next.value()->consumed;
     handle_ulpdu(next.value()->ulpdu);
   }
+}
+
+// Looks at a header that no CRC has vouched for yet: all it can cause is a bounded wait.
+bool Endpoint::must_wait(Octets rest) const {
+  constexpr std::size_t kHeader = mpa::kLengthField + ddp::UntaggedHeader::kSize;
+  if (!patient_ || receive_open_ || deframer_.markers() || rest.size() < kHeader) return false;
+  const Octets head = rest.subspan(mpa::kLengthField);
+  if (ddp::is_tagged(head) || (!first_seen_ && !params_.initiator)) return false;
+  const auto h = ddp::UntaggedHeader::parse(head);
+  return h.ok() && h.value().qn == ddp::kQueueSend && h.value().mo == 0 && !consumer_.has_receive();
 }
 
 void Endpoint::handle_ulpdu(Octets ulpdu) {

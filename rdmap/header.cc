@@ -54,7 +54,9 @@ void append(std::vector<std::byte>& out, const std::vector<std::byte>& in) {
   out.insert(out.end(), in.begin(), in.end());
 }
 
-std::vector<std::byte> to_vector(Octets in) { return {in.begin(), in.end()}; }
+std::vector<std::byte> to_vector(Octets in) {
+  return {in.begin(), in.end()};
+}
 
 }  // namespace
 

@@ -31,10 +31,10 @@ enum class Opcode : std::uint8_t {
 struct OpcodeTraits {
   const char* name;
   bool tagged;
-  std::uint32_t qn;           // untagged only
-  std::uint16_t header;       // octets of RDMAP header
-  bool single_segment;        // L = 1 and MO = 0 always
-  bool extension;             // needs RFC 7306 or consent
+  std::uint32_t qn;      // untagged only
+  std::uint16_t header;  // octets of RDMAP header
+  bool single_segment;   // L = 1 and MO = 0 always
+  bool extension;        // needs RFC 7306 or consent
 };
 // nullptr: unassigned opcode.
 const OpcodeTraits* traits(std::uint8_t opcode);
@@ -44,8 +44,12 @@ inline constexpr std::uint8_t kRdmapVersion = 1;
 constexpr std::uint8_t control(Opcode op) {
   return static_cast<std::uint8_t>(kRdmapVersion << 6 | static_cast<std::uint8_t>(op));
 }
-constexpr std::uint8_t version_of(std::uint8_t control) { return static_cast<std::uint8_t>(control >> 6); }
-constexpr std::uint8_t opcode_of(std::uint8_t control) { return control & 0x0f; }
+constexpr std::uint8_t version_of(std::uint8_t control) {
+  return static_cast<std::uint8_t>(control >> 6);
+}
+constexpr std::uint8_t opcode_of(std::uint8_t control) {
+  return control & 0x0f;
+}
 
 struct ReadRequest {
   static constexpr std::size_t kSize = 28;
@@ -63,11 +67,11 @@ struct ReadRequest {
 // RFC 5040 section 4.8. The octets of the offending headers are carried as received.
 struct Terminate {
   Fault fault{};
-  bool length_valid = false;                 // M
-  std::uint16_t segment_length = 0;          // ULPDU octets of the offending segment
-  std::vector<std::byte> ddp_header;         // D: 14 or 18 octets, else empty
-  std::vector<std::byte> rdmap_header;       // R: 28 octets (Read Request), else empty
-  bool swapped = false;                      // arrived in the form that Linux siw sends (rdmap.md section 2.2)
+  bool length_valid = false;            // M
+  std::uint16_t segment_length = 0;     // ULPDU octets of the offending segment
+  std::vector<std::byte> ddp_header;    // D: 14 or 18 octets, else empty
+  std::vector<std::byte> rdmap_header;  // R: 28 octets (Read Request), else empty
+  bool swapped = false;                 // arrived in the form that Linux siw sends (rdmap.md section 2.2)
 
   // Accepts the RFC's form and siw's swapped one. Fails (0/2/FF) on a message too short for what it announces.
   static Result<Terminate> parse(Octets in);

@@ -74,6 +74,7 @@ class Consumer {
 
   // The next receive buffer becomes the current one. False: none is posted.
   virtual bool take_receive() = 0;
+  virtual bool has_receive() const = 0;
   virtual std::uint64_t receive_capacity() const = 0;  // octets of the current one
   virtual Status receive_memory(std::uint64_t offset, std::uint64_t n, ExtentList& out) = 0;
   virtual void receive_done(const Received& received) = 0;

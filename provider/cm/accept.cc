@@ -9,12 +9,9 @@
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
 #include "provider/verbs/queue_pair_api.h"
-#include "provider/verbs/reactor.h"
 
 namespace ewarp::cm {
 namespace {
-
-using verbs::Reactor;
 
 // Between Request and Reply the initiator must be silent. 0, ECONNRESET (it left) or EPROTO (it spoke; RFC 5044
 // section 7.1.3).
@@ -29,24 +26,6 @@ int check_silence(int fd) {
 int send_whole(int fd, Octets frame) {
   const long n = send_now(fd, frame);
   return n == static_cast<long>(frame.size()) ? 0 : ECONNRESET;
-}
-
-// RFC 6581 section 9: the initiator's RTR must come, and in a bounded time.
-void limit_first_message(const Lock&, const IdRef& id) {
-  const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().rtr_timeout_ms);
-  id->first_message_timer = verbs::reactor().add_timer(limit, [weak = std::weak_ptr(id)] {
-    const IdRef alive = weak.lock();
-    if (alive == nullptr) return;
-    std::shared_ptr<verbs::QueuePair> qp;
-    {
-      const auto lock = lock_manager();
-      if (alive->state != State::accepting) return;
-      log::info("cm: no first message from {} in time", alive->remote.text());
-      qp = alive->qp.lock();
-      fail(lock, alive, EventType::connect_error, ETIMEDOUT);
-    }
-    abort_stream(qp);
-  });
 }
 
 // As the kernel does, a failed ACCEPT ends the connection; the consumer learns it from the return value alone.
@@ -103,7 +82,6 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
   {
     const auto lock = lock_manager();
     orphaned = id->state == State::destroyed;  // the channel was closed meanwhile
-    if (id->state == State::accepting && params.peer_to_peer) limit_first_message(lock, id);
   }
   if (orphaned) abort_stream(qp);
   return 0;

@@ -87,7 +87,6 @@ std::shared_ptr<verbs::QueuePair> destroy(const Lock& lock, const IdRef& id) {
     if (event.request != nullptr) destroy(lock, event.request);
   id->socket.close();
   id->responder.reset();
-  verbs::reactor().cancel_timer(std::exchange(id->first_message_timer, 0));
   // A close that was asked for goes on by itself: the last messages may still be on their way.
   if (was == State::closing || was == State::disconnected) return nullptr;
   return id->qp.lock();

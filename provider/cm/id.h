@@ -56,7 +56,7 @@ enum class State : std::uint8_t {
   connecting,        // TCP or MPA start-up under way, or attached and not yet established
   listening,
   request,      // made by a listener; the consumer has not answered
-  accepting,    // the Reply was sent; the first FPDU may be missing
+  accepting,    // the Reply was sent; the first FPDU may be missing (the QP limits that time)
   established,  // ESTABLISHED was queued
   closing,      // DISCONNECT was called; DISCONNECTED is not queued yet
   disconnected,
@@ -130,7 +130,6 @@ struct Id {
   std::unique_ptr<Listener> listener;
   std::optional<mpa::Responder> responder;  // State::request
   std::weak_ptr<verbs::QueuePair> qp;       // once connecting or accepting
-  std::uint64_t first_message_timer = 0;    // State::accepting, peer-to-peer
   mpa::StreamParams params;                 // of the attached stream
   std::vector<std::byte> reply_data;        // private data for ESTABLISHED on the active side
 

@@ -35,9 +35,7 @@ void Observer::on_established() {
   if (id == nullptr) return;
   const auto lock = lock_manager();
   if (id->state != State::connecting && id->state != State::accepting) return;
-  reactor().cancel_timer(std::exchange(id->first_message_timer, 0));
   id->enter(State::established);
-  if (id->device != nullptr) stats::add(id->device->counters().connections);
   const auto param = event_param(id->params.ird, id->params.ord, id->reply_data);
   report(lock, id, EventType::established, 0, &param);
 }
@@ -54,7 +52,6 @@ void Observer::on_disconnected() {
     case State::established:
     case State::closing:
       id->enter(State::disconnected);
-      if (id->device != nullptr) stats::add(id->device->counters().disconnects);
       report(lock, id, EventType::disconnected);
       return;
     default:
@@ -129,8 +126,8 @@ void close_gently(const Lock&, Socket socket) {
 }
 
 void fail(const Lock& lock, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param) {
+  // Connections and their ends are counted by the QPs.
   if (id->device != nullptr) stats::add(id->device->counters().connect_failures);
-  reactor().cancel_timer(std::exchange(id->first_message_timer, 0));
   id->qp.reset();  // the consumer may connect it again, by another id
   id->enter(State::failed);
   report(lock, id, type, -status, param);

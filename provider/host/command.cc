@@ -35,7 +35,9 @@ bool read_number(Attributes attributes, std::uint16_t id, std::uint64_t* out) {
   return true;
 }
 
-void* target(const ib_uverbs_attr& a) { return reinterpret_cast<void*>(static_cast<std::uintptr_t>(a.data)); }
+void* target(const ib_uverbs_attr& a) {
+  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(a.data));
+}
 
 // False: no such attribute, or it is too short.
 bool write_result(Attributes attributes, std::uint16_t id, const void* from, std::size_t size) {

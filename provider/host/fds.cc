@@ -30,7 +30,7 @@ void FdTable::mark(int fd, unsigned char kind) {
 }
 
 int FdTable::add(int fd, OpenFile file) {
-  struct stat now{};
+  struct stat now {};
   if (!raw_fstat(fd, &now)) return errno;
   file.file_device = now.st_dev;
   file.file_number = now.st_ino;
@@ -48,7 +48,7 @@ std::optional<OpenFile> FdTable::find(int fd, unsigned char kind) {
   const std::lock_guard guard(mutex_);
   const auto found = files_.find(fd);
   if (found == files_.end() || found->second.kind != kind) return std::nullopt;
-  struct stat now{};
+  struct stat now {};
   if (raw_fstat(fd, &now) && now.st_dev == found->second.file_device && now.st_ino == found->second.file_number)
     return found->second;
   stale = std::move(found->second);

@@ -28,7 +28,8 @@ struct OpenFile {
 };
 
 // Programs close fds behind our back (close_range, dup2), and the number comes back as something else: an entry is
-// believed only while fd is still the same file. Threading: any thread. Nothing in here waits, or is a cancellation point.
+// believed only while fd is still the same file. Threading: any thread. Nothing in here waits, or is a cancellation
+// point.
 class FdTable {
  public:
   // 0, or EMFILE where the number is beyond the preload library's table. The fd stays open in any case.

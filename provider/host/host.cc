@@ -36,7 +36,9 @@ void look_for_devices() {
 
 // The process whose table this is. A vfork()ed child shares our memory, and closes fds that stay open in its parent.
 std::atomic<pid_t> owner{0};
-pid_t raw_getpid() { return static_cast<pid_t>(syscall(SYS_getpid)); }
+pid_t raw_getpid() {
+  return static_cast<pid_t>(syscall(SYS_getpid));
+}
 
 // What went wrong inside, as -errno. Not for functions that a cancelled thread unwinds through.
 template <class F>
@@ -54,8 +56,12 @@ auto guarded(F&& body) -> decltype(body()) {
 
 // --- fork -----------------------------------------------------------------------------------------------------------
 
-void before_fork() { fds().lock(); }
-void after_fork_in_parent() { fds().unlock(); }
+void before_fork() {
+  fds().lock();
+}
+void after_fork_in_parent() {
+  fds().unlock();
+}
 void after_fork_in_child() {
   owner.store(raw_getpid(), std::memory_order_relaxed);
   fds().clear_in_child();
@@ -230,9 +236,15 @@ void host_closing(int fd) {
 
 }  // namespace
 
-std::string uverbs_name(const verbs::Device& device) { return "uverbs" + std::to_string(kFirstUverbs + device.index()); }
-dev_t uverbs_number(const verbs::Device& device) { return makedev(kMajor, device.index()); }
-dev_t cm_number() { return makedev(kMajor, kCmMinor); }
+std::string uverbs_name(const verbs::Device& device) {
+  return "uverbs" + std::to_string(kFirstUverbs + device.index());
+}
+dev_t uverbs_number(const verbs::Device& device) {
+  return makedev(kMajor, device.index());
+}
+dev_t cm_number() {
+  return makedev(kMajor, kCmMinor);
+}
 
 verbs::Device* find_uverbs(const std::string& name) {
   for (verbs::Device* device : verbs::devices())
@@ -240,7 +252,9 @@ verbs::Device* find_uverbs(const std::string& name) {
   return nullptr;
 }
 
-void set_discovery(void (*on_discovery)()) { discovery.store(on_discovery); }
+void set_discovery(void (*on_discovery)()) {
+  discovery.store(on_discovery);
+}
 
 }  // namespace ewarp::host
 

@@ -13,9 +13,9 @@ namespace ewarp::host {
 inline constexpr unsigned kFirstUverbs = 1000;
 inline constexpr unsigned kMajor = 3999;
 inline constexpr unsigned kCmMinor = 255;
-inline constexpr unsigned kUverbsAbi = 1;      // of our command interface; the provider accepts this one
-inline constexpr unsigned kVerbsCoreAbi = 6;   // IB_USER_VERBS_ABI_VERSION
-inline constexpr unsigned kCmAbi = 4;          // RDMA_USER_CM_ABI_VERSION
+inline constexpr unsigned kUverbsAbi = 1;               // of our command interface; the provider accepts this one
+inline constexpr unsigned kVerbsCoreAbi = 6;            // IB_USER_VERBS_ABI_VERSION
+inline constexpr unsigned kCmAbi = 4;                   // RDMA_USER_CM_ABI_VERSION
 inline constexpr std::uint32_t kDriverId = 0x45574152;  // UVERBS_DRIVER_ID: no kernel driver's
 
 std::string uverbs_name(const verbs::Device& device);  // "uverbs1000"

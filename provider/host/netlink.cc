@@ -85,10 +85,8 @@ class Message {
     data_.resize(NLMSG_ALIGN(data_.size()));
   }
   template <class T>
-    requires std::is_arithmetic_v<T>
-  void attribute(unsigned type, T value) {
-    attribute(type, &value, sizeof value);
-  }
+  requires std::is_arithmetic_v<T>
+  void attribute(unsigned type, T value) { attribute(type, &value, sizeof value); }
   void attribute(unsigned type, const std::string& text) { attribute(type, text.c_str(), text.size() + 1); }
 
   Datagram finish() {
@@ -257,8 +255,8 @@ int NetlinkSession::take_dump_from_kernel(int flags) {
   bool ended = false;
   nlmsghdr header;
   for (Octets rest = datagram; read_header(rest, &header);) {
-    const bool last = header.nlmsg_seq == dump_sequence_ &&
-                      (header.nlmsg_type == NLMSG_DONE || header.nlmsg_type == NLMSG_ERROR);
+    const bool last =
+        header.nlmsg_seq == dump_sequence_ && (header.nlmsg_type == NLMSG_DONE || header.nlmsg_type == NLMSG_ERROR);
     if (last) {
       // A kernel that refuses the dump has no devices for us to stand beside.
       for (auto& reply : all_devices(header)) replies.push_back(std::move(reply));

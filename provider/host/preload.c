@@ -10,8 +10,8 @@
 #undef _FORTIFY_SOURCE
 #undef _FILE_OFFSET_BITS
 
-#include <dlfcn.h>
 #include <dirent.h>
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -45,20 +45,20 @@ _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout for bot
 extern int __close(int fd);
 extern ssize_t __write(int fd, const void* data, size_t size);
 
-#define REAL_FUNCTIONS(X)                                             \
-  X(int, open, (const char*, int, ...))                               \
-  X(int, openat, (int, const char*, int, ...))                        \
-  X(FILE*, fopen, (const char*, const char*))                         \
-  X(DIR*, opendir, (const char*))                                     \
-  X(int, stat, (const char*, struct stat*))                           \
-  X(int, lstat, (const char*, struct stat*))                          \
-  X(int, fstat, (int, struct stat*))                                  \
-  X(int, fstatat, (int, const char*, struct stat*, int))              \
-  X(int, access, (const char*, int))                                  \
-  X(int, faccessat, (int, const char*, int, int))                     \
-  X(int, ioctl, (int, unsigned long, ...))                            \
-  X(int, socket, (int, int, int))                                     \
-  X(ssize_t, sendmsg, (int, const struct msghdr*, int))               \
+#define REAL_FUNCTIONS(X)                                \
+  X(int, open, (const char*, int, ...))                  \
+  X(int, openat, (int, const char*, int, ...))           \
+  X(FILE*, fopen, (const char*, const char*))            \
+  X(DIR*, opendir, (const char*))                        \
+  X(int, stat, (const char*, struct stat*))              \
+  X(int, lstat, (const char*, struct stat*))             \
+  X(int, fstat, (int, struct stat*))                     \
+  X(int, fstatat, (int, const char*, struct stat*, int)) \
+  X(int, access, (const char*, int))                     \
+  X(int, faccessat, (int, const char*, int, int))        \
+  X(int, ioctl, (int, unsigned long, ...))               \
+  X(int, socket, (int, int, int))                        \
+  X(ssize_t, sendmsg, (int, const struct msghdr*, int))  \
   X(ssize_t, recvmsg, (int, struct msghdr*, int))
 
 #define DECLARE(result, name, arguments) static result(*_Atomic real_##name) arguments;
@@ -69,19 +69,19 @@ static atomic_bool resolved;
 /* Threads that come here together store the same values. */
 static __attribute__((noinline, cold)) void resolve(void) {
   int saved = errno;
-#define RESOLVE(result, name, arguments)                                                             \
-  {                                                                                                  \
-    void* found = dlsym(RTLD_NEXT, #name);                                                           \
-    result(*function) arguments;                                                                     \
-    memcpy(&function, &found, sizeof function);                                                      \
-    atomic_store_explicit(&real_##name, function, memory_order_relaxed);                             \
+#define RESOLVE(result, name, arguments)                                 \
+  {                                                                      \
+    void* found = dlsym(RTLD_NEXT, #name);                               \
+    result(*function) arguments;                                         \
+    memcpy(&function, &found, sizeof function);                          \
+    atomic_store_explicit(&real_##name, function, memory_order_relaxed); \
   }
   REAL_FUNCTIONS(RESOLVE)
   atomic_store_explicit(&resolved, 1, memory_order_release);
   errno = saved;
 }
 
-#define REAL(name)                                                                      \
+#define REAL(name)                                                                                    \
   (__builtin_expect(!atomic_load_explicit(&resolved, memory_order_acquire), 0) ? resolve() : (void)0, \
    atomic_load_explicit(&real_##name, memory_order_relaxed))
 
@@ -114,7 +114,9 @@ static void complain(const char* what, const char* why) {
   if (length > 0) (void)!__write(STDERR_FILENO, line, (size_t)length);
 }
 
-static int exists(const char* path) { return syscall(SYS_faccessat, AT_FDCWD, path, R_OK) == 0; }
+static int exists(const char* path) {
+  return syscall(SYS_faccessat, AT_FDCWD, path, R_OK) == 0;
+}
 
 /* Beside this library, where an installation puts it, or where libibverbs has its providers. */
 static void find_module(char* path, size_t size) {
@@ -223,15 +225,17 @@ static inline int try_access(const char* path, int mode) {
 
 /* --- open ---------------------------------------------------------------------------------------------------------*/
 
-static inline int needs_mode(int flags) { return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE; }
+static inline int needs_mode(int flags) {
+  return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+}
 
-#define MODE_ARGUMENT(flags)                      \
-  mode_t mode = 0;                                \
-  if (needs_mode(flags)) {                        \
-    va_list arguments;                            \
-    va_start(arguments, flags);                   \
-    mode = va_arg(arguments, mode_t);             \
-    va_end(arguments);                            \
+#define MODE_ARGUMENT(flags)          \
+  mode_t mode = 0;                    \
+  if (needs_mode(flags)) {            \
+    va_list arguments;                \
+    va_start(arguments, flags);       \
+    mode = va_arg(arguments, mode_t); \
+    va_end(arguments);                \
   }
 
 HOOK int open(const char* path, int flags, ...) {
@@ -281,8 +285,12 @@ static FILE* hook_fopen(const char* path, const char* how) {
   if (file == NULL) __close(fd);
   return file;
 }
-HOOK FILE* fopen(const char* restrict path, const char* restrict how) { return hook_fopen(path, how); }
-HOOK FILE* fopen64(const char* restrict path, const char* restrict how) { return hook_fopen(path, how); }
+HOOK FILE* fopen(const char* restrict path, const char* restrict how) {
+  return hook_fopen(path, how);
+}
+HOOK FILE* fopen64(const char* restrict path, const char* restrict how) {
+  return hook_fopen(path, how);
+}
 
 HOOK DIR* opendir(const char* path) {
   int fd = try_open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -318,28 +326,52 @@ static int hook_fstatat(int directory, const char* path, struct stat* out, int f
   return result != ETHERWARP_NOT_OURS ? result : REAL(fstatat)(directory, path, out, flags);
 }
 
-HOOK int stat(const char* restrict path, struct stat* restrict out) { return hook_stat(path, out); }
-HOOK int lstat(const char* restrict path, struct stat* restrict out) { return hook_lstat(path, out); }
-HOOK int fstat(int fd, struct stat* out) { return hook_fstat(fd, out); }
+HOOK int stat(const char* restrict path, struct stat* restrict out) {
+  return hook_stat(path, out);
+}
+HOOK int lstat(const char* restrict path, struct stat* restrict out) {
+  return hook_lstat(path, out);
+}
+HOOK int fstat(int fd, struct stat* out) {
+  return hook_fstat(fd, out);
+}
 HOOK int fstatat(int directory, const char* restrict path, struct stat* restrict out, int flags) {
   return hook_fstatat(directory, path, out, flags);
 }
-HOOK int stat64(const char* restrict path, struct stat64* restrict out) { return hook_stat(path, (struct stat*)out); }
-HOOK int lstat64(const char* restrict path, struct stat64* restrict out) { return hook_lstat(path, (struct stat*)out); }
-HOOK int fstat64(int fd, struct stat64* out) { return hook_fstat(fd, (struct stat*)out); }
+HOOK int stat64(const char* restrict path, struct stat64* restrict out) {
+  return hook_stat(path, (struct stat*)out);
+}
+HOOK int lstat64(const char* restrict path, struct stat64* restrict out) {
+  return hook_lstat(path, (struct stat*)out);
+}
+HOOK int fstat64(int fd, struct stat64* out) {
+  return hook_fstat(fd, (struct stat*)out);
+}
 HOOK int fstatat64(int directory, const char* restrict path, struct stat64* restrict out, int flags) {
   return hook_fstatat(directory, path, (struct stat*)out, flags);
 }
 /* What programs call that were linked against a C library older than 2.33. */
-HOOK int __xstat(int version, const char* path, struct stat* out) { return (void)version, hook_stat(path, out); }
-HOOK int __lxstat(int version, const char* path, struct stat* out) { return (void)version, hook_lstat(path, out); }
-HOOK int __fxstat(int version, int fd, struct stat* out) { return (void)version, hook_fstat(fd, out); }
+HOOK int __xstat(int version, const char* path, struct stat* out) {
+  return (void)version, hook_stat(path, out);
+}
+HOOK int __lxstat(int version, const char* path, struct stat* out) {
+  return (void)version, hook_lstat(path, out);
+}
+HOOK int __fxstat(int version, int fd, struct stat* out) {
+  return (void)version, hook_fstat(fd, out);
+}
 HOOK int __fxstatat(int version, int directory, const char* path, struct stat* out, int flags) {
   return (void)version, hook_fstatat(directory, path, out, flags);
 }
-HOOK int __xstat64(int version, const char* path, struct stat* out) { return (void)version, hook_stat(path, out); }
-HOOK int __lxstat64(int version, const char* path, struct stat* out) { return (void)version, hook_lstat(path, out); }
-HOOK int __fxstat64(int version, int fd, struct stat* out) { return (void)version, hook_fstat(fd, out); }
+HOOK int __xstat64(int version, const char* path, struct stat* out) {
+  return (void)version, hook_stat(path, out);
+}
+HOOK int __lxstat64(int version, const char* path, struct stat* out) {
+  return (void)version, hook_lstat(path, out);
+}
+HOOK int __fxstat64(int version, int fd, struct stat* out) {
+  return (void)version, hook_fstat(fd, out);
+}
 HOOK int __fxstatat64(int version, int directory, const char* path, struct stat* out, int flags) {
   return (void)version, hook_fstatat(directory, path, out, flags);
 }

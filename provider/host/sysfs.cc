@@ -45,7 +45,9 @@ std::string gid_text(const ibv_gid& gid) {
   return out + "\n";
 }
 
-const char* state_text(ibv_port_state state) { return state == IBV_PORT_ACTIVE ? "4: ACTIVE\n" : "1: DOWN\n"; }
+const char* state_text(ibv_port_state state) {
+  return state == IBV_PORT_ACTIVE ? "4: ACTIVE\n" : "1: DOWN\n";
+}
 
 const char* phys_state_text(std::uint8_t state) {
   return state == 5 ? "5: LinkUp\n" : state == 2 ? "2: Polling\n" : "3: Disabled\n";
@@ -66,7 +68,9 @@ std::string rate_text(const ibv_port_attr& port) {
   return "10 Gb/sec (1X QDR)\n";
 }
 
-std::string number_text(dev_t number) { return fmt::format("{}:{}\n", major(number), minor(number)); }
+std::string number_text(dev_t number) {
+  return fmt::format("{}:{}\n", major(number), minor(number));
+}
 
 void add_port(const verbs::Device& device, const std::string& at, Files& out) {
   ibv_port_attr port{};
@@ -159,7 +163,7 @@ Kind look_up_in(const Files& files, const std::string& path, std::string* text) 
 // A directory that only this user can write; empty if it cannot be had.
 std::string private_directory(const std::string& path) {
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return {};
-  struct stat now{};
+  struct stat now {};
   if (lstat(path.c_str(), &now) != 0 || !S_ISDIR(now.st_mode) || now.st_uid != geteuid() || (now.st_mode & 022) != 0)
     return {};
   return path;

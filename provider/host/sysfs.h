@@ -1,5 +1,6 @@
 // The sysfs of our devices, for those who read it: libibverbs (P_Keys; discovery where netlink is forbidden), UCX, Open
-// MPI. Files are made when they are opened; directories come from a tree in a private directory, made when one is listed.
+// MPI. Files are made when they are opened; directories come from a tree in a private directory, made when one is
+// listed.
 #pragma once
 
 #include <sys/stat.h>

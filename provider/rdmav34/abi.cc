@@ -15,18 +15,21 @@ namespace ewarp::rdmav34 {
 namespace {
 
 // verbs_context_ops is one function pointer for each of these, in this order.
+// clang-format off
 constexpr std::string_view kOps34[] = {
-    "advise_mr", "alloc_dm", "alloc_mw", "alloc_null_mr", "alloc_parent_domain", "alloc_pd", "alloc_td", "async_event",
-    "attach_counters_point_flow", "attach_mcast", "bind_mw", "close_xrcd", "cq_event", "create_ah", "create_counters",
-    "create_cq", "create_cq_ex", "create_flow", "create_flow_action_esp", "create_qp", "create_qp_ex",
-    "create_rwq_ind_table", "create_srq", "create_srq_ex", "create_wq", "dealloc_mw", "dealloc_pd", "dealloc_td",
-    "dereg_mr", "destroy_ah", "destroy_counters", "destroy_cq", "destroy_flow", "destroy_flow_action", "destroy_qp",
-    "destroy_rwq_ind_table", "destroy_srq", "destroy_wq", "detach_mcast", "free_context", "free_dm", "get_srq_num",
-    "import_dm", "import_mr", "import_pd", "modify_cq", "modify_flow_action_esp", "modify_qp", "modify_qp_rate_limit",
-    "modify_srq", "modify_wq", "open_qp", "open_xrcd", "poll_cq", "post_recv", "post_send", "post_srq_ops",
-    "post_srq_recv", "query_device_ex", "query_ece", "query_port", "query_qp", "query_qp_data_in_order",
-    "query_rt_values", "query_srq", "read_counters", "reg_dm_mr", "reg_dmabuf_mr", "reg_mr", "req_notify_cq", "rereg_mr",
-    "resize_cq", "set_ece", "unimport_dm", "unimport_mr", "unimport_pd"};
+    "advise_mr", "alloc_dm", "alloc_mw", "alloc_null_mr", "alloc_parent_domain", "alloc_pd", "alloc_td",
+    "async_event", "attach_counters_point_flow", "attach_mcast", "bind_mw", "close_xrcd", "cq_event", "create_ah",
+    "create_counters", "create_cq", "create_cq_ex", "create_flow", "create_flow_action_esp", "create_qp",
+    "create_qp_ex", "create_rwq_ind_table", "create_srq", "create_srq_ex", "create_wq", "dealloc_mw", "dealloc_pd",
+    "dealloc_td", "dereg_mr", "destroy_ah", "destroy_counters", "destroy_cq", "destroy_flow", "destroy_flow_action",
+    "destroy_qp", "destroy_rwq_ind_table", "destroy_srq", "destroy_wq", "detach_mcast", "free_context", "free_dm",
+    "get_srq_num", "import_dm", "import_mr", "import_pd", "modify_cq", "modify_flow_action_esp", "modify_qp",
+    "modify_qp_rate_limit", "modify_srq", "modify_wq", "open_qp", "open_xrcd", "poll_cq", "post_recv", "post_send",
+    "post_srq_ops", "post_srq_recv", "query_device_ex", "query_ece", "query_port", "query_qp",
+    "query_qp_data_in_order", "query_rt_values", "query_srq", "read_counters", "reg_dm_mr", "reg_dmabuf_mr", "reg_mr",
+    "req_notify_cq", "rereg_mr", "resize_cq", "set_ece", "unimport_dm", "unimport_mr", "unimport_pd",
+};
+// clang-format on
 static_assert(std::size(kOps34) == 76 && std::is_sorted(std::begin(kOps34), std::end(kOps34)));
 static_assert(std::size(kOps34) <= kMaxOps);
 
@@ -61,7 +64,8 @@ void refuse(void* handle) {
       found = fmt::format("IBVERBS_PRIVATE_{}", version);
   }
   log::error(
-      "this libibverbs has another provider interface ({}) than EtherWARP was made for (IBVERBS_PRIVATE_34, rdma-core 36 "
+      "this libibverbs has another provider interface ({}) than EtherWARP was made for (IBVERBS_PRIVATE_34, rdma-core "
+      "36 "
       "to 56): no EtherWARP devices",
       found);
 }
@@ -100,7 +104,9 @@ const Library* Library::get() {
   return expected;
 }
 
-const Library& Library::here() { return *current.load(std::memory_order_acquire); }
+const Library& Library::here() {
+  return *current.load(std::memory_order_acquire);
+}
 
 void Library::set_ops(void* verbs_context, std::span<const Operation> operations) const {
   std::array<Function, kMaxOps> table{};  // null: libibverbs keeps its own, which says EOPNOTSUPP

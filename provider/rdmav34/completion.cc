@@ -76,8 +76,8 @@ int destroy_cq(ibv_cq* cq) {
 
 std::span<const Operation> completion_operations() {
   static const std::array all = {
-      operation("create_cq", create_cq),   operation("poll_cq", poll_cq),       operation("req_notify_cq", req_notify_cq),
-      operation("resize_cq", resize_cq),   operation("destroy_cq", destroy_cq),
+      operation("create_cq", create_cq), operation("poll_cq", poll_cq),       operation("req_notify_cq", req_notify_cq),
+      operation("resize_cq", resize_cq), operation("destroy_cq", destroy_cq),
   };
   return all;
 }

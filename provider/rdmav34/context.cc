@@ -102,8 +102,7 @@ void* alloc_context(ibv_device* device, int command_fd, void*) {
     return nullptr;
   }
   std::vector<Operation> all;
-  for (const auto part :
-       {context_operations(), memory_operations(), completion_operations(), queue_pair_operations()})
+  for (const auto part : {context_operations(), memory_operations(), completion_operations(), queue_pair_operations()})
     all.insert(all.end(), part.begin(), part.end());
   library.set_ops(memory, all);
   return memory;
@@ -111,8 +110,10 @@ void* alloc_context(ibv_device* device, int command_fd, void*) {
 
 std::span<const Operation> context_operations() {
   static const std::array all = {
-      operation("query_device_ex", query_device_ex), operation("query_port", query_port),
-      operation("alloc_pd", alloc_pd),               operation("dealloc_pd", dealloc_pd),
+      operation("query_device_ex", query_device_ex),
+      operation("query_port", query_port),
+      operation("alloc_pd", alloc_pd),
+      operation("dealloc_pd", dealloc_pd),
       operation("free_context", free_context),
   };
   return all;

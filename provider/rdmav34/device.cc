@@ -40,7 +40,9 @@ VerbsDevice* alloc_device(SysfsDevice* found) {
   return &object->base;
 }
 
-void uninit_device(VerbsDevice* device) { free(reinterpret_cast<DeviceObject*>(device)); }
+void uninit_device(VerbsDevice* device) {
+  free(reinterpret_cast<DeviceObject*>(device));
+}
 
 }  // namespace
 

@@ -6,7 +6,9 @@
 namespace ewarp::rdmav34 {
 namespace {
 
-MrObject& object(VerbsMr* mr) { return *reinterpret_cast<MrObject*>(mr); }
+MrObject& object(VerbsMr* mr) {
+  return *reinterpret_cast<MrObject*>(mr);
+}
 
 void publish(MrObject& mr, int access) {
   mr.base.mr.lkey = mr.base.mr.rkey = mr.region->stag();
@@ -19,8 +21,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
   guarded([&] {
     auto mr = std::make_unique<MrObject>();
     const std::uint64_t base = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
-    const int error =
-        verbs::memory().add(impl(pd), address, length, base, static_cast<unsigned>(access), &mr->region);
+    const int error = verbs::memory().add(impl(pd), address, length, base, static_cast<unsigned>(access), &mr->region);
     if (error != 0) return error;
     mr->base.mr.context = pd->context;
     mr->base.mr.handle = next_handle();
@@ -35,8 +36,7 @@ int rereg_mr(VerbsMr* mr, int flags, ibv_pd* pd, void* address, std::size_t leng
   return guarded([&] {
     MrObject& m = object(mr);
     verbs::Pd* new_pd = (flags & IBV_REREG_MR_CHANGE_PD) != 0 && pd != nullptr ? &impl(pd) : nullptr;
-    const int error =
-        verbs::memory().change(m.region, flags, new_pd, address, length, static_cast<unsigned>(access));
+    const int error = verbs::memory().change(m.region, flags, new_pd, address, length, static_cast<unsigned>(access));
     if (error != 0) return error;
     publish(m, (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : m.base.access);
     if (new_pd != nullptr) m.base.mr.context = pd->context;

@@ -8,8 +8,8 @@
 namespace ewarp::rdmav34 {
 namespace {
 
-// Called whenever somebody looks for devices. libibverbs may not be loaded yet then (UCX looks at paths first). It walks
-// its list of drivers after it has asked us for the devices, so the list must be whole when this returns.
+// Called whenever somebody looks for devices. libibverbs may not be loaded yet then (UCX looks at paths first). It
+// walks its list of drivers after it has asked us for the devices, so the list must be whole when this returns.
 void register_with_libibverbs() {
   const Library* library = Library::get();
   if (library == nullptr) return;

@@ -63,10 +63,18 @@ struct QpObject : ibv_qp {
 inline ContextState& state_of(ibv_context* context) {
   return *static_cast<ContextMemory*>(Library::here().memory_of(context))->state;
 }
-inline verbs::Pd& impl(ibv_pd* pd) { return static_cast<PdObject*>(pd)->impl; }
-inline verbs::CompletionQueue& impl(ibv_cq* cq) { return *static_cast<CqObject*>(cq)->impl; }
-inline verbs::QueuePairApi& impl(ibv_qp* qp) { return *static_cast<QpObject*>(qp)->api; }
-inline std::uint64_t handle_of(const void* object) { return reinterpret_cast<std::uintptr_t>(object); }
+inline verbs::Pd& impl(ibv_pd* pd) {
+  return static_cast<PdObject*>(pd)->impl;
+}
+inline verbs::CompletionQueue& impl(ibv_cq* cq) {
+  return *static_cast<CqObject*>(cq)->impl;
+}
+inline verbs::QueuePairApi& impl(ibv_qp* qp) {
+  return *static_cast<QpObject*>(qp)->api;
+}
+inline std::uint64_t handle_of(const void* object) {
+  return reinterpret_cast<std::uintptr_t>(object);
+}
 
 // Sets errno too: callers look at either.
 inline int failed(int error) {

@@ -24,7 +24,8 @@ int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp) {
   if (init.srq != nullptr) return EOPNOTSUPP;
   for (const ibv_cq* cq : {init.send_cq, init.recv_cq})
     if (cq == nullptr || cq->context != pd->context) return EINVAL;
-  if (const int error = verbs::create_qp(impl(pd), init, &impl(init.send_cq), &impl(init.recv_cq), &qp.impl)) return error;
+  if (const int error = verbs::create_qp(impl(pd), init, &impl(init.send_cq), &impl(init.recv_cq), &qp.impl))
+    return error;
   qp.api = &verbs::api(*qp.impl);
   qp.api->set_handle(handle_of(static_cast<ibv_qp*>(&qp)));
   fill(qp, pd, init);

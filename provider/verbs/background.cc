@@ -141,8 +141,8 @@ void Engine::arm_active() {
   enter();
   rearm_.exchange(false, std::memory_order_seq_cst);
   for (Connection* c : active_) {
-    const std::uint32_t events = POLLIN | (c->blocked() ? POLLOUT : 0);
-    if (!c->armed || c->armed_events != events) arm(*c, events);
+    const std::uint32_t events = (c->readable() ? POLLIN : 0) | (c->blocked() ? POLLOUT : 0);
+    if (events != 0 && (!c->armed || c->armed_events != events)) arm(*c, events);
     c->rest();
   }
   leave();
@@ -153,7 +153,7 @@ void Engine::demote_silent() {
   enter();
   if (active_.size() > kAlwaysActive) {
     std::erase_if(active_, [this](Connection* c) {
-      if (tick() - c->last_tick < kSilentTicks || c->has_output()) return false;
+      if (tick() - c->last_tick < kSilentTicks || c->has_output() || !c->readable()) return false;
       if (!c->armed) arm(*c, POLLIN);
       c->rest();
       c->active = false;
@@ -335,6 +335,7 @@ void Engine::apply_watch_ops() {
 // The background thread takes it out of the watcher before the number can be used again.
 void Engine::close_now(int fd) {
   if (fd < 0) return;
+  ::shutdown(fd, SHUT_RDWR);  // the close itself takes effect only when the watcher lets go of it
   post([this, fd] {
     watcher_->disarm(fd);
     ::close(fd);

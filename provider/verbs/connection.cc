@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <unistd.h>
@@ -41,12 +42,12 @@ std::string peer_name(int fd) {
   if (a.ss_family == AF_INET) {
     const auto& in = reinterpret_cast<const sockaddr_in&>(a);
     inet_ntop(AF_INET, &in.sin_addr, text, sizeof text);
-    return std::string(text) + ":" + std::to_string(ntohs(in.sin_port));
+    return fmt::format("{}:{}", text, ntohs(in.sin_port));
   }
   if (a.ss_family == AF_INET6) {
     const auto& in = reinterpret_cast<const sockaddr_in6&>(a);
     inet_ntop(AF_INET6, &in.sin6_addr, text, sizeof text);
-    return "[" + std::string(text) + "]:" + std::to_string(ntohs(in.sin6_port));
+    return fmt::format("[{}]:{}", text, ntohs(in.sin6_port));
   }
   return "";
 }
@@ -140,7 +141,7 @@ void Connection::parse() {
 
 bool Connection::receive() {
   bool any = false;
-  for (std::size_t total = 0; total < kReceiveBudget && end_ == End::none;) {
+  for (std::size_t total = 0; total < kReceiveBudget && end_ == End::none && readable();) {
     const ssize_t n = recvmsg(fd_, prepare(), MSG_DONTWAIT | MSG_NOSIGNAL);
     if (!completed(n < 0 ? -errno : n)) break;
     any = true;

@@ -42,6 +42,10 @@ class Connection {
   bool completed(ssize_t result);
   // Both halves, repeated while much is waiting. True: something happened.
   bool receive();
+  // Nothing is read while a Send waits for its receive.
+  bool readable() const { return !endpoint_.stalled(); }
+  // A receive was posted for it, or the wait is over.
+  void resume() { parse(); }
   // Writes what there is to write. True: something happened. blocked() tells whether the socket is full.
   bool transmit();
   bool blocked() const { return blocked_; }

@@ -23,8 +23,8 @@ class Context {
   void raise(ibv_event_type type, std::uint64_t handle);
   // Forgets the events of this handle that nobody has read; returns how many.
   std::size_t purge_async(std::uint64_t handle);
-  // For an object that is being destroyed: forgets its unread events; returns how many the application has read, so that
-  // destruction can wait until that many were acknowledged. Requires: nothing is raised for this handle any more.
+  // For an object that is being destroyed: forgets its unread events; returns how many the application has read, so
+  // that destruction can wait until that many were acknowledged. Requires: nothing is raised for this handle any more.
   std::uint64_t retire_async(std::uint64_t handle);
 
  private:

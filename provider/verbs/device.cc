@@ -39,8 +39,8 @@ std::string machine_name() {
   return gethostname(text, sizeof text - 1) == 0 ? text : "";
 }
 
-// Modified EUI-64 (RFC 4291 appendix A). An interface without a MAC, such as the loopback, gets one made of the names of
-// machine and interface, marked as locally administered.
+// Modified EUI-64 (RFC 4291 appendix A). An interface without a MAC, such as the loopback, gets one made of the names
+// of machine and interface, marked as locally administered.
 std::uint64_t make_guid(const llp::Interface& interface) {
   std::uint8_t mac[6];
   std::memcpy(mac, interface.mac, sizeof mac);
@@ -49,7 +49,8 @@ std::uint64_t make_guid(const llp::Interface& interface) {
     for (std::size_t i = 0; i < sizeof mac; ++i) mac[i] = static_cast<std::uint8_t>(hash >> (8 * i));
     mac[0] = static_cast<std::uint8_t>((mac[0] & 0xfc) | 0x02);
   }
-  const std::uint8_t eui[8] = {static_cast<std::uint8_t>(mac[0] ^ 0x02), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
+  const std::uint8_t eui[8] = {
+      static_cast<std::uint8_t>(mac[0] ^ 0x02), mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]};
   std::uint64_t guid = 0;
   for (const std::uint8_t octet : eui) guid = guid << 8 | octet;
   return guid;
@@ -69,8 +70,8 @@ struct Rate {
   std::uint8_t width;  // 1: 1X, 2: 4X, 16: 2X
   std::uint8_t speed;  // 1: 2.5, 2: 5, 4: 10, 32: 25, 64: 50, 128: 100 Gb/s a lane
 };
-constexpr Rate kRates[] = {{2.5, 1, 1},  {5, 1, 2},    {10, 1, 4},   {20, 2, 2},   {25, 1, 32},
-                           {40, 2, 4},   {50, 16, 32}, {100, 2, 32}, {200, 2, 64}, {400, 2, 128}};
+constexpr Rate kRates[] = {{2.5, 1, 1}, {5, 1, 2},    {10, 1, 4},   {20, 2, 2},   {25, 1, 32},
+                           {40, 2, 4},  {50, 16, 32}, {100, 2, 32}, {200, 2, 64}, {400, 2, 128}};
 
 // The combination whose rate is nearest in ratio; 10 Gb/s where the interface does not say (virtual ones).
 const Rate& nearest_rate(std::uint64_t mbps) {
@@ -142,11 +143,6 @@ Device::Device(const llp::Interface& interface, unsigned index)
       counters_(&stats::page().devices[index]) {
   snprintf(counters_->name, sizeof counters_->name, "%s", name_.c_str());
   snprintf(counters_->interface, sizeof counters_->interface, "%s", interface_name_.c_str());
-}
-
-bool Device::port_up() const {
-  const auto interface = llp::interface(interface_index_);
-  return interface && interface->up && interface->running;
 }
 
 std::vector<ibv_gid> Device::gids() const {

@@ -45,9 +45,6 @@ class Device {
   std::uint64_t guid() const { return guid_; }  // host order; EUI-64 of the MAC, never 0, stable across processes
   bool loopback() const { return loopback_; }
 
-  // False while the interface has no carrier, is down or is gone.
-  bool port_up() const;
-
   // GID table as the interface stands now: IPv4-mapped addresses first, then IPv6. Never empty while an address exists.
   std::vector<ibv_gid> gids() const;
   // All fields of ibv_device_attr / ibv_port_attr; the port's state, MTU and speed are those of the interface now.

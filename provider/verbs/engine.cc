@@ -142,7 +142,11 @@ void Engine::bury(std::shared_ptr<Connection> c) {
 
 void Engine::wait_writable(Connection& c) {
   if (c.armed && (c.armed_events & POLLOUT) != 0) return;
-  rearm_ = true;
+  rearm();
+}
+
+void Engine::rearm() {
+  rearm_.exchange(true, std::memory_order_seq_cst);
   if (asleep_.load(std::memory_order_seq_cst) && driver_.load(std::memory_order_relaxed) == Driver::background)
     watcher_->wake();
 }
@@ -194,15 +198,17 @@ bool Engine::pass() {
 bool Engine::pass_many(std::size_t first, std::size_t count) {
   std::array<Connection*, kBatch> turn;
   std::array<llp::Batch::Op, kBatch> ops;
+  std::size_t reading = 0;
   for (std::size_t i = 0; i < count; ++i) {
     turn[i] = active_[(first + i) % active_.size()];
-    ops[i] = {turn[i]->fd(), false, turn[i]->prepare(), 0};
+    if (turn[i]->readable()) std::swap(turn[i], turn[reading++]);
   }
-  batch_->run(std::span(ops.data(), count));
+  for (std::size_t i = 0; i < reading; ++i) ops[i] = {turn[i]->fd(), false, turn[i]->prepare(), 0};
+  batch_->run(std::span(ops.data(), reading));
   bool any = false;
   for (std::size_t i = 0; i < count; ++i) {
     Connection& c = *turn[i];
-    bool moved = c.completed(ops[i].result);
+    bool moved = i < reading && c.completed(ops[i].result);
     if (moved) c.last_tick = tick();
     // Ended by another stream's progress: its results are of no interest any more.
     if (!c.active) continue;

@@ -58,6 +58,8 @@ class Engine final : public Reactor {
   void bury(std::shared_ptr<Connection> connection);
   // The stream cannot send now: the kernel says when it can.
   void wait_writable(Connection& connection);
+  // What the kernel watches for some stream has to be looked at again.
+  void rearm();
   // Reads and discards until the peer's FIN or close_timeout, then closes: what was sent arrives, a Terminate included.
   void drain_and_close(int fd);
   void close_now(int fd);

@@ -19,8 +19,12 @@ namespace {
 
 // Raw system calls: write(), read() and splice() are cancellation points, and a thread that is cancelled here would
 // leave with the mutex held.
-ssize_t raw_write(int fd, const void* data, std::size_t size) { return syscall(SYS_write, fd, data, size); }
-ssize_t raw_read(int fd, void* data, std::size_t size) { return syscall(SYS_read, fd, data, size); }
+ssize_t raw_write(int fd, const void* data, std::size_t size) {
+  return syscall(SYS_write, fd, data, size);
+}
+ssize_t raw_read(int fd, void* data, std::size_t size) {
+  return syscall(SYS_read, fd, data, size);
+}
 ssize_t raw_splice(int from, int to, std::size_t size) {
   return syscall(SYS_splice, from, nullptr, to, nullptr, size, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
 }
@@ -33,7 +37,9 @@ bool make_pipe(int (&ends)[2]) {
   return errno == EMFILE && llp::raise_fd_limit() && pipe2(ends, O_CLOEXEC) == 0;
 }
 
-bool set_nonblocking(int fd) { return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0; }
+bool set_nonblocking(int fd) {
+  return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK) == 0;
+}
 
 std::uint64_t handle_of(const std::byte* record) {
   std::uint64_t handle;
@@ -117,7 +123,8 @@ bool EventChannel::flush() {
 }
 
 // The read end may be in blocking mode, and the application may take the last record between a look and a read: so the
-// records are moved by splice(), which can be told not to wait, into a pipe that nobody else reads. False: no such pipe.
+// records are moved by splice(), which can be told not to wait, into a pipe that nobody else reads. False: no such
+// pipe.
 bool EventChannel::take_unread_into(std::vector<std::byte>& out) {
   int scratch[2];
   if (!make_pipe(scratch)) return false;
@@ -127,7 +134,8 @@ bool EventChannel::take_unread_into(std::vector<std::byte>& out) {
   constexpr std::size_t kWholePipe = 1 << 20;
   while (raw_splice(own_read_fd_, scratch[1], kWholePipe) > 0) {
     ssize_t n;
-    while ((n = raw_read(scratch[0], chunk.data(), chunk.size())) > 0) out.insert(out.end(), chunk.data(), chunk.data() + n);
+    while ((n = raw_read(scratch[0], chunk.data(), chunk.size())) > 0)
+      out.insert(out.end(), chunk.data(), chunk.data() + n);
   }
   raw_close(scratch[0]);
   raw_close(scratch[1]);

@@ -14,6 +14,8 @@
 namespace ewarp::verbs {
 namespace {
 
+constexpr std::uint32_t kMinInline = 64;
+
 struct Registry {
   std::mutex mutex;
   std::unordered_map<std::uint32_t, std::weak_ptr<QueuePair>> pairs;
@@ -96,7 +98,8 @@ QueuePair::~QueuePair() { destroy(); }
 
 int QueuePair::create(ibv_qp_init_attr& init) {
   ibv_qp_cap& c = init.cap;
-  if (!sq_.create(c.max_send_wr, c.max_send_sge, c.max_inline_data) || !rq_.create(c.max_recv_wr, c.max_recv_sge, 0)) {
+  // Some room for inline data is always there: rsockets asks for none and then needs 4 octets of it on iWARP.
+  if (!sq_.create(c.max_send_wr, c.max_send_sge, std::max(c.max_inline_data, kMinInline)) || !rq_.create(c.max_recv_wr, c.max_recv_sge, 0)) {
     destroyed_ = true;
     return ENOMEM;
   }

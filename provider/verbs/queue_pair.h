@@ -117,6 +117,7 @@ class QueuePair final : public QueuePairApi,
   rdmap::Status request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
                                rdmap::ExtentList& out) override;
   bool take_receive() override;
+  bool has_receive() const override { return rq_.head() != rq_.tail(); }
   std::uint64_t receive_capacity() const override { return receive_length_; }
   rdmap::Status receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) override;
   void receive_done(const rdmap::Received& received) override;
@@ -155,6 +156,7 @@ class QueuePair final : public QueuePairApi,
   void stop_timer();
   void on_timer(unsigned generation);
   void notify_established();
+  void check_stall();
   void publish_counters();
 
   Pd& pd_;
@@ -185,6 +187,7 @@ class QueuePair final : public QueuePairApi,
   Phase phase_ = Phase::none;
   bool established_told_ = false;
   bool overflowed_ = false;
+  std::atomic<bool> stalled_{false};  // post_recv() must kick
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<StreamObserver> observer_;
   std::uint64_t timer_ = 0;

@@ -149,7 +149,7 @@ int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   }
   // In these states nobody else would flush it. Pairs with publish(): the flusher reads the tail after it set the state.
   const ibv_qp_state s = state_.load(std::memory_order_seq_cst);
-  if (s == IBV_QPS_ERR || s == IBV_QPS_SQD) engine().kick(*this);
+  if (s == IBV_QPS_ERR || s == IBV_QPS_SQD || stalled_.load(std::memory_order_seq_cst)) engine().kick(*this);
   return rc;
 }
 

@@ -141,6 +141,7 @@ int QueuePair::attach(int fd, const mpa::StreamParams& params, std::shared_ptr<S
   }
   ird_ = params.ird;
   ord_ = params.ord;
+  stalled_ = false;
   published_ = {};
   published_tx_ = published_rx_ = 0;
   established_told_ = false;
@@ -173,8 +174,24 @@ void QueuePair::serve() {
     flush_posted();
     return;
   }
+  if (stalled_.load(std::memory_order_relaxed) && has_receive()) connection_->resume();
   connection_->transmit();
   stream_progress();
+}
+
+// A Send waits for a receive: the stream is not read until one is posted, or the time is up.
+void QueuePair::check_stall() {
+  const bool now = connection_->endpoint().stalled();
+  if (now == stalled_.load(std::memory_order_relaxed)) return;
+  stalled_.exchange(now, std::memory_order_seq_cst);
+  if (!now) {
+    stop_timer();
+    engine().rearm();
+    return;
+  }
+  start_timer(options().rnr_wait_ms);
+  // Pairs with post_recv(), which publishes, then looks at stalled_.
+  if (has_receive()) engine().kick(*this);
 }
 
 // Work posted after the flush.
@@ -191,6 +208,7 @@ void QueuePair::stream_progress() {
   rdmap::Endpoint& endpoint = c.endpoint();
   publish_counters();
   if (!established_told_ && endpoint.established()) notify_established();
+  if (phase_ == Phase::running) check_stall();
   if (c.end() != Connection::End::none) {
     stream_ended();
   } else if (phase_ == Phase::terminating) {
@@ -307,6 +325,10 @@ void QueuePair::begin_close() {
   }
   enter_state(IBV_QPS_SQD);
   phase_ = Phase::closing;
+  if (stalled_.exchange(false)) {  // nothing will be posted for it: it is dropped with what follows
+    connection_->endpoint().stop_waiting();
+    connection_->resume();
+  }
   close_limit_ = sq_.tail();
   flush_receives();
   start_timer(options().close_timeout_ms);
@@ -373,7 +395,11 @@ void QueuePair::on_timer(unsigned generation) {
   // The timer may have been stopped, or started anew, while it was on its way.
   if (timer_ == 0 || generation != timer_generation_ || connection_ == nullptr) return;
   timer_ = 0;
-  if (phase_ == Phase::running) {
+  if (phase_ == Phase::running && stalled_.load(std::memory_order_relaxed)) {
+    connection_->endpoint().stop_waiting();
+    connection_->resume();
+    stream_progress();
+  } else if (phase_ == Phase::running) {
     log::info("QP {:#08x}: peer {} sent nothing after the start-up", number_, connection_->peer());
     fail_stream(rdmap::Status::connection_lost);
   } else {

@@ -34,7 +34,7 @@ std::uint64_t pointer(T* to) {
 
 void fill(rdma_ucm_conn_param& p, std::uint32_t qp, std::string_view data, unsigned ird, unsigned ord) {
   p.qp_num = qp;
-  std::memcpy(p.private_data, data.data(), data.size());
+  std::copy(data.begin(), data.end(), p.private_data);
   p.private_data_len = static_cast<std::uint8_t>(data.size());
   p.responder_resources = static_cast<std::uint8_t>(ird);
   p.initiator_depth = static_cast<std::uint8_t>(ord);
@@ -144,7 +144,7 @@ int Channel::reject(std::uint32_t id, std::string_view data, unsigned reason) {
   rdma_ucm_reject c{};
   c.id = id;
   c.reason = static_cast<std::uint8_t>(reason);
-  std::memcpy(c.private_data, data.data(), data.size());
+  std::copy(data.begin(), data.end(), c.private_data);
   c.private_data_len = static_cast<std::uint8_t>(data.size());
   return run(RDMA_USER_CM_CMD_REJECT, c);
 }

@@ -8,6 +8,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -327,6 +328,9 @@ void* wait_for_event(void* channel) {
 }
 
 void a_waiting_thread_can_be_cancelled(void**) {
+#ifdef __SANITIZE_ADDRESS__
+  skip();  // it takes the unwinding of a cancelled thread for a stack overflow
+#endif
   Channel channel;
   pthread_t thread;
   assert_int_equal(pthread_create(&thread, nullptr, wait_for_event, &channel), 0);
@@ -355,113 +359,121 @@ void a_signal_interrupts_the_wait(void**) {
   assert_int_equal(error, EINTR);
 }
 
-// Random commands over a few ids: any answer is good, a crash or a hang is not.
+// Draws commands that are mostly plausible: known ids, loopback addresses, real queue pairs.
+class Garbage {
+ public:
+  Garbage(unsigned seed, int first_fd, int second_fd) : random_(seed), fds_{first_fd, second_fd} {
+    for (auto& qp : qps_) qp = make_qp();
+  }
+  ~Garbage() {
+    for (const auto qp : qps_) destroy_qp(qp);
+  }
+  unsigned below(unsigned n) { return static_cast<unsigned>(random_() % n); }
+  // Some of the queue pairs got a stream: fresh ones.
+  void renew_queue_pairs() {
+    for (auto& qp : qps_) {
+      destroy_qp(qp);
+      qp = make_qp();
+    }
+  }
+  // Fills message; returns the length to write.
+  std::size_t draw(unsigned char (&message)[512]) {
+    for (auto& octet : message) octet = static_cast<unsigned char>(below(3) != 0 ? 0 : random_());
+    rdma_ucm_cmd_hdr header{below(25), static_cast<std::uint16_t>(below(400)), 512};
+    if (header.cmd == RDMA_USER_CM_CMD_CREATE_ID && below(4) != 0) header.cmd = RDMA_USER_CM_CMD_CONNECT;
+    if (header.cmd == RDMA_USER_CM_CMD_DESTROY_ID && below(4) != 0) header.cmd = RDMA_USER_CM_CMD_ACCEPT;
+    if (below(4) == 0) header.out = static_cast<std::uint16_t>(below(sizeof(response_)));
+    const std::uint16_t usual = fill(header.cmd, message + sizeof(header));
+    if (below(10) != 0) header.in = usual;
+    std::memcpy(message, &header, sizeof(header));
+    const std::size_t length = below(20) != 0 ? sizeof(header) + header.in : below(sizeof(message));
+    return std::min(length, sizeof(message));
+  }
+
+ private:
+  std::uint32_t id() { return below(12); }
+  std::uint64_t response() { return below(8) != 0 ? pointer(response_) : random_(); }
+  sockaddr_in6 near() {
+    return address("127.0.0.1", below(3) == 0 ? std::uint16_t{0} : static_cast<std::uint16_t>(40000 + below(2)));
+  }
+  void fill(rdma_ucm_conn_param& p) {
+    p.valid = below(8) != 0;
+    p.qp_num = qps_[below(8)];
+    p.private_data_len = static_cast<std::uint8_t>(random_());
+    p.initiator_depth = static_cast<std::uint8_t>(random_());
+  }
+  template <class T>
+  static std::uint16_t put(unsigned char* body, const T& command) {
+    std::memcpy(body, &command, sizeof(command));
+    return sizeof(command);
+  }
+  // Returns the command's usual length.
+  std::uint16_t fill(std::uint32_t command, unsigned char* body) {
+    switch (command) {
+      case RDMA_USER_CM_CMD_CREATE_ID: {
+        rdma_ucm_create_id c{below(4), response(), RDMA_PS_TCP, IBV_QPT_RC, {}};
+        if (below(8) == 0) c.ps = static_cast<std::uint16_t>(random_());
+        return put(body, c);
+      }
+      case RDMA_USER_CM_CMD_BIND_IP:
+        return put(body, rdma_ucm_bind_ip{0, near(), id()});
+      case RDMA_USER_CM_CMD_RESOLVE_IP:
+        return put(body, rdma_ucm_resolve_ip{{}, near(), id(), 0});
+      case RDMA_USER_CM_CMD_CONNECT: {
+        rdma_ucm_connect c{};
+        c.id = id();
+        fill(c.conn_param);
+        return put(body, c);
+      }
+      case RDMA_USER_CM_CMD_ACCEPT: {
+        rdma_ucm_accept c{};
+        c.id = id();
+        c.uid = below(3);
+        fill(c.conn_param);
+        return put(body, c);
+      }
+      case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
+      case RDMA_USER_CM_CMD_LISTEN:
+      case RDMA_USER_CM_CMD_DISCONNECT:
+      case RDMA_USER_CM_CMD_REJECT:
+        put(body, id());
+        return sizeof(rdma_ucm_reject);  // the longest of them
+      case RDMA_USER_CM_CMD_MIGRATE_ID:
+        return put(body, rdma_ucm_migrate_id{response(), id(), static_cast<std::uint32_t>(fds_[below(2)])});
+      default:
+        put(body, response());
+        put(body + 8, id());
+        return 400;
+    }
+  }
+
+  std::mt19937 random_;
+  int fds_[2];
+  std::uint32_t qps_[8];
+  alignas(8) char response_[4096];
+};
+
+// Any answer is good; a crash, a hang or a lost descriptor is not.
 void garbage_does_no_harm(void**) {
   const unsigned seed = 20240611;
   print_message("seed %u\n", seed);
-  std::mt19937 random(seed);
-  const auto below = [&](unsigned n) { return static_cast<unsigned>(random() % n); };
+  settle();
   const int fds = open_fds();
   {
     Channel channel(O_NONBLOCK), other(O_NONBLOCK);
-    std::vector<std::uint32_t> qps;
-    for (int i = 0; i < 8; ++i) qps.push_back(make_qp());
-    alignas(8) static char response[4096];
+    Garbage garbage(seed, channel.fd(), other.fd());
     for (int round = 0; round < 40000; ++round) {
-      alignas(8) unsigned char m[512];
-      for (auto& octet : m) octet = static_cast<unsigned char>(below(3) != 0 ? 0 : random());
-      rdma_ucm_cmd_hdr header{below(25), static_cast<std::uint16_t>(below(400)),
-                              static_cast<std::uint16_t>(below(4) != 0 ? 512 : random())};
-      std::uint16_t sensible_in = 0;
-      const std::uint64_t at = below(8) != 0 ? pointer(response) : random();
-      if (header.out > sizeof(response)) header.out = sizeof(response);
-      std::memcpy(m + 8, &at, 8);
-      const std::uint32_t id = below(24);
-      const auto put = [&](std::size_t offset, auto value) { std::memcpy(m + 8 + offset, &value, sizeof(value)); };
-      const sockaddr_in6 near = address("127.0.0.1", below(3) == 0 ? 0 : static_cast<std::uint16_t>(40000 + below(8)));
-      switch (header.cmd) {
-        case RDMA_USER_CM_CMD_CREATE_ID: {
-          rdma_ucm_create_id c{};
-          c.uid = below(4);
-          c.response = at;
-          c.ps = below(8) != 0 ? RDMA_PS_TCP : static_cast<std::uint16_t>(random());
-          put(0, c);
-          sensible_in = sizeof(c);
-          break;
-        }
-        case RDMA_USER_CM_CMD_BIND_IP: {
-          rdma_ucm_bind_ip c{};
-          c.addr = near;
-          c.id = id;
-          put(0, c);
-          sensible_in = sizeof(c);
-          break;
-        }
-        case RDMA_USER_CM_CMD_RESOLVE_IP: {
-          rdma_ucm_resolve_ip c{};
-          c.dst_addr = near;
-          c.id = id;
-          put(0, c);
-          sensible_in = sizeof(c);
-          break;
-        }
-        case RDMA_USER_CM_CMD_CONNECT: {
-          rdma_ucm_connect c{};
-          c.id = id;
-          c.conn_param.valid = 1;
-          c.conn_param.qp_num = qps[below(8)];
-          c.conn_param.private_data_len = static_cast<std::uint8_t>(random());
-          put(0, c);
-          sensible_in = sizeof(c);
-          break;
-        }
-        case RDMA_USER_CM_CMD_ACCEPT: {
-          rdma_ucm_accept c{};
-          c.id = id;
-          c.uid = below(3);
-          c.conn_param.valid = below(4) != 0;
-          c.conn_param.qp_num = qps[below(8)];
-          c.conn_param.initiator_depth = static_cast<std::uint8_t>(random());
-          put(0, c);
-          sensible_in = sizeof(c);
-          break;
-        }
-        case RDMA_USER_CM_CMD_RESOLVE_ROUTE:
-        case RDMA_USER_CM_CMD_LISTEN:
-        case RDMA_USER_CM_CMD_DISCONNECT:
-        case RDMA_USER_CM_CMD_REJECT:
-        case RDMA_USER_CM_CMD_NOTIFY:
-          put(0, id);
-          sensible_in = 264;
-          break;
-        case RDMA_USER_CM_CMD_MIGRATE_ID:
-          put(8, id);
-          put(12, below(2) != 0 ? channel.fd() : other.fd());
-          sensible_in = 16;
-          break;
-        default:
-          put(8, id);
-          sensible_in = 400;
-      }
-      if (below(10) != 0) header.in = sensible_in;
-      std::memcpy(m, &header, sizeof(header));
-      const std::size_t length = below(20) != 0 ? sizeof(header) + header.in : below(sizeof(m));
-      Channel& to = below(5) != 0 ? channel : other;
-      const ssize_t n = cm::ucma_write(to.fd(), m, std::min(length, sizeof(m)));
-      assert_true(n < 0 || static_cast<std::size_t>(n) == std::min(length, sizeof(m)));
-      if (round % 1000 == 0) {
-        settle();
-        for (auto& qp : qps) {
-          destroy_qp(qp);
-          qp = make_qp();
-        }
-      }
+      alignas(8) unsigned char message[512];
+      const std::size_t length = garbage.draw(message);
+      const ssize_t n = cm::ucma_write(garbage.below(5) != 0 ? channel.fd() : other.fd(), message, length);
+      assert_true(n < 0 || static_cast<std::size_t>(n) == length);
+      if (round % 20 == 0) settle();  // lets connections get further than their first step
+      if (round % 1000 == 0) garbage.renew_queue_pairs();
     }
-    for (const auto qp : qps) destroy_qp(qp);
   }
   settle();
   // A rejected connection lingers until its peer has closed too.
-  settle();
+  for (int i = 0; i < 100 && open_fds() != fds; ++i) usleep(20000);
   assert_int_equal(open_fds(), fds);
 }
 

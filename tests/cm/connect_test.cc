@@ -86,7 +86,6 @@ void answers_make_events(void**) {
   for (const auto& c : cases) {
     print_message("case: %s\n", c.name);
     const auto failures = failures_counted();
-    const auto connections = connections_counted();
     Pending p;
     RawSocket peer = p.listener.accept();
     peer.receive_frame();
@@ -102,7 +101,6 @@ void answers_make_events(void**) {
     settle();
     assert_int_equal(view_qp(p.qp).attached, c.attached);
     if (c.attached) assert_int_equal(view_qp(p.qp).params.terminate.has_value(), c.event != kEstablished);
-    assert_int_equal(connections_counted() - connections, c.event == kEstablished);
     assert_int_equal(failures_counted() - failures, c.event != kEstablished);
     assert_false(p.channel.readable());
     assert_int_equal(p.channel.destroy(p.id), 3);
@@ -239,7 +237,6 @@ RawSocket establish(Pending& p) {
 
 void disconnected_once_whoever_begins(void**) {
   for (const bool peer_first : {false, true}) {
-    const auto counted = disconnects_counted();
     Pending p;
     RawSocket peer = establish(p);
     if (peer_first) {
@@ -257,7 +254,6 @@ void disconnected_once_whoever_begins(void**) {
     }
     settle();
     assert_false(p.channel.readable());
-    assert_int_equal(disconnects_counted() - counted, 1);
     assert_int_equal(p.channel.destroy(p.id), 4);
     assert_int_equal(view_qp(p.qp).graceful_calls, peer_first ? 0 : 1);
     assert_int_equal(view_qp(p.qp).abort_calls, 0);

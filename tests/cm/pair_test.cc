@@ -103,7 +103,6 @@ void many_at_once(void**) {
   constexpr unsigned kConnections = 200;
   settle();
   const int fds = open_fds();
-  const auto counted = connections_counted();
   {
     Channel server, client;
     const auto listener = server.listener("127.0.0.1", 1, 16);
@@ -136,7 +135,6 @@ void many_at_once(void**) {
     for (unsigned i = 0; i < kConnections; ++i) client.expect(kDisconnected);
     accepting.join();
     for (const auto id : ids) assert_int_equal(client.destroy(id), 4);
-    assert_int_equal(connections_counted() - counted, 2 * kConnections);
   }
   settle();
   assert_int_equal(open_fds(), fds);
@@ -240,7 +238,6 @@ int main() {
   using namespace ewarp::test;
   setenv("ETHERWARP_CONNECT_TIMEOUT_MS", "60000", 1);
   setenv("ETHERWARP_REQUEST_TIMEOUT_MS", "60000", 1);
-  setenv("ETHERWARP_RTR_TIMEOUT_MS", "60000", 1);
   setenv("ETHERWARP_CLOSE_TIMEOUT_MS", "300", 1);
   settle();
   const CMUnitTest tests[] = {

@@ -315,9 +315,7 @@ void set_read_limits(std::uint16_t ird, std::uint16_t ord) {
   verbs::limit_ird = ird;
   verbs::limit_ord = ord;
 }
-std::uint64_t connections_counted() { return verbs::device_page.connections; }
 std::uint64_t failures_counted() { return verbs::device_page.connect_failures; }
-std::uint64_t disconnects_counted() { return verbs::device_page.disconnects; }
 std::uint64_t loopback_guid() { return 0x0200'00ff'fe00'0001; }
 void settle() { verbs::poll_reactor().settle(); }
 

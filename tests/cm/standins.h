@@ -27,9 +27,7 @@ QpView view_qp(std::uint32_t number);
 void refuse_attach(std::uint32_t number, int error);
 void set_read_limits(std::uint16_t ird, std::uint16_t ord);
 
-std::uint64_t connections_counted();
 std::uint64_t failures_counted();
-std::uint64_t disconnects_counted();
 std::uint64_t loopback_guid();
 
 // Waits until the reactor has run everything posted before, and nothing is ready.

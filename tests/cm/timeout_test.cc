@@ -48,20 +48,6 @@ void an_initiator_that_never_speaks(void**) {
   assert_false(server.readable());
 }
 
-void no_first_message(void**) {
-  Channel server;
-  const auto listener = server.listener("127.0.0.1", 1);
-  RawSocket mute = RawSocket::connected("127.0.0.1", server.port(listener));
-  mute.send(encode({false, 0x10, 2, enhanced_word(true, 2, 1, 1)}));
-  const Event request = server.expect(kConnectRequest);
-  assert_int_equal(server.accept(request.id, 4, make_qp()), 0);
-  mute.receive_frame();
-  assert_int_equal(server.expect(kConnectError).status, -ETIMEDOUT);
-  assert_true(mute.at_end());
-  settle();
-  assert_false(server.readable());
-}
-
 }  // namespace
 }  // namespace ewarp::test
 
@@ -69,14 +55,12 @@ int main() {
   using namespace ewarp::test;
   setenv("ETHERWARP_CONNECT_TIMEOUT_MS", "500", 1);
   setenv("ETHERWARP_REQUEST_TIMEOUT_MS", "1000", 1);
-  setenv("ETHERWARP_RTR_TIMEOUT_MS", "500", 1);
   setenv("ETHERWARP_CLOSE_TIMEOUT_MS", "300", 1);
   settle();
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_listener_that_never_answers),
       cmocka_unit_test(a_full_tcp_queue),
       cmocka_unit_test(an_initiator_that_never_speaks),
-      cmocka_unit_test(no_first_message),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -9,7 +9,9 @@ namespace {
 using ddp::TaggedHeader;
 using ddp::UntaggedHeader;
 
-std::uint8_t ulp_octet(const Json& f) { return static_cast<std::uint8_t>(number(f["RV"]) << 6 | number(f["opcode"])); }
+std::uint8_t ulp_octet(const Json& f) {
+  return static_cast<std::uint8_t>(number(f["RV"]) << 6 | number(f["opcode"]));
+}
 
 TaggedHeader tagged_from(const Json& f) {
   return {flag(f, "L"), ulp_octet(f), static_cast<std::uint32_t>(number(f["STag"])), number(f["TO"])};

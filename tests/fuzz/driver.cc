@@ -1,4 +1,4 @@
-// Runs a fuzz target where libFuzzer is not at hand: the corpus as it is, then a bounded number of seeded mutations of it.
+// Runs a fuzz target where libFuzzer is not at hand: the corpus as it is, then a bounded number of seeded mutations.
 // The corpus is every hex string of the JSON vectors in a directory, and every file of further directories.
 #include <signal.h>
 #include <unistd.h>
@@ -40,7 +40,9 @@ void print_current() {
   if (write(STDERR_FILENO, kSays, sizeof kSays - 1) < 0 || write(STDERR_FILENO, line, 2 * n + 1) < 0) return;
 }
 
-void on_abort(int) { print_current(); }
+void on_abort(int) {
+  print_current();
+}
 
 void install_reporters() {
   struct sigaction action {};
@@ -84,19 +86,33 @@ void collect(const std::filesystem::path& directory, std::vector<Sample>& out) {
   }
 }
 
-std::size_t below(Random& random, std::size_t n) { return n == 0 ? 0 : random() % n; }
+std::size_t below(Random& random, std::size_t n) {
+  return n == 0 ? 0 : random() % n;
+}
 
 void mutate_once(Sample& s, const std::vector<Sample>& corpus, Random& random) {
   static constexpr std::uint8_t kNotable[] = {0x00, 0x01, 0x7f, 0x80, 0xff, 0x0d, 0x0e, 0x40, 0xc0};
   const std::size_t at = below(random, s.size());
   const auto offset = [](std::size_t n) { return static_cast<std::ptrdiff_t>(n); };
   switch (random() % 8) {
-    case 0: if (!s.empty()) s[at] ^= static_cast<std::uint8_t>(1u << random() % 8); break;
-    case 1: if (!s.empty()) s[at] = static_cast<std::uint8_t>(random()); break;
-    case 2: if (!s.empty()) s[at] = kNotable[below(random, std::size(kNotable))]; break;
-    case 3: s.insert(s.begin() + offset(at), static_cast<std::uint8_t>(random())); break;
-    case 4: if (!s.empty()) s.erase(s.begin() + offset(at)); break;
-    case 5: s.resize(at); break;
+    case 0:
+      if (!s.empty()) s[at] ^= static_cast<std::uint8_t>(1u << random() % 8);
+      break;
+    case 1:
+      if (!s.empty()) s[at] = static_cast<std::uint8_t>(random());
+      break;
+    case 2:
+      if (!s.empty()) s[at] = kNotable[below(random, std::size(kNotable))];
+      break;
+    case 3:
+      s.insert(s.begin() + offset(at), static_cast<std::uint8_t>(random()));
+      break;
+    case 4:
+      if (!s.empty()) s.erase(s.begin() + offset(at));
+      break;
+    case 5:
+      s.resize(at);
+      break;
     case 6: {  // another one behind this one: streams of several frames
       const Sample& other = corpus[below(random, corpus.size())];
       s.insert(s.end(), other.begin(), other.end());
@@ -143,12 +159,18 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string arg = argv[i];
     const bool has_value = i + 1 < argc;
-    if (arg == "--runs" && has_value) runs = std::stoull(argv[++i]);
-    else if (arg == "--seed" && has_value) seed = std::stoull(argv[++i]);
-    else if (arg == "--write" && has_value) write_to = argv[++i];
-    else if (arg == "--hex" && has_value) one = argv[++i];
-    else if (arg.rfind("--", 0) == 0) return usage();
-    else collect(arg, corpus);
+    if (arg == "--runs" && has_value)
+      runs = std::stoull(argv[++i]);
+    else if (arg == "--seed" && has_value)
+      seed = std::stoull(argv[++i]);
+    else if (arg == "--write" && has_value)
+      write_to = argv[++i];
+    else if (arg == "--hex" && has_value)
+      one = argv[++i];
+    else if (arg.rfind("--", 0) == 0)
+      return usage();
+    else
+      collect(arg, corpus);
   }
   install_reporters();
   if (!one.empty()) {

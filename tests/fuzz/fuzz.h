@@ -14,12 +14,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 namespace ewarp::fuzz {
 
 // Ends the run: an invariant of the code under test does not hold for this input.
-#define FUZZ_CHECK(condition)                                                           \
-  do {                                                                                  \
-    if (!(condition)) {                                                                 \
-      std::fprintf(stderr, "%s:%d: violated: %s\n", __FILE__, __LINE__, #condition);    \
-      std::abort();                                                                     \
-    }                                                                                   \
+#define FUZZ_CHECK(condition)                                                        \
+  do {                                                                               \
+    if (!(condition)) {                                                              \
+      std::fprintf(stderr, "%s:%d: violated: %s\n", __FILE__, __LINE__, #condition); \
+      std::abort();                                                                  \
+    }                                                                                \
   } while (0)
 
 // Decisions of the target are taken from the front of the input, so that mutation reaches them too.
@@ -39,6 +39,8 @@ class Input {
 };
 
 // A copy of exactly this size, so that the address sanitizer sees one octet too many being read.
-inline std::vector<std::byte> exact(Octets in) { return {in.begin(), in.end()}; }
+inline std::vector<std::byte> exact(Octets in) {
+  return {in.begin(), in.end()};
+}
 
 }  // namespace ewarp::fuzz

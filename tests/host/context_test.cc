@@ -16,7 +16,9 @@ extern "C" {
 using namespace ewarp::verbs;
 
 namespace ewarp::verbs {
-Reactor& reactor() { abort(); }
+Reactor& reactor() {
+  abort();
+}
 }  // namespace ewarp::verbs
 
 namespace {

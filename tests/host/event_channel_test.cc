@@ -28,7 +28,10 @@ namespace {
 class ManualReactor final : public Reactor {
  public:
   void post(std::function<void()>) override { fail(); }
-  std::uint64_t add_timer(Clock::time_point, std::function<void()>) override { fail(); return 0; }
+  std::uint64_t add_timer(Clock::time_point, std::function<void()>) override {
+    fail();
+    return 0;
+  }
   void cancel_timer(std::uint64_t) override {}
   void watch(int fd, std::uint32_t, std::function<void(std::uint32_t)> on_ready) override { watches[fd] = on_ready; }
   void unwatch(int fd) override { watches.erase(fd); }
@@ -44,7 +47,9 @@ class ManualReactor final : public Reactor {
 }  // namespace
 
 namespace ewarp::verbs {
-Reactor& reactor() { return manual; }
+Reactor& reactor() {
+  return manual;
+}
 }  // namespace ewarp::verbs
 
 namespace {
@@ -97,12 +102,9 @@ void purge_takes_one_handle_only(void**) {
     std::vector<std::uint64_t> left;
   };
   const Case cases[] = {
-      {"nothing there", {}, 1, {}},
-      {"not among them", {2, 3}, 1, {2, 3}},
-      {"all of them", {1, 1, 1}, 1, {}},
-      {"first", {1, 2, 3}, 1, {2, 3}},
-      {"last", {2, 3, 1}, 1, {2, 3}},
-      {"between", {2, 1, 3, 1, 2}, 1, {2, 3, 2}},
+      {"nothing there", {}, 1, {}},      {"not among them", {2, 3}, 1, {2, 3}},
+      {"all of them", {1, 1, 1}, 1, {}}, {"first", {1, 2, 3}, 1, {2, 3}},
+      {"last", {2, 3, 1}, 1, {2, 3}},    {"between", {2, 1, 3, 1, 2}, 1, {2, 3, 2}},
   };
   for (const Case& c : cases) {
     print_message("case: %s\n", c.name);

@@ -20,13 +20,14 @@ extern "C" {
 
 namespace {
 
+// For programs that load the provider; it may have been built with a sanitizer, the preload library never is. (The
+// run-time library of the thread sanitizer is the end of many a program that was not built with it.)
 #ifdef SANITIZER_RUNTIME
-constexpr bool kSanitized = true;
 const std::string kPreload = std::string(SANITIZER_RUNTIME) + ":" + PRELOAD_LIBRARY;
 #else
-constexpr bool kSanitized = false;
 const std::string kPreload = PRELOAD_LIBRARY;
 #endif
+const std::string kPlainPreload = PRELOAD_LIBRARY;
 
 struct Outcome {
   int status = -1;  // exit status, or 128 + signal
@@ -61,7 +62,7 @@ void drain(int out_fd, int err_fd, Outcome& outcome) {
   }
 }
 
-Outcome run(const Arguments& program, const Arguments& environment = {}, bool preload = true) {
+Outcome run(const Arguments& program, const Arguments& environment = {}, const std::string& preload = kPreload) {
   int out[2], err[2];
   assert_int_equal(pipe2(out, O_CLOEXEC), 0);
   assert_int_equal(pipe2(err, O_CLOEXEC), 0);
@@ -70,7 +71,8 @@ Outcome run(const Arguments& program, const Arguments& environment = {}, bool pr
   if (child == 0) {
     dup2(out[1], 1);
     dup2(err[1], 2);
-    if (preload) setenv("LD_PRELOAD", kPreload.c_str(), 1);
+    if (!preload.empty()) setenv("LD_PRELOAD", preload.c_str(), 1);
+    setenv("PLAIN_PRELOAD", kPlainPreload.c_str(), 1);
     // The programs' own leaks are not at issue; nor are the C library's when it is only preloaded.
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
     unsetenv("ETHERWARP_INTERFACES");
@@ -90,9 +92,13 @@ Outcome run(const Arguments& program, const Arguments& environment = {}, bool pr
   return outcome;
 }
 
-bool installed(const char* program) { return run({"sh", "-c", std::string("command -v ") + program}, {}, false).status == 0; }
+bool installed(const char* program) {
+  return run({"sh", "-c", std::string("command -v ") + program}, {}, "").status == 0;
+}
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 std::size_t lines_with(const std::string& text, const std::string& part) {
   std::size_t n = 0;
@@ -108,8 +114,10 @@ void expect_success(const Outcome& o) {
 
 // --- the probe ------------------------------------------------------------------------------------------------------
 
-#define PROBE_TEST(function, what) \
-  void function(void**) { expect_success(run({PROBE, what})); }
+#define PROBE_TEST(function, what)      \
+  void function(void**) {               \
+    expect_success(run({PROBE, what})); \
+  }
 
 PROBE_TEST(libibverbs_lists_our_devices, "devices")
 PROBE_TEST(every_device_can_be_used, "open")
@@ -141,7 +149,7 @@ void shells_are_the_same(void**) {
   };
   for (const char* script : scripts) {
     print_message("script: %s\n", script);
-    const Outcome with = run({"bash", "-c", script}), without = run({"bash", "-c", script}, {}, false);
+    const Outcome with = run({"bash", "-c", script}, {}, kPlainPreload), without = run({"bash", "-c", script}, {}, "");
     assert_int_equal(with.status, without.status);
     assert_string_equal(with.err.c_str(), without.err.c_str());
     if (!contains(script, "infiniband")) assert_string_equal(with.out.c_str(), without.out.c_str());
@@ -149,7 +157,7 @@ void shells_are_the_same(void**) {
 }
 
 void the_provider_is_not_loaded_without_need(void**) {
-  const Outcome o = run({"bash", "-c", "ls / >/dev/null; cat /proc/self/maps"});
+  const Outcome o = run({"bash", "-c", "ls / >/dev/null; cat /proc/self/maps"}, {}, kPlainPreload);
   expect_success(o);
   assert_true(contains(o.out, "libetherwarp-preload"));
   assert_false(contains(o.out, "libetherwarp-rdmav34"));
@@ -165,7 +173,8 @@ void python_is_the_same(void**) {
       "print(os.path.exists('/etc/passwd'), os.path.exists('/nowhere'))\n"
       "t = [threading.Thread(target=lambda: os.listdir('/')) for _ in range(8)]\n"
       "[x.start() for x in t]; [x.join() for x in t]\n";
-  const Outcome with = run({"python3", "-c", script}), without = run({"python3", "-c", script}, {}, false);
+  const Outcome with = run({"python3", "-c", script}, {}, kPlainPreload),
+                without = run({"python3", "-c", script}, {}, "");
   assert_int_equal(with.status, 0);
   assert_string_equal(with.out.c_str(), without.out.c_str());
   assert_string_equal(with.err.c_str(), without.err.c_str());
@@ -186,9 +195,9 @@ void ibv_devinfo_tells_all(void**) {
   const Outcome o = run({"ibv_devinfo", "-v", "-d", "ewarp_lo"});
   expect_success(o);
   for (const char* line :
-       {"hca_id:\tewarp_lo", "transport:\t\t\tiWARP (1)", "PORT_ACTIVE (4)", "max_mtu:\t\t4096 (5)", "link_layer:\t\tEthernet",
-        "atomic_cap:\t\t\tATOMIC_NONE (0)", "phys_port_cnt:\t\t\t1", "max_srq:\t\t\t0", "pkey_tbl_len:\t\t1",
-        "GID[  0]:\t\t0000:0000:0000:0000:0000:ffff:7f00:0001", "10.0 Gbps (4)"}) {
+       {"hca_id:\tewarp_lo", "transport:\t\t\tiWARP (1)", "PORT_ACTIVE (4)", "max_mtu:\t\t4096 (5)",
+        "link_layer:\t\tEthernet", "atomic_cap:\t\t\tATOMIC_NONE (0)", "phys_port_cnt:\t\t\t1", "max_srq:\t\t\t0",
+        "pkey_tbl_len:\t\t1", "GID[  0]:\t\t0000:0000:0000:0000:0000:ffff:7f00:0001", "10.0 Gbps (4)"}) {
     print_message("line: %s\n", line);
     assert_true(contains(o.out, line));
   }
@@ -205,15 +214,14 @@ void the_tools_work_without_netlink(void**) {
 void an_empty_container(void**) {
   const std::string set_up =
       "ip link set lo up 2>/dev/null; mount -t tmpfs -o ro none /sys && mount -t tmpfs none /dev/shm && ";
-  if (!installed("unshare") || run({"unshare", "-Urmn", "sh", "-c", set_up + "true"}, {}, false).status != 0) {
+  if (!installed("unshare") || run({"unshare", "-Urmn", "sh", "-c", set_up + "true"}, {}, "").status != 0) {
     print_message("skipped: this machine does not permit user namespaces\n");
     skip();
   }
   const std::string program = "LD_PRELOAD=" + kPreload + " ASAN_OPTIONS=detect_leaks=0 exec ";
   for (const std::string what : {"devices", "open"})
-    expect_success(run({"unshare", "-Urmn", "sh", "-c", set_up + program + PROBE + " " + what}, {}, false));
-  expect_success(
-      run({"unshare", "-Urmn", "sh", "-c", set_up + program + PROBE + " no-netlink=1 open"}, {}, false));
+    expect_success(run({"unshare", "-Urmn", "sh", "-c", set_up + program + PROBE + " " + what}, {}, ""));
+  expect_success(run({"unshare", "-Urmn", "sh", "-c", set_up + program + PROBE + " no-netlink=1 open"}, {}, ""));
 }
 
 // --- what goes wrong is said in one line ----------------------------------------------------------------------------
@@ -232,10 +240,22 @@ void a_provider_that_is_something_else(void**) {
   expect_one_line(run({PROBE, "devices"}, {"ETHERWARP_PROVIDER=libm.so.6"}), "it is not the EtherWARP provider");
 }
 
+void a_libibverbs_with_another_interface(void**) {
+  const Outcome o = run({FOREIGN_PROBE, FOREIGN_IBVERBS});
+  assert_int_equal(o.status, 0);
+  expect_one_line(o, "IBVERBS_PRIVATE_65");
+}
+
+void no_libibverbs_at_all(void**) {
+  const Outcome o = run({FOREIGN_PROBE});
+  assert_int_equal(o.status, 0);
+  assert_string_equal(o.err.c_str(), "");
+}
+
 void no_usable_interface(void**) {
-  if (!installed("unshare") || run({"unshare", "-Urn", "true"}, {}, false).status != 0) skip();
+  if (!installed("unshare") || run({"unshare", "-Urn", "true"}, {}, "").status != 0) skip();
   const std::string program = "LD_PRELOAD=" + kPreload + " ASAN_OPTIONS=detect_leaks=0 exec " PROBE " devices";
-  expect_one_line(run({"unshare", "-Urn", "sh", "-c", program}, {}, false), "no usable network interface");
+  expect_one_line(run({"unshare", "-Urn", "sh", "-c", program}, {}, ""), "no usable network interface");
 }
 
 void an_interface_that_does_not_exist(void**) {
@@ -270,6 +290,8 @@ int main() {
       cmocka_unit_test(an_empty_container),
       cmocka_unit_test(a_provider_that_is_not_there),
       cmocka_unit_test(a_provider_that_is_something_else),
+      cmocka_unit_test(a_libibverbs_with_another_interface),
+      cmocka_unit_test(no_libibverbs_at_all),
       cmocka_unit_test(no_usable_interface),
       cmocka_unit_test(an_interface_that_does_not_exist),
   };

@@ -63,10 +63,14 @@ enum class Defect { none, crc, marker, runt };
 
 const char* name_of(Defect d) {
   switch (d) {
-    case Defect::none: return "good";
-    case Defect::crc: return "bad CRC";
-    case Defect::marker: return "bad marker";
-    case Defect::runt: return "runt";
+    case Defect::none:
+      return "good";
+    case Defect::crc:
+      return "bad CRC";
+    case Defect::marker:
+      return "bad marker";
+    case Defect::runt:
+      return "runt";
   }
   return "";
 }
@@ -87,7 +91,8 @@ Stream make_stream(bool crc, bool markers, Defect defect) {
     s.ends.push_back(s.octets.size());
   }
   switch (defect) {
-    case Defect::none: return s;
+    case Defect::none:
+      return s;
     case Defect::crc:
       add(sender.fpdu(some_ulpdu(40), {.crc_xor = 0x80}));
       s.heard.fault = fault::kMpaCrc;

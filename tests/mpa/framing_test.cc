@@ -245,8 +245,8 @@ void mpa_14_runts_are_fatal_at_once(void**) {
         assert_true(got.ok() && !got.value().has_value());
       }
       Deframer marked(crc, true);
-      const Bytes six{std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0}, std::byte{0},
-                      static_cast<std::byte>(length)};
+      const Bytes six{std::byte{0}, std::byte{0}, std::byte{0},
+                      std::byte{0}, std::byte{0}, static_cast<std::byte>(length)};
       if (length < 14) expect_fault(marked, six, fault::kDdpLocalCatastrophic, std::to_string(length));
     }
 }
@@ -315,8 +315,7 @@ void mpa_32_figures_of_rfc_5044(void**) {
     Bytes fpdu, ulpdu;
   } kCases[] = {
       {"figure 4", 500, hex(j["rfc5044_fig4_shape"]["hex"]), hex("000102030405060708090a0b0c0d0e0f")},
-      {"figure 5", 0, hex(j["rfc5044_fig5_hex"]),
-       concat({hex("414300000000000000000000000100000000"), Bytes(24)})},
+      {"figure 5", 0, hex(j["rfc5044_fig5_hex"]), concat({hex("414300000000000000000000000100000000"), Bytes(24)})},
       {"figure 6", 0x1ec, hex(j["rfc5044_fig6"]["hex"]),
        concat({hex("414300000000000000000000000200000000"), Bytes(24)})},
   };
@@ -386,8 +385,7 @@ void mpa_36_positions_after_more_than_4_gib(void**) {
 
 void mpa_37_reserved_bits_of_a_marker_are_ignored(void**) {
   for (const Oddities& odd :
-       {Oddities{.reserved = 0xffff}, Oddities{.pointer_xor = 3},
-        Oddities{.reserved = 1, .pointer_xor = 2}}) {
+       {Oddities{.reserved = 0xffff}, Oddities{.pointer_xor = 3}, Oddities{.reserved = 1, .pointer_xor = 2}}) {
     WireSender sender(true, true);
     Deframer deframer(true, true);
     for (unsigned i = 0; i < 4; ++i) {

@@ -86,8 +86,7 @@ void mpa_63_a_reply_of_the_other_kind_fails(void**) {
 // --- depths ---
 
 void expect_depths(const std::string& what, const StreamParams& p, unsigned ird, unsigned ord) {
-  if (p.ird != ird || p.ord != ord)
-    fail_msg("%s: IRD %u ORD %u, expected %u %u", what.c_str(), p.ird, p.ord, ird, ord);
+  if (p.ird != ird || p.ord != ord) fail_msg("%s: IRD %u ORD %u, expected %u %u", what.c_str(), p.ird, p.ord, ird, ord);
 }
 
 void mpa_66_both_sides_end_within_each_others_depths(void**) {
@@ -139,7 +138,7 @@ void mpa_67_a_depth_that_is_not_negotiated_stays_as_it_is(void**) {
   const struct {
     unsigned ird_i, ord_i, ird_r, ord_r, ird, ord;
   } kCases[] = {
-      {kNot, kNot, kNot, kNot, 4, 6}, {kNot, 2, 4, kNot, 4, 6}, {3, kNot, kNot, 3, 4, 3},
+      {kNot, kNot, kNot, kNot, 4, 6},   {kNot, 2, 4, kNot, 4, 6}, {3, kNot, kNot, 3, 4, 3},
       {0x3ffe, 0x3ffe, 128, 6, 128, 6}, {0, 0, 4, 0, 4, 0},
   };
   for (const auto& c : kCases) {
@@ -167,8 +166,7 @@ void mpa_67_the_initiator_keeps_what_the_reply_leaves_open(void**) {
   Initiator asks(declined, {});
   assert_int_equal(parsed(exact(asks.request())).enhanced->ird, kNot);
   assert_int_equal(parsed(exact(asks.request())).enhanced->ord, kNot);
-  const auto initiator =
-      against(declined, raw_frame(true, kC | kS, 2, raw_word(false, 0, 1, 100)), Outcome::accepted);
+  const auto initiator = against(declined, raw_frame(true, kC | kS, 2, raw_word(false, 0, 1, 100)), Outcome::accepted);
   expect_depths("declined", initiator.params(), 4, 6);
   assert_false(initiator.params().terminate.has_value());
 }
@@ -258,8 +256,8 @@ void mpa_71_both_machines_agree_on_the_form(void**) {
 
 void mpa_72_a_reply_of_the_other_model_terminates(void**) {
   // cxgb4 without its peer2peer option answers A=1 with A=0.
-  const auto refused = against(StartupConfig{}, raw_frame(true, kC | kS, 2, raw_word(false, 0, 0, 0)),
-                               Outcome::accepted);
+  const auto refused =
+      against(StartupConfig{}, raw_frame(true, kC | kS, 2, raw_word(false, 0, 0, 0)), Outcome::accepted);
   assert_true(refused.params().terminate == fault::kMpaNoRtr);
   const auto forced = against(StartupConfig{.peer_to_peer = false},
                               raw_frame(true, kC | kS, 2, raw_word(true, mpa::kRtrWrite, 0, 0)), Outcome::accepted);
@@ -268,13 +266,11 @@ void mpa_72_a_reply_of_the_other_model_terminates(void**) {
 }
 
 void mpa_68_insufficient_ird_wins_over_no_rtr_and_no_rtr_is_sent(void**) {
-  const auto initiator =
-      against(StartupConfig{.rtr = mpa::kRtrWrite, .max_ird = 2},
-              raw_frame(true, kC | kS, 2, raw_word(true, mpa::kRtrRead, 0, 3)), Outcome::accepted);
+  const auto initiator = against(StartupConfig{.rtr = mpa::kRtrWrite, .max_ird = 2},
+                                 raw_frame(true, kC | kS, 2, raw_word(true, mpa::kRtrRead, 0, 3)), Outcome::accepted);
   assert_true(initiator.params().terminate == fault::kMpaInsufficientIrd);
-  const auto matching =
-      against(StartupConfig{.max_ird = 2},
-              raw_frame(true, kC | kS, 2, raw_word(true, mpa::kRtrWrite, 0, 3)), Outcome::accepted);
+  const auto matching = against(StartupConfig{.max_ird = 2},
+                                raw_frame(true, kC | kS, 2, raw_word(true, mpa::kRtrWrite, 0, 3)), Outcome::accepted);
   assert_true(matching.params().terminate == fault::kMpaInsufficientIrd);
   assert_int_equal(matching.params().rtr, 0);
 }
@@ -350,8 +346,8 @@ void mpa_58_and_76_reject_hands_over_data_and_depths(void**) {
 void mpa_58_a_reject_of_peer_to_peer_mirrors_the_model(void**) {
   auto responder = with_request(raw_frame(false, kC | kS, 2, raw_word(true, 7, 4, 4)));
   const StartupConfig config{.rtr = mpa::kRtrWrite, .ird = 1, .ord = 2};
-  expect_octets(responder.reject(config, {}),
-                raw_frame(true, kC | kR | kS, 2, raw_word(true, mpa::kRtrWrite, 1, 2)), "reject");
+  expect_octets(responder.reject(config, {}), raw_frame(true, kC | kR | kS, 2, raw_word(true, mpa::kRtrWrite, 1, 2)),
+                "reject");
 }
 
 void mpa_77_a_recorded_siw_start_up_is_understood_on_both_sides(void**) {

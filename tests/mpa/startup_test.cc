@@ -22,8 +22,8 @@ Bytes raw_word(bool peer_to_peer, unsigned rtr, unsigned ird, unsigned ord) {
   const unsigned first = (peer_to_peer ? 0x8000u : 0) | ((rtr & mpa::kRtrSend) != 0 ? 0x4000u : 0) | ird;
   const unsigned second =
       ((rtr & mpa::kRtrWrite) != 0 ? 0x8000u : 0) | ((rtr & mpa::kRtrRead) != 0 ? 0x4000u : 0) | ord;
-  return {static_cast<std::byte>(first >> 8), static_cast<std::byte>(first & 0xff),
-          static_cast<std::byte>(second >> 8), static_cast<std::byte>(second & 0xff)};
+  return {static_cast<std::byte>(first >> 8), static_cast<std::byte>(first & 0xff), static_cast<std::byte>(second >> 8),
+          static_cast<std::byte>(second & 0xff)};
 }
 
 Bytes numbered(std::size_t n) {

@@ -21,8 +21,7 @@ struct Oddities {
 
 class WireSender {
  public:
-  WireSender(bool crc, bool markers, std::uint64_t position = 0)
-      : crc_(crc), markers_(markers), position_(position) {}
+  WireSender(bool crc, bool markers, std::uint64_t position = 0) : crc_(crc), markers_(markers), position_(position) {}
 
   // The next FPDU of the stream, with the markers that fall into it.
   Bytes fpdu(Octets ulpdu, const Oddities& odd = {});

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -186,6 +188,17 @@ void check_option_judges_without_side_effects(void**) {
   assert_true(contains(check_option("crcc", "always"), "did you mean crc?"));
 }
 
+// docs/options.md has a row for each option, with the unit and the default that the program prints.
+void the_page_of_documentation_is_complete(void**) {
+  std::ifstream file(EWARP_OPTIONS_PAGE);
+  assert_true(file.good());
+  const std::string page{std::istreambuf_iterator<char>(file), {}};
+  for (const auto& d : option_docs()) {
+    const std::string row = std::string("| `") + d.name + "` | " + d.unit + " | " + d.initial + " | " + d.meaning + " |";
+    if (!contains(page, row.c_str())) fail_msg("docs/options.md lacks: %s", row.c_str());
+  }
+}
+
 void cpus_are_counted(void**) {
   assert_true(usable_cpus() >= 1);
   Options o;
@@ -207,6 +220,7 @@ int main() {
       cmocka_unit_test(a_mistake_in_the_file_names_its_line),
       cmocka_unit_test(an_untrusted_environment_is_not_read),
       cmocka_unit_test(check_option_judges_without_side_effects),
+      cmocka_unit_test(the_page_of_documentation_is_complete),
       cmocka_unit_test(cpus_are_counted),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -12,7 +12,9 @@ using rdmap::AtomicResponse;
 using rdmap::Opcode;
 using rdmap::ReadRequest;
 
-std::uint32_t u32(const Json& f, const char* key) { return static_cast<std::uint32_t>(number(f[key])); }
+std::uint32_t u32(const Json& f, const char* key) {
+  return static_cast<std::uint32_t>(number(f[key]));
+}
 
 ReadRequest read_request_from(const Json& f) {
   return {u32(f, "SinkSTag"), number(f["SinkTO"]), u32(f, "RDMARDSZ"), u32(f, "SrcSTag"), number(f["SrcTO"])};
@@ -31,7 +33,9 @@ AtomicRequest atomic_request_from(const Json& f) {
   return a;
 }
 
-AtomicResponse atomic_response_from(const Json& f) { return {u32(f, "OrigReqID"), number(f["OrigValue"])}; }
+AtomicResponse atomic_response_from(const Json& f) {
+  return {u32(f, "OrigReqID"), number(f["OrigValue"])};
+}
 
 // The octets behind the DDP header.
 Bytes body_of(const Json& v) {
@@ -53,10 +57,17 @@ void rdm_1_9_and_31_headers_agree_with_the_vectors(void**) {
   for (const Json& v : load("fpdu.json", "vectors")) {
     const Json& f = v["fields"];
     switch (static_cast<Opcode>(number(f["opcode"]))) {
-      case Opcode::read_request: expect_codec(v, read_request_from(f)); break;
-      case Opcode::atomic_request: expect_codec(v, atomic_request_from(f)); break;
-      case Opcode::atomic_response: expect_codec(v, atomic_response_from(f)); break;
-      default: continue;
+      case Opcode::read_request:
+        expect_codec(v, read_request_from(f));
+        break;
+      case Opcode::atomic_request:
+        expect_codec(v, atomic_request_from(f));
+        break;
+      case Opcode::atomic_response:
+        expect_codec(v, atomic_response_from(f));
+        break;
+      default:
+        continue;
     }
     ++checked;
   }
@@ -100,10 +111,10 @@ void rdm_3_and_4_the_table_row_by_row(void**) {
     unsigned qn, header;
     bool single, extension;
   } kRows[] = {
-      {0x0, true, 0, 0, false, false}, {0x1, false, 1, 28, true, false}, {0x2, true, 0, 0, false, false},
+      {0x0, true, 0, 0, false, false},  {0x1, false, 1, 28, true, false}, {0x2, true, 0, 0, false, false},
       {0x3, false, 0, 0, false, false}, {0x4, false, 0, 0, false, false}, {0x5, false, 0, 0, false, false},
-      {0x6, false, 0, 0, false, false}, {0x7, false, 2, 4, true, false}, {0x8, false, 0, 8, true, true},
-      {0x9, false, 0, 8, true, true}, {0xa, false, 1, 52, true, true}, {0xb, false, 3, 12, true, true},
+      {0x6, false, 0, 0, false, false}, {0x7, false, 2, 4, true, false},  {0x8, false, 0, 8, true, true},
+      {0x9, false, 0, 8, true, true},   {0xa, false, 1, 52, true, true},  {0xb, false, 3, 12, true, true},
       {0xf, false, 0, 0, false, true},
   };
   for (const auto& r : kRows) {

@@ -80,9 +80,9 @@ void rdm_23_recorded_siw_terminates(void**) {
     Fault fault;
     std::size_t ddp_header, rdmap_header;
   } kCases[] = {
-      {"SIW-INV-R0", {Layer::ddp, 1, 0x00}, 14, 0},     {"SIW-BADWRITE-R0", {Layer::ddp, 1, 0x00}, 14, 0},
+      {"SIW-INV-R0", {Layer::ddp, 1, 0x00}, 14, 0},        {"SIW-BADWRITE-R0", {Layer::ddp, 1, 0x00}, 14, 0},
       {"SIW-BADREAD-R0", {Layer::rdmap, 1, 0x00}, 18, 28}, {"SIW-LONGREAD-R0", {Layer::rdmap, 1, 0x01}, 18, 28},
-      {"SIW-LONGSEND-R0", {Layer::ddp, 2, 0x02}, 18, 0}, {"SIW-NORECV-R0", {Layer::ddp, 2, 0x02}, 18, 0},
+      {"SIW-LONGSEND-R0", {Layer::ddp, 2, 0x02}, 18, 0},   {"SIW-NORECV-R0", {Layer::ddp, 2, 0x02}, 18, 0},
   };
   unsigned seen = 0;
   for (const Json& v : load("siw_golden.json", "fpdus"))
@@ -125,8 +125,8 @@ void header_bits_in_every_combination(void**) {
     for (const bool swapped : {false, true}) {
       const bool m = (bits & 1) != 0, d = (bits & 2) != 0, r = (bits & 4) != 0;
       const unsigned wire = swapped ? bits : (m ? 0x80u : 0) | (d ? 0x40u : 0) | (r ? 0x20u : 0);
-      Bytes in{std::byte{static_cast<unsigned char>(swapped ? 0x21 : 0x12)}, std::byte{5},
-               static_cast<std::byte>(wire), std::byte{0}};
+      Bytes in{std::byte{static_cast<unsigned char>(swapped ? 0x21 : 0x12)}, std::byte{5}, static_cast<std::byte>(wire),
+               std::byte{0}};
       if (m || d) in = concat({in, hex("1234")});
       if (d) in = concat({in, tagged});
       if (r) in = concat({in, read});

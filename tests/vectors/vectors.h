@@ -62,7 +62,9 @@ inline std::uint64_t number(const Json& value) {
   return value.is_string() ? std::stoull(value.get<std::string>(), nullptr, 0) : value.get<std::uint64_t>();
 }
 
-inline bool flag(const Json& object, const char* key) { return object.contains(key) && number(object.at(key)) != 0; }
+inline bool flag(const Json& object, const char* key) {
+  return object.contains(key) && number(object.at(key)) != 0;
+}
 
 inline Json load(const char* name) {
   std::ifstream in(std::string(EWARP_TEST_DATA "/") + name);
@@ -76,7 +78,9 @@ inline void expect_octets(Octets got, Octets want, const std::string& what) {
 }
 
 // One member of the file, by value: a range-for over load(...)[key] would outlive what it walks.
-inline Json load(const char* name, const char* key) { return load(name).at(key); }
+inline Json load(const char* name, const char* key) {
+  return load(name).at(key);
+}
 
 inline Bytes concat(std::initializer_list<Bytes> parts) {
   Bytes out;
@@ -85,12 +89,14 @@ inline Bytes concat(std::initializer_list<Bytes> parts) {
 }
 
 // A copy on the heap of exactly this size, so that the address sanitizer sees one octet too many being read.
-inline Bytes exact(Octets in) { return {in.begin(), in.end()}; }
+inline Bytes exact(Octets in) {
+  return {in.begin(), in.end()};
+}
 
 }  // namespace ewarp::test
 
 // cmocka's assertions, with the case that failed named.
-#define EXPECT(what, condition)                                                                     \
-  do {                                                                                              \
-    if (!(condition)) fail_msg("%s: expected %s", std::string(what).c_str(), #condition);           \
+#define EXPECT(what, condition)                                                           \
+  do {                                                                                    \
+    if (!(condition)) fail_msg("%s: expected %s", std::string(what).c_str(), #condition); \
   } while (0)

@@ -3,7 +3,9 @@
 
 #include <infiniband/verbs.h>
 #include <poll.h>
+#include <rdma/ib_user_verbs.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -48,7 +50,12 @@ inline constexpr auto kNothing = IBV_WC_TM_RNDV_INCOMPLETE;  // never used by th
 struct Side {
   explicit Side(std::size_t buffer = 1 << 20, unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
                                                                 IBV_ACCESS_REMOTE_READ)
-      : async(channel(16)), context(any_device(), async), pd(context), cq(context, 4096, nullptr, 1), memory_octets(buffer) {
+      : async(channel(16)),
+        completions(channel(8)),
+        context(any_device(), async),
+        pd(context),
+        cq(context, 4096, completions, kCqHandle),
+        memory_octets(buffer) {
     ibv_qp_init_attr init{};
     init.qp_type = IBV_QPT_RC;
     init.cap = {256, 256, 8, 8, 256};
@@ -56,6 +63,7 @@ struct Side {
     if (memory().add(pd, memory_octets.data(), memory_octets.size(),
                      reinterpret_cast<std::uintptr_t>(memory_octets.data()), access, &mr) != 0)
       throw std::runtime_error("reg_mr");
+    api(*qp).set_handle(kHandle);
   }
   ~Side() {
     api(*qp).destroy();
@@ -114,7 +122,28 @@ struct Side {
     return true;
   }
 
-  std::shared_ptr<EventChannel> async;
+  // The next asynchronous event of the QP; -1: none within this time.
+  int event(int milliseconds = 5000) {
+    ib_uverbs_async_event_desc e{};
+    pollfd p{async->read_fd(), POLLIN, 0};
+    if (poll(&p, 1, milliseconds) != 1 || read(p.fd, &e, sizeof e) != sizeof e) return -1;
+    return e.element == kHandle ? static_cast<int>(e.event_type) : -2;
+  }
+  // The next event of the completion channel is that of our CQ.
+  bool cq_event(int milliseconds = 5000) {
+    std::uint64_t handle = 0;
+    pollfd p{completions->read_fd(), POLLIN, 0};
+    return poll(&p, 1, milliseconds) == 1 && read(p.fd, &handle, sizeof handle) == sizeof handle && handle == kCqHandle;
+  }
+  // The observer hears of the stream's end, and once only.
+  bool disconnects(int milliseconds = 5000) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+    while (observer->disconnected == 0 && std::chrono::steady_clock::now() < until) poll(nullptr, 0, 1);
+    return observer->disconnected == 1;
+  }
+
+  static constexpr std::uint64_t kHandle = 0x1234, kCqHandle = 0x99;
+  std::shared_ptr<EventChannel> async, completions;
   Context context;
   Pd pd;
   CompletionQueue cq;

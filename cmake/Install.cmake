@@ -1,0 +1,30 @@
+# What `cmake --install` puts where:
+#   bin/etherwarp
+#   lib/etherwarp/libetherwarp-preload.so
+#   lib/libibverbs/libetherwarp-rdmav34.so    beside rdma-core's own providers
+#   lib/pkgconfig/etherwarp.pc
+#   /etc/libibverbs.d/etherwarp.driver        (below the prefix, unless that is /usr or /usr/local)
+install(TARGETS etherwarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+install(TARGETS etherwarp-preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/etherwarp)
+install(TARGETS etherwarp-rdmav34 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/libibverbs)
+
+# The way back from the .pc file to the prefix, so that the tree can be moved.
+file(RELATIVE_PATH EWARP_PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/etherwarp.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+# Decided when installing, because `cmake --install --prefix` may change the prefix then. An absolute name in the driver
+# file reaches a provider that is not in libibverbs' own directory; the loader adds "-rdmav34.so".
+install(CODE "
+  set(libdir \"${CMAKE_INSTALL_LIBDIR}\")
+  if(CMAKE_INSTALL_PREFIX MATCHES \"^/usr(/local)?/?$\")
+    set(directory /etc/libibverbs.d)
+  else()
+    set(directory \"\${CMAKE_INSTALL_PREFIX}/etc/libibverbs.d\")
+  endif()
+  get_filename_component(provider \"\${CMAKE_INSTALL_PREFIX}/\${libdir}/libibverbs/libetherwarp\" ABSOLUTE)
+  set(file \"\$ENV{DESTDIR}\${directory}/etherwarp.driver\")
+  message(STATUS \"Installing: \${file}\")
+  file(WRITE \"\${file}\" \"driver \${provider}\\n\")
+  list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${directory}/etherwarp.driver\")
+")

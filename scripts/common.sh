@@ -1,0 +1,46 @@
+# Sourced by the other scripts.
+set -euo pipefail
+
+EWARP_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+EWARP_JOBS=${EWARP_JOBS:-$(nproc)}
+
+die() {
+  echo "${0##*/}: $*" >&2
+  exit 1
+}
+
+# Installs what packages.txt names and this machine lacks. Says what it does; does nothing when nothing is missing.
+install_packages() {
+  command -v dpkg-query >/dev/null || die "this is no Debian; install what scripts/packages.txt names, then add --no-packages"
+  local wanted missing=() package
+  wanted=$(sed 's/#.*//; s/[[:space:]].*//; /^$/d' "$EWARP_ROOT/scripts/packages.txt")
+  for package in $wanted; do
+    dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+  done
+  [ ${#missing[@]} -eq 0 ] && return
+  local root=()
+  if [ "$(id -u)" -ne 0 ]; then
+    command -v sudo >/dev/null || die "these packages are missing, and only root can install them: ${missing[*]}"
+    root=(sudo)
+  fi
+  echo "== installing: ${missing[*]}"
+  # Package lists of an image that was just made may be absent or old: fetch them only when the first try fails.
+  local install=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}")
+  "${install[@]}" >/dev/null 2>&1 && return
+  "${root[@]}" apt-get update -q
+  "${install[@]}" || die "apt-get could not install ${missing[*]}; see above"
+}
+
+# build_preset PRESET: configures and builds quietly; everything is shown when it fails.
+build_preset() {
+  local preset=$1 log
+  log=$(mktemp)
+  echo "== building: preset $preset"
+  cd "$EWARP_ROOT"
+  if ! { cmake --preset "$preset" && cmake --build --preset "$preset" -j "$EWARP_JOBS"; } >"$log" 2>&1; then
+    cat "$log" >&2
+    rm -f "$log"
+    die "the build of preset $preset failed; see above"
+  fi
+  rm -f "$log"
+}

@@ -1,0 +1,434 @@
+#!/usr/bin/env python3
+"""EtherWARP against raw TCP, in the same minute, on the same CPUs.
+
+Runs the raw TCP programs and perftest's tools over EtherWARP in alternating pairs, takes the ratio of each pair, and
+reports the median of the ratios with their spread. Writes bench.md and bench.json. Needs Python's standard library only.
+"""
+import argparse
+import collections
+import datetime
+import json
+import os
+import pathlib
+import platform
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+SKIPPED = 77  # what CTest takes for "skipped"
+
+LATENCY_TOOLS = ("ib_send_lat", "ib_write_lat", "ib_read_lat")
+BANDWIDTH_TOOLS = ("ib_send_bw", "ib_write_bw", "ib_read_bw")
+
+
+class Failure(Exception):
+    """Something that was run did not do what it should; the text says what."""
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+def tail(text, lines=12):
+    return "\n".join(text.strip().splitlines()[-lines:])
+
+
+def end(process):
+    """Ends a child of ours, by its pid, and collects it."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(2)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+def run_to_end(command, timeout_s, env=None):
+    """Its standard output; Failure if it fails or takes too long."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=env)
+    except subprocess.TimeoutExpired as e:
+        raise Failure(f"not finished after {timeout_s} s: {' '.join(command)}") from e
+    if done.returncode != 0:
+        raise Failure(f"exit status {done.returncode}: {' '.join(command)}\n{tail(done.stdout + done.stderr)}")
+    return done.stdout
+
+
+def free_port(address):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.socket(family) as s:
+        s.bind((address, 0))
+        return s.getsockname()[1]
+
+
+def listening(port):
+    """True if some socket listens on this TCP port (asked of the kernel: a connection would disturb the listener)."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        try:
+            with open(table, encoding="ascii") as f:
+                for line in f.readlines()[1:]:
+                    fields = line.split()
+                    if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                        return True
+        except FileNotFoundError:
+            pass
+    return False
+
+
+def wait_until(condition, timeout_s, what):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise Failure(what)
+        time.sleep(0.01)
+
+
+# --- the machine ----------------------------------------------------------------------------------------------------
+
+
+def cpu_sets(server, client):
+    """The CPUs of the two sides: disjoint halves of what we may use, where there is enough."""
+    usable = sorted(os.sched_getaffinity(0))
+    half = max(1, len(usable) // 2)
+    sides = (usable[:half], usable[half : 2 * half] or usable)
+    text = [",".join(map(str, s)) for s in sides]
+    return server or text[0], client or text[1]
+
+
+def cpu_model():
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
+        for line in f:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+# --- what is measured -----------------------------------------------------------------------------------------------
+
+
+class Bench:
+    def __init__(self, arguments):
+        self.a = arguments
+        self.build = pathlib.Path(arguments.build).resolve()
+        self.etherwarp = str(self.build / "bin" / "etherwarp")
+        self.raw = str(self.build / "bin" / "ewarp_bench_tcp")
+        self.server_cpus, self.client_cpus = cpu_sets(arguments.server_cpus, arguments.client_cpus)
+        # The default of spin_us looks at the number of usable CPUs, and pinning hides from a process that the others are
+        # free. With two CPUs for each side there is one to spin on.
+        self.options = list(arguments.option)
+        sides = (self.server_cpus, self.client_cpus)
+        if all(self.count(side) >= 2 for side in sides) and not any(o.startswith("spin_us=") for o in self.options):
+            self.options.append("spin_us=100")
+        self.rundir = tempfile.mkdtemp(prefix="ewarp-bench-")  # mode 0700
+        self.proof = collections.Counter()
+        self.load = os.getloadavg()[0]
+
+    @staticmethod
+    def count(cpus):
+        """Of a list such as 0,2-3."""
+        ends = [part.partition("-") for part in cpus.split(",")]
+        return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+
+    def close(self):
+        shutil.rmtree(self.rundir, ignore_errors=True)
+
+    # Raw TCP.
+
+    def raw_tcp(self, mode, size, iterations):
+        command = [self.raw, "--mode", mode, "--size", str(size), "--iterations", str(iterations),
+                   "--warm-up", str(max(1, iterations // 20)), "--address", self.a.address,
+                   "--server-cpus", self.server_cpus, "--client-cpus", self.client_cpus,
+                   "--timeout", str(self.a.timeout)]  # fmt: skip
+        return json.loads(run_to_end(command, self.a.timeout + 5))
+
+    def raw_latency(self, mode, size, iterations):
+        return self.raw_tcp(mode, size, iterations)["half_round_trip_us"]["median"]
+
+    def raw_bandwidth(self, size, iterations):
+        return self.raw_tcp("stream", size, iterations)["gbit_per_s"]
+
+    # Programs over EtherWARP.
+
+    def two_processes(self, name, server_words, client_words, port, crc, least_octets):
+        """Runs a server and its client over EtherWARP to their ends; the client's standard output."""
+        options = ["--stats-keep", "--crc", crc]
+        for setting in self.options:
+            option, _, value = setting.partition("=")
+            options += [f"--{option.replace('_', '-')}"] + ([value] if value else [])
+        env = dict(os.environ, ETHERWARP_RUNDIR=self.rundir)
+
+        def command(cpus, words):
+            return ["taskset", "-c", cpus, self.etherwarp, "run", *options, "--", *words]
+
+        with tempfile.TemporaryFile("w+") as log:
+            server = subprocess.Popen(command(self.server_cpus, server_words), stdout=log, stderr=subprocess.STDOUT, env=env)
+
+            def server_said():
+                log.seek(0)
+                return tail(log.read())
+
+            try:
+                wait_until(lambda: server.poll() is not None or listening(port), 10, f"{name}: the server does not listen")
+                if server.poll() is not None:
+                    raise Failure(f"{name}: the server ended before the client came\n{server_said()}")
+                out = run_to_end(command(self.client_cpus, client_words), self.a.timeout, env)
+                try:
+                    server.wait(10)
+                except subprocess.TimeoutExpired as e:
+                    raise Failure(f"{name}: the server did not end after its client") from e
+                if server.returncode != 0:
+                    raise Failure(f"{name}: the server's exit status is {server.returncode}\n{server_said()}")
+            finally:
+                end(server)
+        self.check_path(name, least_octets)
+        return out
+
+    def perftest(self, tool, size, iterations, crc):
+        """The line of figures that the client prints, as numbers."""
+        port = free_port(self.a.address)
+        # -F: no word about CPU frequencies; -N with _bw: no peak, which limits the number of iterations.
+        words = [tool, "-R", "-F", "-s", str(size), "-n", str(iterations), "-p", str(port)]
+        if ":" in self.a.address:
+            words.append("--ipv6-addr")
+        if tool.endswith("_bw"):
+            words += ["-N", "--report_gbits"]
+        out = self.two_processes(tool, words, [*words, self.a.address], port, crc, size * iterations)
+        return self.figures(tool, size, out)
+
+    def check_path(self, name, least):
+        """The octets went over EtherWARP, or the figures mean nothing."""
+        env = dict(os.environ, ETHERWARP_RUNDIR=self.rundir)
+        processes = json.loads(run_to_end([self.etherwarp, "stat", "--ended", "--json"], 10, env))
+        for file in pathlib.Path(self.rundir).iterdir():
+            if file.name.isdigit():
+                file.unlink()
+        octets = sum(d["tx_octets"] for p in processes for d in p["devices"])
+        if len(processes) != 2 or octets < least:
+            raise Failure(f"{name}: EtherWARP's counters show {octets} octets sent by {len(processes)} processes; "
+                          f"{least} by 2 are the least: the traffic did not go over EtherWARP")  # fmt: skip
+        for p in processes:
+            for d in p["devices"]:
+                if d["tx_octets"] + d["rx_octets"] > 0:
+                    self.proof[f"{d['name']} ({p['poller'] or '?'})"] += d["tx_octets"]
+
+    @staticmethod
+    def figures(tool, size, out):
+        for line in out.splitlines():
+            fields = line.split()
+            if len(fields) >= 5 and fields[0] == str(size):
+                try:
+                    return [float(f) for f in fields]
+                except ValueError:
+                    continue
+        raise Failure(f"{tool}: no line of figures for {size} octets in its output\n{tail(out)}")
+
+    def latency(self, tool, size, iterations):
+        """t_typical: perftest's word for the median. Half a round trip; ib_read_lat: a whole one."""
+        return self.perftest(tool, size, iterations, "by_path")[4]
+
+    def bandwidth(self, tool, size, iterations, crc):
+        return self.perftest(tool, size, iterations, crc)[3]
+
+
+# --- pairs ----------------------------------------------------------------------------------------------------------
+
+
+def spread(values):
+    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    return {"min": min(values), "q1": quartiles[0], "median": statistics.median(values), "q3": quartiles[2], "max": max(values)}
+
+
+class Row:
+    """One thing that is measured against one thing of raw TCP."""
+
+    def __init__(self, name, unit, better):
+        self.name, self.unit, self.better = name, unit, better
+        self.raw, self.ours = [], []
+
+    def add(self, raw, ours):
+        if raw <= 0 or ours <= 0:
+            raise Failure(f"{self.name}: a figure of nothing (raw {raw}, EtherWARP {ours})")
+        self.raw.append(raw)
+        self.ours.append(ours)
+
+    def as_dict(self):
+        ratios = [o / r for o, r in zip(self.ours, self.raw)]
+        return {"name": self.name, "unit": self.unit, "better": self.better, "raw": self.raw, "ours": self.ours,
+                "raw_median": statistics.median(self.raw), "ours_median": statistics.median(self.ours),
+                "ratio": spread(ratios)}  # fmt: skip
+
+
+def in_turn(number, steps):
+    """Runs the steps, each pair beginning with another one, so that a drift of the machine hits all of them alike."""
+    results = [None] * len(steps)
+    for i in range(len(steps)):
+        at = (i + number) % len(steps)
+        results[at] = steps[at]()
+    return results
+
+
+def size_name(octets):
+    return f"{octets >> 20} MiB" if octets >= 1 << 20 else f"{octets >> 10} KiB" if octets >= 1 << 10 else f"{octets} B"
+
+
+def chosen(a, name):
+    return not a.only or any(word in name for word in a.only)
+
+
+def measure_latency(bench, say):
+    a, rows, size = bench.a, [], 8
+    for tool in LATENCY_TOOLS:
+        whole = tool == "ib_read_lat"
+        row = Row(f"{tool}, {size_name(size)}", "µs, round trip" if whole else "µs, half a round trip", "lower")
+        blocking = Row(f"{tool}, {size_name(size)}, against blocking TCP", row.unit, "lower")
+        if not chosen(a, row.name):
+            continue
+        for n in range(a.pairs):
+            raw, ours, block = in_turn(n, [
+                lambda: bench.raw_latency("poll", size, a.latency_iterations),
+                lambda t=tool: bench.latency(t, size, a.latency_iterations),
+                lambda: bench.raw_latency("block", size, max(100, a.latency_iterations // 5)),
+            ])  # fmt: skip
+            factor = 2 if whole else 1
+            row.add(raw * factor, ours)
+            blocking.add(block * factor, ours)
+            say(f"{row.name}: pair {n + 1} of {a.pairs}: raw {raw * factor:.2f}, EtherWARP {ours:.2f} µs")
+        rows.append(row)
+        if tool == "ib_send_lat":
+            rows.append(blocking)
+    return rows
+
+
+def measure_bandwidth(bench, say):
+    a, rows = bench.a, []
+    for size in a.sizes:
+        iterations = max(10, a.bandwidth_octets // size)
+        for tool in BANDWIDTH_TOOLS:
+            off = Row(f"{tool}, {size_name(size)}, CRC off", "Gbit/s", "higher")
+            on = Row(f"{tool}, {size_name(size)}, CRC on", "Gbit/s", "higher")
+            if not chosen(a, off.name):
+                continue
+            for n in range(a.pairs):
+                raw, without, with_crc = in_turn(n, [
+                    lambda: bench.raw_bandwidth(size, iterations),
+                    lambda t=tool: bench.bandwidth(t, size, iterations, "never"),
+                    lambda t=tool: bench.bandwidth(t, size, iterations, "always"),
+                ])  # fmt: skip
+                off.add(raw, without)
+                on.add(raw, with_crc)
+                say(f"{tool}, {size_name(size)}: pair {n + 1} of {a.pairs}: raw {raw:.2f}, CRC off {without:.2f}, "
+                    f"CRC on {with_crc:.2f} Gbit/s")  # fmt: skip
+            rows += [off, on]
+    return rows
+
+
+# --- report ---------------------------------------------------------------------------------------------------------
+
+
+def report(bench, rows, seconds):
+    a = bench.a
+    lines = [
+        "# EtherWARP against raw TCP",
+        "",
+        f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; {cpu_model()}, {os.cpu_count()} CPUs; Linux {platform.release()}; "
+        f"address {a.address}; server on CPUs {bench.server_cpus}, client on {bench.client_cpus}; {a.pairs} alternating pairs; "
+        f"{seconds:.0f} s; load average before: {bench.load:.1f}"
+        + (" **(other work was running: the figures say little)**." if bench.load > 1 else "."),
+        f"Options of EtherWARP: {' '.join(bench.options) or 'defaults'}. Raw TCP: TCP_NODELAY, reno; ping-pong by polling "
+        "unless said otherwise. Latencies are medians of a run.",
+        "",
+        "| what | unit | raw TCP | EtherWARP | ratio (median) | min | quartiles | max |",
+        "|---|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        d, r = row.as_dict(), row.as_dict()["ratio"]
+        lines.append(f"| {row.name} | {row.unit} | {d['raw_median']:.2f} | {d['ours_median']:.2f} | **{r['median']:.2f}** "
+                     f"| {r['min']:.2f} | {r['q1']:.2f} – {r['q3']:.2f} | {r['max']:.2f} |")  # fmt: skip
+    lines += [
+        "",
+        "Ratio: EtherWARP / raw TCP of the same pair; for latencies less is better, for bandwidths more. "
+        "A ping-pong of ib_read_lat is one Read, compared with a whole round trip.",
+        "Proof of path (octets sent by EtherWARP's own counters): "
+        + "; ".join(f"{name}: {octets}" for name, octets in sorted(bench.proof.items())) + ".",
+        "",
+    ]  # fmt: skip
+    return "\n".join(lines)
+
+
+def parse(argv):
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--build", default=str(ROOT / "build"), help="build directory (default: build)")
+    p.add_argument("--output", default=None, help="directory of bench.md and bench.json (default: BUILD/bench)")
+    p.add_argument("--pairs", type=int, default=15, help="alternating pairs (default: 15)")
+    p.add_argument("--smoke", action="store_true", help="one pair of tiny runs: does everything work?")
+    p.add_argument("--address", default="127.0.0.1", help="address of the server (default: 127.0.0.1)")
+    p.add_argument("--server-cpus", help="such as 0,1 (default: the first half of the usable ones)")
+    p.add_argument("--client-cpus", help="such as 2,3 (default: the second half)")
+    p.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of EtherWARP, such as spin_us=100")
+    p.add_argument("--only", action="append", default=[], metavar="WORD", help="only rows whose name contains it, such as write_lat")
+    p.add_argument("--latency-iterations", type=int, default=20000)
+    p.add_argument("--bandwidth-octets", type=int, default=1 << 30, help="octets of one bandwidth run (default: 1 GiB)")
+    p.add_argument("--timeout", type=int, default=60, help="seconds for one run (default: 60)")
+    a = p.parse_args(argv)
+    a.sizes = [64 << 10, 1 << 20]
+    if a.smoke:
+        a.pairs, a.latency_iterations, a.bandwidth_octets = 1, 200, 4 << 20
+    if a.pairs < 1:
+        p.error("--pairs must be at least 1")
+    return a
+
+
+def missing(bench):
+    """What cannot be run here: text for the user, or nothing."""
+    for program in (bench.etherwarp, bench.raw, bench.build / "lib" / "libetherwarp-preload.so"):
+        if not os.path.exists(program):
+            return f"{program} does not exist; build it with ./scripts/build", 1
+    for tool in (*LATENCY_TOOLS, *BANDWIDTH_TOOLS, "taskset"):
+        if shutil.which(tool) is None:
+            package = "util-linux" if tool == "taskset" else "perftest"
+            return f"{tool} is not installed; `apt-get install {package}`", SKIPPED
+    return None
+
+
+def main(argv):
+    a = parse(argv)
+    bench = Bench(a)
+    begin = time.monotonic()
+
+    def say(text):
+        print(f"[{time.monotonic() - begin:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    try:
+        if (problem := missing(bench)) is not None:
+            print(f"bench: {problem[0]}", file=sys.stderr)
+            return problem[1]
+        rows = measure_latency(bench, say) + measure_bandwidth(bench, say)
+        if not rows:
+            print("bench: nothing to measure; --only names none of the rows", file=sys.stderr)
+            return 2
+        page = report(bench, rows, time.monotonic() - begin)
+        output = pathlib.Path(a.output or bench.build / "bench")
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "bench.md").write_text(page, encoding="utf-8")
+        (output / "bench.json").write_text(json.dumps({
+            "rows": [r.as_dict() for r in rows], "pairs": a.pairs, "address": a.address, "options": bench.options,
+            "server_cpus": bench.server_cpus, "client_cpus": bench.client_cpus, "cpu": cpu_model(),
+            "kernel": platform.release(), "tx_octets": dict(bench.proof),
+        }, indent=1), encoding="utf-8")  # fmt: skip
+        print(page)
+        say(f"written: {output / 'bench.md'}, {output / 'bench.json'}")
+        return 0
+    except Failure as e:
+        print(f"bench: {e}", file=sys.stderr)
+        return 1
+    finally:
+        bench.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

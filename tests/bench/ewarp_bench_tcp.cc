@@ -1,0 +1,248 @@
+// Raw TCP between two processes, the yardstick for EtherWARP on the same machine in the same minute: ping-pong with
+// polling (non-blocking recv in a loop) and with blocking sockets, and a one-way stream. Prints one JSON object.
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/tcp.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+struct Arguments {
+  std::string mode = "poll", role = "both", address = "127.0.0.1", congestion = "reno", server_cpus, client_cpus;
+  std::size_t size = 8;
+  std::uint64_t iterations = 10000, warm_up = 0;
+  std::uint16_t port = 0;
+  unsigned timeout_s = 60;
+};
+
+[[noreturn]] void give_up(const std::string& what) { throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno))); }
+int checked(int result, const char* what) {
+  if (result < 0) give_up(what);
+  return result;
+}
+
+// "0,2-3": the CPUs this process stays on; empty: all.
+void pin(const std::string& list) {
+  if (list.empty()) return;
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const char* at = list.c_str(); *at != '\0';) {
+    char* end = nullptr;
+    const auto first = std::strtoul(at, &end, 10);
+    const auto last = *end == '-' ? std::strtoul(end + 1, &end, 10) : first;
+    for (auto cpu = first; cpu <= last && cpu < CPU_SETSIZE; ++cpu) CPU_SET(cpu, &set);
+    at = *end == ',' ? end + 1 : end;
+    if (*end != '\0' && *end != ',') throw std::runtime_error("a list of CPUs looks like 0,2-3");
+  }
+  checked(sched_setaffinity(0, sizeof set, &set), "pinning");
+}
+
+// As the provider sets its own sockets up.
+void tune(int fd, const Arguments& a) {
+  const int on = 1;
+  checked(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "TCP_NODELAY");
+  if (a.congestion != "system")
+    checked(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, a.congestion.c_str(), static_cast<socklen_t>(a.congestion.size())),
+            "congestion control");
+}
+
+struct Endpoint {
+  sockaddr_storage address{};
+  socklen_t length = 0;
+};
+
+Endpoint resolve(const std::string& host, std::uint16_t port) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  if (const int error = getaddrinfo(host.c_str(), fmt::format("{}", port).c_str(), &hints, &found); error != 0)
+    throw std::runtime_error(fmt::format("{}: {}", host, gai_strerror(error)));
+  Endpoint out;
+  out.length = found->ai_addrlen;
+  std::memcpy(&out.address, found->ai_addr, found->ai_addrlen);
+  freeaddrinfo(found);
+  return out;
+}
+
+sockaddr* generic(sockaddr_storage& s) { return reinterpret_cast<sockaddr*>(&s); }
+
+class Connection {
+ public:
+  Connection(int fd, bool polling) : fd_(fd), flags_(polling ? MSG_DONTWAIT : 0) {}
+  ~Connection() { close(fd_); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  void send(const char* from, std::size_t n) {
+    while (n > 0) {
+      const auto sent = ::send(fd_, from, n, MSG_NOSIGNAL);
+      if (sent < 0) give_up("send");
+      from += sent, n -= static_cast<std::size_t>(sent);
+    }
+  }
+  void receive(char* to, std::size_t n) {
+    while (n > 0) {
+      const auto got = recv(fd_, to, n, flags_);
+      if (got < 0 && errno == EAGAIN) continue;
+      if (got == 0) throw std::runtime_error("the peer closed the connection");
+      if (got < 0) give_up("recv");
+      to += got, n -= static_cast<std::size_t>(got);
+    }
+  }
+
+ private:
+  int fd_, flags_;
+};
+
+// Both sides agree on the arguments; only the octets travel.
+void serve(int listener, const Arguments& a) {
+  const int fd = checked(accept(listener, nullptr, nullptr), "accept");
+  tune(fd, a);
+  Connection c(fd, a.mode == "poll");
+  std::vector<char> buffer(a.size);
+  for (std::uint64_t i = 0; i < a.warm_up + a.iterations; ++i) {
+    c.receive(buffer.data(), a.size);
+    if (a.mode != "stream") c.send(buffer.data(), a.size);
+    else if (i + 1 == a.warm_up || i + 1 == a.warm_up + a.iterations) c.send(buffer.data(), 1);
+  }
+}
+
+std::string ping_pong(Connection& c, const Arguments& a) {
+  std::vector<char> buffer(a.size, 'x');
+  std::vector<double> half_us;
+  half_us.reserve(a.iterations);
+  for (std::uint64_t i = 0; i < a.warm_up + a.iterations; ++i) {
+    const auto begin = Clock::now();
+    c.send(buffer.data(), a.size);
+    c.receive(buffer.data(), a.size);
+    const std::chrono::duration<double, std::micro> round = Clock::now() - begin;
+    if (i >= a.warm_up) half_us.push_back(round.count() / 2);
+  }
+  std::sort(half_us.begin(), half_us.end());
+  double sum = 0;
+  for (const double h : half_us) sum += h;
+  const auto at = [&](double q) { return half_us[static_cast<std::size_t>(q * static_cast<double>(half_us.size() - 1))]; };
+  return fmt::format(R"("half_round_trip_us": {{"min": {:.3f}, "median": {:.3f}, "mean": {:.3f}, "p99": {:.3f}}})", at(0), at(0.5),
+                     sum / static_cast<double>(half_us.size()), at(0.99));
+}
+
+// Ends with an octet from the receiver, so that what is timed has arrived.
+std::string stream(Connection& c, const Arguments& a) {
+  std::vector<char> buffer(a.size, 'x');
+  char done;
+  const auto push = [&](std::uint64_t n) {
+    for (std::uint64_t i = 0; i < n; ++i) c.send(buffer.data(), a.size);
+    if (n > 0) c.receive(&done, 1);
+  };
+  push(a.warm_up);
+  const auto begin = Clock::now();
+  push(a.iterations);
+  const std::chrono::duration<double> elapsed = Clock::now() - begin;
+  const double octets = static_cast<double>(a.size) * static_cast<double>(a.iterations);
+  return fmt::format(R"("seconds": {:.6f}, "gbit_per_s": {:.3f})", elapsed.count(), octets * 8e-9 / elapsed.count());
+}
+
+void run_client(const Arguments& a, std::uint16_t port) {
+  Endpoint to = resolve(a.address, port);
+  const int fd = checked(socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+  Connection c(fd, a.mode == "poll");
+  tune(fd, a);
+  checked(connect(fd, generic(to.address), to.length), "connect");
+  fmt::print("{{\"mode\": \"{}\", \"size\": {}, \"iterations\": {}, {}}}\n", a.mode, a.size, a.iterations,
+             a.mode == "stream" ? stream(c, a) : ping_pong(c, a));
+}
+
+int listen_on(const Arguments& a, std::uint16_t* port) {
+  Endpoint at = resolve(a.address, a.port);
+  const int fd = checked(socket(at.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+  const int on = 1;
+  checked(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "SO_REUSEADDR");
+  checked(bind(fd, generic(at.address), at.length), "bind");
+  checked(listen(fd, 1), "listen");
+  checked(getsockname(fd, generic(at.address), &at.length), "getsockname");
+  *port = ntohs(at.address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(at.address).sin6_port
+                                                 : reinterpret_cast<sockaddr_in&>(at.address).sin_port);
+  return fd;
+}
+
+int guarded(const std::function<void()>& body) {
+  try {
+    body();
+    return 0;
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "ewarp_bench_tcp: {}\n", e.what());
+    return 1;
+  }
+}
+
+int both(const Arguments& a) {
+  std::uint16_t port = 0;
+  const int listener = listen_on(a, &port);
+  const pid_t server = checked(fork(), "fork");
+  if (server == 0)
+    _exit(guarded([&] {
+      alarm(a.timeout_s);  // not inherited
+      pin(a.server_cpus);
+      serve(listener, a);
+    }));
+  close(listener);
+  const int failed = guarded([&] {
+    pin(a.client_cpus);
+    run_client(a, port);
+  });
+  if (failed != 0) kill(server, SIGTERM);
+  int status = 0;
+  waitpid(server, &status, 0);
+  return failed != 0 || status != 0 ? 1 : 0;
+}
+
+int run(const Arguments& a) {
+  alarm(a.timeout_s);  // whatever happens, it ends
+  if (a.role == "both") return both(a);
+  pin(a.role == "server" ? a.server_cpus : a.client_cpus);
+  if (a.role == "client") return run_client(a, a.port), 0;
+  std::uint16_t port = 0;
+  const int listener = listen_on(a, &port);
+  serve(listener, a);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Arguments a;
+  CLI::App app("Raw TCP ping-pong and stream; prints one JSON object");
+  app.add_option("--mode", a.mode, "poll, block (ping-pong) or stream")->check(CLI::IsMember({"poll", "block", "stream"}));
+  app.add_option("--role", a.role, "both (a child serves), server or client")->check(CLI::IsMember({"both", "server", "client"}));
+  app.add_option("--address", a.address, "Address to listen on and to connect to");
+  app.add_option("--port", a.port, "TCP port; 0: any (role both)");
+  app.add_option("--size", a.size, "Octets of a message")->check(CLI::PositiveNumber);
+  app.add_option("--iterations", a.iterations, "Messages that are measured")->check(CLI::PositiveNumber);
+  app.add_option("--warm-up", a.warm_up, "Messages before them");
+  app.add_option("--server-cpus", a.server_cpus, "CPUs of the server, such as 0,2-3");
+  app.add_option("--client-cpus", a.client_cpus, "CPUs of the client");
+  app.add_option("--congestion", a.congestion, "TCP congestion control; system: the system's");
+  app.add_option("--timeout", a.timeout_s, "Seconds after which it ends with SIGALRM")->check(CLI::PositiveNumber);
+  CLI11_PARSE(app, argc, argv);
+  int status = 1;
+  if (guarded([&] { status = run(a); }) != 0) return 1;
+  return status;
+}

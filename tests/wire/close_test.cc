@@ -1,0 +1,388 @@
+// The end of a stream: Terminates from the peer, FIN, resets, and ends of our own.
+#include <sys/socket.h>
+
+#include <cstring>
+
+#include "tests/wire/scene.h"
+
+using namespace ewarp;
+using namespace ewarp::wire;
+
+namespace {
+
+constexpr std::uint32_t kKey = 0x4242;
+constexpr std::uint64_t kFar = 0x7000;
+
+// Three Reads under way (one unsignalled), a Send behind them, two receives.
+struct Busy {
+  explicit Busy(const Setup& setup, std::size_t buffer = 65536) : s(setup, buffer) {
+    s.open_responder();
+    for (const std::uint64_t id : {1, 2, 3})
+      assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(0, 64)}, kFar, kKey, id == 2 ? 0 : IBV_SEND_SIGNALED, id), 0);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, IBV_SEND_FENCE, 4), 0);
+    for (const std::uint64_t id : {100, 101}) assert_int_equal(s.side.receive({s.side.sge(0, 64)}, id), 0);
+    for (auto& r : requests) {
+      r.ulpdu = s.peer->next();
+      r.fields = dissect_read(dissect(r.ulpdu));
+    }
+  }
+  void expect_flushed(const std::string& what, ibv_wc_status first = IBV_WC_WR_FLUSH_ERR,
+                      ibv_wc_status second = IBV_WC_WR_FLUSH_ERR) {
+    s.expect_completions(what, {{1, first}, {2, second}, {3, IBV_WC_WR_FLUSH_ERR}, {4, IBV_WC_WR_FLUSH_ERR},
+                                {100, IBV_WC_WR_FLUSH_ERR}, {101, IBV_WC_WR_FLUSH_ERR}});
+  }
+  Scene s;
+  struct {
+    Bytes ulpdu;
+    ReadFields fields;
+  } requests[3];
+};
+
+// --- Terminate from the peer ---
+
+struct Received {
+  const char* what;
+  unsigned layer, type, code;
+  bool names_second;  // carries the header of the second Read Request
+  ibv_wc_status second;
+  ibv_event_type event;
+};
+constexpr Received kReceived[] = {
+    {"local catastrophic", 0, 0, 0, false, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL},
+    {"invalid STag", 0, 1, 0, true, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
+    {"bounds", 0, 1, 1, true, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
+    {"access", 0, 1, 2, true, IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR},
+    {"access, no header", 0, 1, 2, false, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_ACCESS_ERR},
+    {"unexpected opcode", 0, 2, 6, true, IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR},
+    {"stream catastrophic", 0, 2, 7, true, IBV_WC_REM_OP_ERR, IBV_EVENT_QP_FATAL},
+    {"no buffer", 1, 2, 2, false, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_REQ_ERR},
+    {"CRC", 2, 0, 2, false, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL},
+};
+
+// RDM-22, RDM-23, VRB-11, VRB-13, VRB-31
+void rdm_22_a_terminate_flushes_and_gets_no_answer(void**) {
+  for (const Setup& setup : kSetups)
+    for (const Received& c : kReceived)
+      for (const bool swapped : {false, true}) {
+        if (swapped && !c.names_second) continue;  // without a header nothing shows the form
+        const std::string what = std::string(c.what) + (swapped ? ", as siw sends it, " : ", ") + name_of(setup);
+        Busy b(setup);
+        Bytes headers;
+        if (c.names_second) headers = concat({u16(46), slice(b.requests[1].ulpdu, 0, 18), slice(b.requests[1].ulpdu, 18, 28)});
+        Bytes message = terminate(c.layer, c.type, c.code, c.names_second ? 0xe0 : 0, headers);
+        if (swapped) {
+          message[18] = static_cast<std::byte>(c.type << 4 | c.layer);
+          message[20] = std::byte{0x07};
+        }
+        b.s.peer->send(message);
+        b.s.peer->send(send_segment(1, pattern(8)));
+        b.s.peer->send(terminate(0, 0, 0));
+        b.s.peer->expect_fin();
+        b.expect_flushed(what, IBV_WC_WR_FLUSH_ERR, c.second);
+        b.s.expect_event(what, c.event);
+        b.s.expect_ended(what);
+        b.s.expect_no_event(what);
+      }
+}
+
+// A Terminate that is cut short ends the stream all the same, without one in answer.
+void rdm_22_malformed_terminates(void**) {
+  for (const Setup& setup : kSetups)
+    for (const Bytes& body : {Bytes{}, Bytes(3), concat({u8(0x11), u8(0), u8(0xc0), u8(0)}),
+                              concat({u8(0x11), u8(0), u8(0xc0), u8(0), u16(22), Bytes(13, std::byte{0xff})}),
+                              concat({u8(0x01), u8(0), u8(0xe0), u8(0), u16(46), Bytes(18), Bytes(27)}), Bytes(5000)}) {
+      const std::string what = name_of(setup) + ", Terminate of " + std::to_string(body.size());
+      Busy b(setup);
+      b.s.peer->send(untagged(0x41, 0x47, 0, 2, 1, 0, body));
+      b.s.peer->expect_fin();
+      b.expect_flushed(what);
+      b.s.expect_ended(what);
+    }
+}
+
+// RDM-17, RDM-20: both ends find fault at once. One Terminate each way, and none for the other's.
+void rdm_20_two_terminates_cross(void**) {
+  for (const Setup& setup : kSetups) {
+    Busy b(setup);
+    b.s.peer->raw(concat({b.s.peer->frame(send_segment(7, pattern(8))), b.s.peer->frame(terminate(1, 2, 1)),
+                          b.s.peer->frame(send_segment(9, pattern(8)))}));
+    const Segment t = b.s.peer->next_segment();
+    assert_int_equal(t.opcode, kTerminate);
+    assert_int_equal(t.payload[1], 3);
+    b.s.peer->expect_fin();
+    b.expect_flushed("crossed");
+  }
+}
+
+// --- the peer closes ---
+
+void a_fin_between_messages(void**) {
+  for (const bool tcp : {false, true})
+    for (const Setup& base : kSetups) {
+      Setup setup = base;
+      setup.tcp = tcp;
+      Busy b(setup);
+      b.s.peer->shut_down();
+      b.s.peer->expect_fin();
+      b.expect_flushed("FIN");
+      b.s.expect_ended("FIN");
+    }
+}
+
+// An idle stream: receives are flushed, no send is blamed.
+void a_fin_on_an_idle_stream(void**) {
+  for (const Setup& setup : kSetups) {
+    Scene s(setup, 8192);
+    assert_int_equal(s.side.receive({s.side.sge(0, 64)}), 0);
+    s.peer->shut_down();
+    s.peer->expect_fin();
+    s.expect_completions("idle", {{100, IBV_WC_WR_FLUSH_ERR}});
+    s.expect_ended("idle");
+    // VRB-3: what is posted now is flushed.
+    assert_int_equal(s.side.receive({s.side.sge(0, 64)}, 101), 0);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, 0, 1), 0);
+    s.expect_completions("idle", {{101, IBV_WC_WR_FLUSH_ERR}, {1, IBV_WC_WR_FLUSH_ERR}});
+  }
+}
+
+// MPA-15: in every place of an FPDU, and between the segments of a message.
+void mpa_15_a_fin_inside_a_message(void**) {
+  for (const Setup& setup : kSetups)
+    for (const std::size_t payload : {std::size_t{10}, std::size_t{6000}}) {
+      std::size_t whole = 2;
+      for (std::size_t cut = 1; cut < whole; cut += payload < 100 ? 1 : 311) {
+        Scene s(setup, 65536);
+        s.open_responder();
+        for (const std::uint64_t id : {100, 101}) assert_int_equal(s.side.receive({s.side.sge(0, 10000)}, id), 0);
+        assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(20000, 64)}, kFar, kKey, IBV_SEND_SIGNALED, 1), 0);
+        assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(20000, 64)}, kFar, kKey, IBV_SEND_SIGNALED, 2), 0);
+        for (int i = 0; i < 2; ++i) dissect_read(s.peer->next_segment());
+        const Bytes fpdu = s.peer->frame(send_segment(1, pattern(payload)));
+        whole = fpdu.size();
+        s.peer->raw(slice(fpdu, 0, cut));
+        s.peer->shut_down();
+        s.peer->expect_fin();
+        const std::string what = name_of(setup) + ", cut at " + std::to_string(cut);
+        s.expect_completions(what, {{1, IBV_WC_RETRY_EXC_ERR}, {2, IBV_WC_WR_FLUSH_ERR}, {100, IBV_WC_WR_FLUSH_ERR},
+                                    {101, IBV_WC_WR_FLUSH_ERR}});
+        s.expect_ended(what);
+      }
+      Scene s(setup, 65536);
+      assert_int_equal(s.side.receive({s.side.sge(0, 10000)}), 0);
+      s.peer->send(send_segment(1, pattern(payload), 0, false));
+      s.peer->shut_down();
+      s.expect_completions("between segments", {{100, IBV_WC_WR_FLUSH_ERR}});
+    }
+}
+
+void a_reset(void**) {
+  for (const Setup& base : kSetups) {
+    Setup setup = base;
+    setup.tcp = true;
+    Busy b(setup);
+    b.s.peer->reset();
+    b.expect_flushed("reset", IBV_WC_RETRY_EXC_ERR);
+    b.s.expect_ended("reset");
+  }
+}
+
+// --- we close ---
+
+// What was posted arrives, then FIN; the peer's FIN completes it.
+void a_graceful_disconnect_loses_nothing(void**) {
+  for (const bool tcp : {false, true})
+    for (const bool by_modify : {false, true})
+      for (const Setup& base : kSetups) {
+        Setup setup = base;
+        setup.tcp = tcp;
+        constexpr std::uint32_t kOctets = 3u << 20;
+        Scene s(setup, kOctets);
+        s.open_responder();
+        if (!setup.initiator) {  // wait until it may send
+          s.peer->send(read_request(1, 1, 0, 0, 0, 0));
+          s.peer->next();
+        }
+        assert_int_equal(s.side.receive({s.side.sge(0, 64)}), 0);
+        Scene::Ended ended{{100, IBV_WC_WR_FLUSH_ERR}};
+        const Bytes data = pattern(kOctets);
+        std::memcpy(s.side.at(0), data.data(), kOctets);
+        for (std::uint64_t id = 1; id <= 5; ++id) {
+          assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, kOctets)}, 0, 0, IBV_SEND_SIGNALED, id), 0);
+          ended.emplace_back(id, IBV_WC_SUCCESS);
+        }
+        if (by_modify) {
+          ibv_qp_attr attr{};
+          attr.qp_state = IBV_QPS_SQD;
+          assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE), 0);
+        } else {
+          api(*s.side.qp).disconnect(true);
+        }
+        for (std::uint32_t msn = 1; msn <= 5; ++msn) {
+          std::size_t got = 0;
+          for (bool last = false; !last;) {
+            const Segment g = s.peer->next_segment();
+            assert_int_equal(g.msn, msn);
+            assert_int_equal(g.mo, got);
+            assert_memory_equal(g.payload.data(), data.data() + got, g.payload.size());
+            got += g.payload.size();
+            last = g.last;
+          }
+          assert_int_equal(got, kOctets);
+        }
+        s.peer->expect_fin();
+        s.expect_completions("graceful", ended);
+        assert_int_equal(s.side.observer->disconnected, 0);
+        s.peer->shut_down();
+        s.expect_ended("graceful");
+      }
+}
+
+// An outstanding Read is waited for, too.
+void a_graceful_disconnect_waits_for_reads(void**) {
+  for (const Setup& setup : kSetups) {
+    Scene s(setup, 8192);
+    s.open_responder();
+    assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(0, 64)}, kFar, kKey, IBV_SEND_SIGNALED, 1), 0);
+    const ReadFields r = dissect_read(s.peer->next_segment());
+    api(*s.side.qp).disconnect(true);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, 0, 2), 0);  // SQD: not started any more
+    s.peer->expect_silence();
+    s.peer->send(read_response(r.sink_stag, r.sink_to, pattern(64)));
+    s.peer->expect_fin();
+    s.expect_completions("Read", {{1, IBV_WC_SUCCESS}, {2, IBV_WC_WR_FLUSH_ERR}});
+    s.peer->close();
+    s.expect_ended("Read");
+  }
+}
+
+// The peer takes our FIN and stays silent.
+void silence_after_our_fin_is_bounded(void**) {
+  for (const bool tcp : {false, true})
+    for (const Setup& base : kSetups) {
+      Setup setup = base;
+      setup.tcp = tcp;
+      Scene s(setup, 8192);
+      s.open_responder();
+      if (!setup.initiator) {
+        s.peer->send(read_request(1, 1, 0, 0, 0, 0));
+        s.peer->next();
+      }
+      api(*s.side.qp).disconnect(true);
+      s.peer->expect_fin();
+      s.expect_ended("silence");
+      s.expect_completions("silence", {});
+    }
+}
+
+// A peer that does not read cannot hold the close up for ever.
+void a_full_socket_does_not_hold_the_close(void**) {
+  for (const bool tcp : {false, true}) {
+    Scene s(Setup{.initiator = true, .tcp = tcp}, 16u << 20);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 16u << 20)}), 0);
+    api(*s.side.qp).disconnect(true);
+    s.expect_ended("full");
+    s.expect_completions("full", {{1, IBV_WC_WR_FLUSH_ERR}});
+    bool reset = false;
+    assert_true(s.peer->discard_until_end(&reset) < (16u << 20));
+  }
+}
+
+// disconnect(false) and modify to ERR: at once, everything flushed.
+void an_abort(void**) {
+  for (const bool tcp : {false, true})
+    for (const bool by_modify : {false, true})
+      for (const Setup& base : kSetups) {
+        Setup setup = base;
+        setup.tcp = tcp;
+        Busy b(setup);
+        if (by_modify) {
+          ibv_qp_attr attr{};
+          attr.qp_state = IBV_QPS_ERR;
+          assert_int_equal(api(*b.s.side.qp).modify(attr, IBV_QP_STATE), 0);
+        } else {
+          api(*b.s.side.qp).disconnect(false);
+        }
+        assert_int_equal(b.s.side.state(), IBV_QPS_ERR);
+        b.expect_flushed("abort");
+        b.s.peer->discard();
+        b.s.expect_ended("abort");
+        api(*b.s.side.qp).disconnect(true);  // harmless
+        b.s.expect_no_event("abort");
+      }
+}
+
+// VRB-4: RESET empties the queues without a word, and the QP can be used again.
+void vrb_4_reset_and_again(void**) {
+  for (const Setup& setup : kSetups) {
+    Busy b(setup);
+    // One completion that nobody has seen.
+    b.s.peer->send(send_segment(1, pattern(8)));
+    b.s.peer->send(read_request(1, 1, 0, 0, 0, 0));
+    assert_int_equal(b.s.peer->next_segment().opcode, kReadResponse);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RESET;
+    assert_int_equal(api(*b.s.side.qp).modify(attr, IBV_QP_STATE), 0);
+    assert_int_equal(b.s.side.state(), IBV_QPS_RESET);
+    b.s.peer->discard();
+    assert_true(b.s.side.disconnects());
+    b.s.expect_completions("reset", {});
+    // A new stream on the same QP begins with MSN 1, and finds nothing of the old one.
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    Peer peer(fds[1], setup.crc);
+    const auto again = std::make_shared<test::Observer>();
+    assert_int_equal(api(*b.s.side.qp).attach(fds[0], test::params(true, setup.crc, false), again), 0);
+    peer.expect_silence();
+    assert_int_equal(b.s.side.send(IBV_WR_SEND, {b.s.side.sge(0, 3)}, 0, 0, IBV_SEND_SIGNALED, 7), 0);
+    const Segment g = peer.next_segment();
+    assert_int_equal(g.msn, 1);
+    assert_int_equal(g.payload.size(), 3);
+    assert_int_equal(b.s.side.receive({b.s.side.sge(0, 64)}, 107), 0);
+    peer.send(send_segment(1, pattern(2)));
+    b.s.expect_completions("again", {{7, IBV_WC_SUCCESS}, {107, IBV_WC_SUCCESS}});
+  }
+}
+
+// VRB-5
+void vrb_5_destroy_with_work_outstanding(void**) {
+  for (const bool tcp : {false, true})
+    for (const Setup& base : kSetups) {
+      Setup setup = base;
+      setup.tcp = tcp;
+      Busy b(setup);
+      b.s.peer->send(send_segment(1, pattern(8)));
+      b.s.peer->send(read_request(1, 1, 0, 0, 0, 0));
+      assert_int_equal(b.s.peer->next_segment().opcode, kReadResponse);
+      api(*b.s.side.qp).destroy();
+      std::memset(b.s.side.at(0), 0x5a, 65536);
+      b.s.expect_completions("destroyed", {});
+      b.s.peer->send(read_response(b.requests[0].fields.sink_stag, 0, pattern(64)));
+      b.s.peer->discard();
+      b.s.expect_completions("destroyed", {});
+      for (std::size_t i = 0; i < 65536; ++i) assert_int_equal(*b.s.side.at(i), 0x5a);
+      assert_true(b.s.side.disconnects());
+    }
+}
+
+}  // namespace
+
+int main() {
+  setenv("ETHERWARP_CLOSE_TIMEOUT_MS", "400", 1);
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(rdm_22_a_terminate_flushes_and_gets_no_answer),
+      cmocka_unit_test(rdm_22_malformed_terminates),
+      cmocka_unit_test(rdm_20_two_terminates_cross),
+      cmocka_unit_test(a_fin_between_messages),
+      cmocka_unit_test(a_fin_on_an_idle_stream),
+      cmocka_unit_test(mpa_15_a_fin_inside_a_message),
+      cmocka_unit_test(a_reset),
+      cmocka_unit_test(a_graceful_disconnect_loses_nothing),
+      cmocka_unit_test(a_graceful_disconnect_waits_for_reads),
+      cmocka_unit_test(silence_after_our_fin_is_bounded),
+      cmocka_unit_test(a_full_socket_does_not_hold_the_close),
+      cmocka_unit_test(an_abort),
+      cmocka_unit_test(vrb_4_reset_and_again),
+      cmocka_unit_test(vrb_5_destroy_with_work_outstanding),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,115 @@
+// The other end of a stream, played by a script. Its encoder, decoder and CRC are its own, so that it can send what our
+// code never would and does not share our misreadings. Figures: RFC 5044 section 4.4, RFC 5041 section 4, RFC 5040
+// section 4.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "tests/vectors/vectors.h"
+
+namespace ewarp::wire {
+
+using test::Bytes;
+using test::concat;
+using test::to_hex;
+
+Bytes u8(unsigned value);
+Bytes u16(unsigned value);
+Bytes u32(std::uint32_t value);
+Bytes u64(std::uint64_t value);
+Bytes pattern(std::size_t octets, unsigned seed = 1);
+Bytes slice(const Bytes& in, std::size_t from, std::size_t octets);
+std::uint32_t crc32c(Octets in);
+
+// RFC 5040 figure 4.
+inline constexpr unsigned kWrite = 0, kReadRequest = 1, kReadResponse = 2, kSend = 3, kSendInv = 4, kSendSe = 5,
+                          kSendSeInv = 6, kTerminate = 7, kImmediate = 8;
+
+// One DDP segment with every field free. ddp: the first octet (T 0x80, L 0x40, DV 0x03); ulp: the second (RV 0xc0).
+Bytes tagged(unsigned ddp, unsigned ulp, std::uint32_t stag, std::uint64_t to, const Bytes& payload);
+Bytes untagged(unsigned ddp, unsigned ulp, std::uint32_t word, std::uint32_t qn, std::uint32_t msn, std::uint32_t mo,
+               const Bytes& payload);
+
+// Well-formed ones.
+Bytes write_segment(std::uint32_t stag, std::uint64_t to, const Bytes& payload, bool last = true);
+Bytes read_response(std::uint32_t stag, std::uint64_t to, const Bytes& payload, bool last = true);
+Bytes send_segment(std::uint32_t msn, const Bytes& payload, std::uint32_t mo = 0, bool last = true, unsigned opcode = kSend,
+           std::uint32_t invalidate = 0);
+Bytes read_request(std::uint32_t msn, std::uint32_t sink_stag, std::uint64_t sink_to, std::uint32_t octets,
+                   std::uint32_t source_stag, std::uint64_t source_to);
+// headers: what follows the four control octets (segment length, DDP header, RDMAP header).
+Bytes terminate(unsigned layer, unsigned type, unsigned code, unsigned hdrct = 0, const Bytes& headers = {});
+
+// The fields of a segment that our code sent.
+struct Segment {
+  bool is_tagged = false, last = false;
+  unsigned opcode = 0;
+  std::uint32_t stag = 0, word = 0, qn = 0, msn = 0, mo = 0;
+  std::uint64_t to = 0;
+  Bytes payload;
+};
+// Fails the test on a segment with wrong versions, or with reserved bits set.
+Segment dissect(const Bytes& ulpdu);
+
+struct ReadFields {
+  std::uint32_t sink_stag, octets, source_stag;
+  std::uint64_t sink_to, source_to;
+};
+ReadFields dissect_read(const Segment& segment);
+
+// Every wait is bounded; running out of time fails the test.
+class Peer {
+ public:
+  // Takes the fd. send_markers, get_markers: in which direction the start-up agreed on markers.
+  Peer(int fd, bool crc, bool send_markers = false, bool get_markers = false);
+  ~Peer();
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  // --- sending ---
+  void send(const Bytes& ulpdu) { raw(frame(ulpdu)); }
+  void raw(const Bytes& octets);
+  // Returns when the other side has read everything (socket pairs only).
+  void wait_until_read();
+  // One FPDU, as it comes next on this half of the stream.
+  Bytes frame(const Bytes& ulpdu, unsigned pad_value = 0);
+  // The same with marker pointers that lie by this many octets.
+  Bytes frame_with_marker_error(const Bytes& ulpdu, unsigned error);
+  // For a CRC that is wrong, or junk where none is checked.
+  static Bytes spoil_crc(Bytes fpdu);
+  void shut_down();
+  void close();
+  // TCP: the connection is reset.
+  void reset();
+
+  // --- receiving ---
+  Bytes next();
+  Segment next_segment() { return dissect(next()); }
+  void expect(const Bytes& ulpdu, const std::string& what = "ULPDU");
+  // Nothing arrives for a while.
+  void expect_silence(int milliseconds = 25);
+  // The end of the stream, with no octet before it. A reset is not an end.
+  void expect_fin();
+  // Whatever still arrives is discarded until the end of the stream, be it a FIN or a reset.
+  void discard();
+  // Reads single octets: sees the stream's end, and how much came before it.
+  std::size_t discard_until_end(bool* reset);
+
+  // Largest ULPDU seen.
+  std::size_t largest = 0;
+
+ private:
+  Bytes take(std::size_t octets);
+  void take_marker(Bytes& covered);
+  Bytes take_covered(std::size_t octets, Bytes& covered);
+  Bytes frame_marked(const Bytes& ulpdu, unsigned pad_value, unsigned error);
+  bool readable(int milliseconds);
+
+  int fd_;
+  bool crc_, send_markers_, get_markers_;
+  std::uint64_t sent_ = 0, got_ = 0;  // octets of full operation, for the marker positions
+  bool lead_marker_ = false;           // the FPDU being taken began with a marker
+};
+
+}  // namespace ewarp::wire

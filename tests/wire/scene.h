@@ -1,0 +1,62 @@
+// A queue pair under test and the scripted peer at the other end of its stream.
+#pragma once
+
+#include <initializer_list>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/verbs/two_qps.h"
+#include "tests/wire/peer.h"
+
+namespace ewarp::wire {
+
+using namespace ewarp::verbs;
+
+struct Setup {
+  bool initiator = false;  // the side under test
+  bool crc = false;
+  bool tcp = false;  // a TCP connection over loopback instead of a socket pair
+  bool extensions = false;
+  bool tx_markers = false, rx_markers = false;  // as the side under test sees them
+  bool peer_to_peer = false;
+  std::uint8_t rtr = 0;
+  std::uint16_t ird = 16, ord = 16;
+  int mss = 0;  // TCP only
+};
+
+std::string name_of(const Setup& setup);
+
+// Every combination of role and CRC.
+inline constexpr Setup kSetups[] = {{.initiator = true},
+                                    {.initiator = true, .crc = true},
+                                    {.initiator = false},
+                                    {.initiator = false, .crc = true}};
+
+void tcp_pair(int (&fds)[2], int mss = 0);
+
+struct Scene {
+  explicit Scene(const Setup& setup, std::size_t buffer = 1 << 20);
+
+  // The stream is a responder's and may not speak first: the peer sends an empty Write, which changes nothing.
+  void open_responder();
+
+  // Registers the whole buffer once more, with other rights or in another PD.
+  MemoryRegion* region(Pd& pd, std::size_t offset, std::size_t octets, unsigned access, std::uint64_t iova);
+
+  // Exactly these completions, in this order for each queue: {wr_id, status}. Receives are the wr_ids of 100 and more.
+  using Ended = std::vector<std::pair<std::uint64_t, ibv_wc_status>>;
+  void expect_completions(const std::string& what, const Ended& want);
+  void expect_event(const std::string& what, ibv_event_type type);
+  void expect_no_event(const std::string& what);
+  void expect_ended(const std::string& what);  // QP in ERR, the observer told once
+
+  test::Side side;
+  Pd other_pd;
+  std::vector<std::shared_ptr<MemoryRegion>> regions;
+  std::unique_ptr<Peer> peer;
+  Setup setup;
+};
+
+}  // namespace ewarp::wire
