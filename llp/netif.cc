@@ -184,11 +184,12 @@ void add_v4_by_ioctl(std::vector<Interface>& list, int fd) {
   entries.resize(static_cast<std::size_t>(all.ifc_len) / sizeof(ifreq));
   for (ifreq& entry : entries) {
     const std::string label = entry.ifr_name;
-    const sockaddr address = entry.ifr_addr;
+    sockaddr_storage address{};  // whole, so that a look at it as IPv6 stays inside
+    std::memcpy(&address, &entry.ifr_addr, sizeof entry.ifr_addr);
     const bool has_mask = ioctl(fd, SIOCGIFNETMASK, &entry) == 0;
     entry.ifr_netmask.sa_family = AF_INET;
     find_or_ask(list, label.substr(0, label.find(':')), fd)
-        .addresses.push_back({normal(address), has_mask ? prefix_length(&entry.ifr_netmask) : 32});
+        .addresses.push_back({normal(generic(address)), has_mask ? prefix_length(&entry.ifr_netmask) : 32});
   }
 }
 

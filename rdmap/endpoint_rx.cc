@@ -82,13 +82,15 @@ void Endpoint::handle_ulpdu(Octets ulpdu) {
       f = place_failed(segment_);
     else
       f = finish_segment(segment_, payload);
-    if (!f) first_seen_ = established_ = true;
+    if (!f && !terminated_) first_seen_ = established_ = true;
   }
   if (f) receive_fault(*f, &segment_);
 }
 
-// RFC 6581 section 6: a message without payload, of an agreed kind.
+// RFC 6581 section 6: a message without payload, of an agreed kind. Or the Terminate of an initiator that could not agree
+// (section 9), which must not be answered with another.
 bool Endpoint::is_rtr(const Segment& seg, Octets payload) const {
+  if (seg.opcode == Opcode::terminate) return true;
   if (seg.opcode == Opcode::write) return (params_.rtr & mpa::kRtrWrite) != 0 && payload.empty() && seg.last;
   if (is_send(seg.opcode)) return (params_.rtr & mpa::kRtrSend) != 0 && payload.empty() && seg.last;
   if (seg.opcode != Opcode::read_request || (params_.rtr & mpa::kRtrRead) == 0) return false;

@@ -13,7 +13,9 @@
 namespace ewarp::cli {
 namespace {
 
-std::string device_name(const llp::Interface& i) { return "ewarp_" + i.name; }
+std::string device_name(const llp::Interface& i) {
+  return "ewarp_" + i.name;
+}
 
 std::string text(const llp::Address& a) {
   char out[INET6_ADDRSTRLEN] = "";
@@ -30,9 +32,13 @@ std::string text(const llp::Address& a) {
 }
 
 // As ibv_query_gid() gives it: IPv4 addresses mapped into IPv6.
-std::string gid(const llp::Address& a) { return (a.address.ss_family == AF_INET ? "::ffff:" : "") + text(a); }
+std::string gid(const llp::Address& a) {
+  return (a.address.ss_family == AF_INET ? "::ffff:" : "") + text(a);
+}
 
-std::string state(const llp::Interface& i) { return i.up && i.running ? "active" : i.up ? "no carrier" : "down"; }
+std::string state(const llp::Interface& i) {
+  return i.up && i.running ? "active" : i.up ? "no carrier" : "down";
+}
 
 std::string speed(const llp::Interface& i) {
   if (i.speed_mbps == 0) return "-";
@@ -41,8 +47,11 @@ std::string speed(const llp::Interface& i) {
 }
 
 nlohmann::json as_json(const llp::Interface& i) {
-  nlohmann::json j = {{"device", device_name(i)}, {"interface", i.name}, {"state", state(i)},
-                      {"mtu", i.mtu},             {"speed_mbps", i.speed_mbps}};
+  nlohmann::json j = {{"device", device_name(i)},
+                      {"interface", i.name},
+                      {"state", state(i)},
+                      {"mtu", i.mtu},
+                      {"speed_mbps", i.speed_mbps}};
   for (const auto& a : i.addresses) {
     j["addresses"].push_back(fmt::format("{}/{}", text(a), a.prefix_length));
     j["gids"].push_back(gid(a));
@@ -59,9 +68,12 @@ std::vector<llp::Interface> usable_interfaces(const Options& options, std::vecto
   };
   std::vector<llp::Interface> out;
   if (options.interfaces.empty()) {
-    std::copy_if(all.begin(), all.end(), std::back_inserter(out), [](const auto& i) { return i.up && !i.addresses.empty(); });
+    std::copy_if(all.begin(), all.end(), std::back_inserter(out),
+                 [](const auto& i) { return i.up && !i.addresses.empty(); });
     if (out.empty())
-      complain("no network interface is up and has an address; for this machine alone `ip link set lo up` (as root) is enough");
+      complain(
+          "no network interface is up and has an address; for this machine alone `ip link set lo up` (as root) is "
+          "enough");
     return out;
   }
   for (const auto& name : options.interfaces) {
@@ -69,7 +81,8 @@ std::vector<llp::Interface> usable_interfaces(const Options& options, std::vecto
     if (i == all.end()) {
       std::vector<std::string> names;
       for (const auto& c : all) names.push_back(c.name);
-      complain(fmt::format("interface '{}' does not exist or has no address; there are: {}", name, fmt::join(names, ", ")));
+      complain(
+          fmt::format("interface '{}' does not exist or has no address; there are: {}", name, fmt::join(names, ", ")));
     } else if (!i->up) {
       complain(fmt::format("interface '{}' is down; `ip link set {} up` (as root) brings it up", name, name));
     } else {

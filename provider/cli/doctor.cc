@@ -31,7 +31,9 @@ constexpr rlim_t kFewDescriptors = 4096;  // one per connection, and some for th
 class Report {
  public:
   void ok(const char* subject, const std::string& what) { print("ok", subject, what); }
-  void warn(const char* subject, const std::string& what, const std::string& remedy) { print("warn", subject, what + "; " + remedy); }
+  void warn(const char* subject, const std::string& what, const std::string& remedy) {
+    print("warn", subject, what + "; " + remedy);
+  }
   void fail(const char* subject, const std::string& what, const std::string& remedy) {
     print("FAIL", subject, what + "; " + remedy);
     failed_ = true;
@@ -61,9 +63,11 @@ void check_libibverbs(Report& r) {
     return r.ok(kSubject, fmt::format("{}, provider interface 34", origin(symbol)));
   std::string other = "an unknown one";
   for (const int n : {57, 59, 64, 65})
-    if (dlvsym(library, fmt::format("verbs_register_driver_{}", n).c_str(), fmt::format("IBVERBS_PRIVATE_{}", n).c_str()) != nullptr)
+    if (dlvsym(library, fmt::format("verbs_register_driver_{}", n).c_str(),
+               fmt::format("IBVERBS_PRIVATE_{}", n).c_str()) != nullptr)
       other = fmt::format("{}", n);
-  r.fail(kSubject, fmt::format("{} has provider interface {}, not 34", origin(dlsym(library, "ibv_get_device_list")), other),
+  r.fail(kSubject,
+         fmt::format("{} has provider interface {}, not 34", origin(dlsym(library, "ibv_get_device_list")), other),
          "use rdma-core 36 to 56 (Debian 12 has 44)");
 }
 
@@ -97,7 +101,8 @@ void check_kernel(Report& r) {
   unsigned major = 0, minor = 0;
   std::sscanf(name.release, "%u.%u", &major, &minor);
   if (std::pair(major, minor) < std::pair(kOldestKernel[0], kOldestKernel[1]))
-    r.warn("kernel", fmt::format("{} is older than {}.{}, the oldest we test", name.release, kOldestKernel[0], kOldestKernel[1]),
+    r.warn("kernel",
+           fmt::format("{} is older than {}.{}, the oldest we test", name.release, kOldestKernel[0], kOldestKernel[1]),
            "use a newer one if something fails");
   else
     r.ok("kernel", name.release);
@@ -117,7 +122,9 @@ void check_io_uring(Report& r, const Options& options) {
   std::string why = std::strerror(error);
   if (error == ENOSYS) why = "this kernel or container has none";
   if (error == EPERM)
-    why = "forbidden here; a container needs a seccomp profile that allows io_uring_setup, a host sysctl kernel.io_uring_disabled=0";
+    why =
+        "forbidden here; a container needs a seccomp profile that allows io_uring_setup, a host sysctl "
+        "kernel.io_uring_disabled=0";
   r.warn(kSubject, why, kInstead);
 }
 
@@ -126,7 +133,8 @@ void check_descriptors(Report& r) {
   getrlimit(RLIMIT_NOFILE, &limit);
   const std::string what = fmt::format("up to {} (soft limit {}, raised when needed)", limit.rlim_max, limit.rlim_cur);
   if (limit.rlim_max < kFewDescriptors)
-    r.warn("file descriptors", what, fmt::format("each connection takes one; `ulimit -Hn` (limits.conf, container settings) raises it"));
+    r.warn("file descriptors", what,
+           fmt::format("each connection takes one; `ulimit -Hn` (limits.conf, container settings) raises it"));
   else
     r.ok("file descriptors", what);
 }
@@ -137,8 +145,9 @@ void check_interfaces(Report& r, const Options& options) {
   for (const auto& p : problems) r.fail("interfaces", p, "the option interfaces and `ip address` show what there is");
   std::vector<std::string> names;
   for (const auto& i : found) names.push_back("ewarp_" + i.name + (i.running ? "" : " (no carrier)"));
-  if (!found.empty()) r.ok("interfaces", fmt::format("{} become{} {}", found.size() == 1 ? "1" : fmt::format("{}", found.size()),
-                                                     found.size() == 1 ? "s" : "", fmt::join(names, ", ")));
+  if (!found.empty())
+    r.ok("interfaces", fmt::format("{} become{} {}", found.size() == 1 ? "1" : fmt::format("{}", found.size()),
+                                   found.size() == 1 ? "s" : "", fmt::join(names, ", ")));
 }
 
 void check_cpus(Report& r, const Options& options) {
@@ -155,7 +164,8 @@ void check_congestion_control(Report& r, const Options& options) {
   if (options.congestion == "system") return r.ok(kSubject, "the system's, by the option congestion");
   const std::string name = options.congestion == "auto" ? "reno" : options.congestion;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const bool good = fd >= 0 && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.c_str(), static_cast<socklen_t>(name.size())) == 0;
+  const bool good =
+      fd >= 0 && setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.c_str(), static_cast<socklen_t>(name.size())) == 0;
   const int error = errno;
   if (fd >= 0) close(fd);
   if (good) return r.ok(kSubject, fmt::format("{} may be chosen", name));
@@ -168,9 +178,10 @@ void check_counters(Report& r, const Options& options) {
   if (!options.stats) return r.warn(kSubject, "switched off by the option stats", "`etherwarp stat` shows nothing");
   const std::string directory = stats::run_directory();
   const std::string parent = std::filesystem::path(directory).parent_path().string();
-  struct stat st{};
+  struct stat st {};
   const bool exists = lstat(directory.c_str(), &st) == 0;
-  if (exists ? S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0 && access(directory.c_str(), W_OK) == 0
+  if (exists ? S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0 &&
+                   access(directory.c_str(), W_OK) == 0
              : access(parent.c_str(), W_OK) == 0)
     return r.ok(kSubject, fmt::format("in {}", directory));
   r.warn(kSubject, fmt::format("{} cannot be written by this user alone", directory),

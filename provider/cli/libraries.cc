@@ -33,14 +33,15 @@ Libraries find_libraries() {
   std::error_code ignored;
   const fs::path prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
   const std::vector<fs::path> directories = {
-      prefix / "lib",                              // build tree: bin/ and lib/ side by side
-      prefix / EWARP_LIBDIR / "etherwarp",         // installed: the preload library
-      prefix / EWARP_LIBDIR / "libibverbs",        // installed: the provider, where rdma-core keeps its own
+      prefix / "lib",                        // build tree: bin/ and lib/ side by side
+      prefix / EWARP_LIBDIR / "etherwarp",   // installed: the preload library
+      prefix / EWARP_LIBDIR / "libibverbs",  // installed: the provider, where rdma-core keeps its own
       prefix / EWARP_LIBDIR,
   };
   Libraries out;
   for (const auto& d : directories)
-    if (std::find(out.searched.begin(), out.searched.end(), d.string()) == out.searched.end()) out.searched.push_back(d.string());
+    if (std::find(out.searched.begin(), out.searched.end(), d.string()) == out.searched.end())
+      out.searched.push_back(d.string());
   out.preload = find(directories, kPreload);
   const char* named = std::getenv("ETHERWARP_PROVIDER");
   out.provider = named != nullptr && named[0] != '\0' ? named : find(directories, kProvider);
@@ -69,7 +70,8 @@ std::string why_not_loadable(const std::string& library) {
   close(pipe_fds[0]);
   int status = 0;
   waitpid(child, &status, 0);
-  if (WIFSIGNALED(status)) return fmt::format("loading it ended with signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
+  if (WIFSIGNALED(status))
+    return fmt::format("loading it ended with signal {} ({})", WTERMSIG(status), strsignal(WTERMSIG(status)));
   if (status != 0 && why.empty()) why = "loading it failed";
   return why;
 }

@@ -12,8 +12,10 @@ namespace ewarp::cli {
 
 int list_options() {
   fmt::print(
-      "Each option is an environment variable, or a line `name = value` in the configuration file (ETHERWARP_CONFIG, else\n"
-      "$XDG_CONFIG_HOME/etherwarp.conf, else /etc/etherwarp.conf), or --name value of `etherwarp run`. The last wins over\n"
+      "Each option is an environment variable, or a line `name = value` in the configuration file (ETHERWARP_CONFIG, "
+      "else\n"
+      "$XDG_CONFIG_HOME/etherwarp.conf, else /etc/etherwarp.conf), or --name value of `etherwarp run`. The last wins "
+      "over\n"
       "the first, the environment over the file.\n\n");
   for (const auto& d : option_docs()) {
     fmt::print("{}  ({}; default: {})\n", option_variable(d.name), d.unit, d.initial);
@@ -24,7 +26,9 @@ int list_options() {
 
 namespace {
 
-bool is_switch(const OptionDoc& d) { return std::string_view(d.unit) == "yes, no"; }
+bool is_switch(const OptionDoc& d) {
+  return std::string_view(d.unit) == "yes, no";
+}
 
 std::string flag(std::string_view name) {
   std::string out(name);
@@ -44,9 +48,12 @@ void add_settings(CLI::App& command, Settings& settings) {
   for (const auto& d : option_docs()) {
     const std::string name = d.name;
     if (is_switch(d)) {
-      command.add_flag_callback("--" + flag(name), [&settings, name] { settings.emplace_back(name, "yes"); }, d.meaning)
+      command
+          .add_flag_callback(
+              "--" + flag(name), [&settings, name] { settings.emplace_back(name, "yes"); }, d.meaning)
           ->group("Options of EtherWARP (--no-NAME switches off; `etherwarp options` explains)");
-      command.add_flag_callback("--no-" + flag(name), [&settings, name] { settings.emplace_back(name, "no"); })->group("");
+      command.add_flag_callback("--no-" + flag(name), [&settings, name] { settings.emplace_back(name, "no"); })
+          ->group("");
     } else {
       const std::string names = "--" + flag(name) + (name == "interfaces" ? ",--interface" : "");
       command
@@ -109,12 +116,15 @@ void define(CLI::App& app, Arguments& a) {
   devices->add_flag("--json", a.json, "As JSON");
   app.add_subcommand("doctor", "Say what is missing on this machine and how to mend it (exit status 1 if anything is)");
 
-  auto* stat = app.add_subcommand("stat", "Show the counters of every EtherWARP process of this user (of all users, for root)");
+  auto* stat =
+      app.add_subcommand("stat", "Show the counters of every EtherWARP process of this user (of all users, for root)");
   stat->add_flag("-v,--verbose", a.stat.verbose, "All counters, and every queue pair");
   stat->add_flag("--json", a.stat.json, "As JSON: everything");
   stat->add_flag("--ended", a.stat.ended, "Also processes that ended and were run with --stats-keep");
-  stat->add_option("--pid", a.stat.pid, "Only this process (exit status 1 if it is not there)")->check(CLI::PositiveNumber);
-  auto* watch = stat->add_option("-w,--watch", a.stat.watch_s, "Again every so many seconds (default 1), with rates in octets a second")
+  stat->add_option("--pid", a.stat.pid, "Only this process (exit status 1 if it is not there)")
+      ->check(CLI::PositiveNumber);
+  auto* watch = stat->add_option("-w,--watch", a.stat.watch_s,
+                                 "Again every so many seconds (default 1), with rates in octets a second")
                     ->expected(0, 1)
                     ->default_str("1")
                     ->type_name("<seconds>")
@@ -141,7 +151,8 @@ void split_program(std::vector<std::string>& words, const CLI::App& run, std::ve
 }
 
 // What CLI11 says, as one line with a suggestion where a word is nearly right.
-int explain(const CLI::ParseError& error, const CLI::App& app, const CLI::App* command, const std::vector<std::string>& words) {
+int explain(const CLI::ParseError& error, const CLI::App& app, const CLI::App* command,
+            const std::vector<std::string>& words) {
   const std::string help = command == nullptr ? "etherwarp --help" : "etherwarp " + command->get_name() + " --help";
   const CLI::App& scope = command == nullptr ? app : *command;
   for (const auto& word : words) {
@@ -152,11 +163,13 @@ int explain(const CLI::ParseError& error, const CLI::App& app, const CLI::App* c
       for (const auto& l : o->get_lnames()) known.push_back("--" + l);
     const std::vector<std::string_view> views(known.begin(), known.end());
     const auto near = nearest_word(name, views);
-    return fail(kUsage, "unknown option {}; {}", name, near.empty() ? fmt::format("see `{}`", help) : fmt::format("did you mean {}?", near));
+    return fail(kUsage, "unknown option {}; {}", name,
+                near.empty() ? fmt::format("see `{}`", help) : fmt::format("did you mean {}?", near));
   }
   std::string what = error.what();
   what = what.substr(0, what.find('\n'));
-  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr) what = what.substr(0, what.find(':')) + " needs a value";
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr)
+    what = what.substr(0, what.find(':')) + " needs a value";
   return fail(kUsage, "{}; see `{}`", what, help);
 }
 
@@ -166,7 +179,8 @@ int unknown_command(const CLI::App& app, const std::string& word) {
   const std::vector<std::string_view> views(known.begin(), known.end());
   const auto near = nearest_word(word, views);
   return fail(kUsage, "unknown command '{}'; {}", word,
-              near.empty() ? fmt::format("there are: {}", fmt::join(known, ", ")) : fmt::format("did you mean `etherwarp {}`?", near));
+              near.empty() ? fmt::format("there are: {}", fmt::join(known, ", "))
+                           : fmt::format("did you mean `etherwarp {}`?", near));
 }
 
 int help(CLI::App& app, const std::string& topic) {

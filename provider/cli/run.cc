@@ -38,7 +38,8 @@ int check_libraries(const Libraries& l) {
                 l.preload.empty() ? "libetherwarp-preload.so" : "libetherwarp-rdmav34.so", fmt::join(l.searched, ", "));
   // The loader splits LD_PRELOAD at these, and knows no quoting.
   if (l.preload.find_first_of(": ") != l.preload.npos)
-    return fail(kCannotRun, "the path {} contains a blank or a colon, which LD_PRELOAD cannot carry; move EtherWARP", l.preload);
+    return fail(kCannotRun, "the path {} contains a blank or a colon, which LD_PRELOAD cannot carry; move EtherWARP",
+                l.preload);
   if (const auto why = why_not_loadable(l.provider); !why.empty())
     return fail(kCannotRun, "the provider cannot be loaded: {}; `etherwarp doctor` says more", why);
   return 0;
@@ -61,7 +62,8 @@ std::string resolve(const std::string& program) {
     const auto end = std::min(path.find(':', at), path.size());
     const std::string candidate = (end == at ? "." : path.substr(at, end - at)) + "/" + program;
     struct stat st;
-    if (::stat(candidate.c_str(), &st) == 0 && S_ISREG(st.st_mode) && access(candidate.c_str(), X_OK) == 0) return candidate;
+    if (::stat(candidate.c_str(), &st) == 0 && S_ISREG(st.st_mode) && access(candidate.c_str(), X_OK) == 0)
+      return candidate;
     at = end + 1;
   }
   return {};
@@ -96,15 +98,18 @@ std::string quoted(const std::string& value) {
 int run(const Settings& settings, const std::vector<std::string>& program) {
   const std::string path = resolve(program.front());
   if (path.empty())
-    return fail(kNotFound, "program '{}' not found{}", program.front(),
-                program.front().find('/') == std::string::npos ? " in PATH; install it or give its path" : "; check the path");
-  struct stat st{};
+    return fail(
+        kNotFound, "program '{}' not found{}", program.front(),
+        program.front().find('/') == std::string::npos ? " in PATH; install it or give its path" : "; check the path");
+  struct stat st {};
   if (::stat(path.c_str(), &st) == 0 && (S_ISDIR(st.st_mode) || access(path.c_str(), X_OK) != 0))
     return fail(kCannotRun, "'{}' is not an executable program; check the path, or chmod +x", path);
   if (is_static(path))
-    return fail(kCannotRun, "'{}' is statically linked, so EtherWARP cannot be loaded into it; link it dynamically", path);
+    return fail(kCannotRun, "'{}' is statically linked, so EtherWARP cannot be loaded into it; link it dynamically",
+                path);
   if ((st.st_mode & S_ISUID) != 0 && st.st_uid != geteuid())
-    return fail(kCannotRun, "'{}' is set-user-ID, so the loader ignores LD_PRELOAD; list the library in /etc/ld.so.preload", path);
+    return fail(kCannotRun,
+                "'{}' is set-user-ID, so the loader ignores LD_PRELOAD; list the library in /etc/ld.so.preload", path);
 
   const Libraries libraries = find_libraries();
   if (const int status = check_libraries(libraries); status != 0) return status;

@@ -48,8 +48,8 @@ struct NamedDevice {
   Counter stats::DevicePage::*counter;
 };
 constexpr NamedDevice kDevice[] = {
-    {"qps_created", &stats::DevicePage::qps_created},           {"qps_destroyed", &stats::DevicePage::qps_destroyed},
-    {"connections", &stats::DevicePage::connections},           {"connect_failures", &stats::DevicePage::connect_failures},
+    {"qps_created", &stats::DevicePage::qps_created}, {"qps_destroyed", &stats::DevicePage::qps_destroyed},
+    {"connections", &stats::DevicePage::connections}, {"connect_failures", &stats::DevicePage::connect_failures},
     {"disconnects", &stats::DevicePage::disconnects},
 };
 
@@ -132,7 +132,7 @@ struct Before {
 
 std::string summary(const std::vector<stats::Snapshot>& all, Before* before) {
   const auto now = std::chrono::steady_clock::now();
-  std::vector<std::string> headings = {"PID",     "COMMAND",  "UP",       "POLLER",     "DEVICE",     ">QPS",
+  std::vector<std::string> headings = {"PID",     "COMMAND", "UP",         "POLLER",     "DEVICE", ">QPS",
                                        ">TX MSG", ">RX MSG", ">TX OCTETS", ">RX OCTETS", ">ERRORS"};
   if (before != nullptr) headings.insert(headings.end(), {">TX/S", ">RX/S"});
   Table table(headings);
@@ -146,12 +146,14 @@ std::string summary(const std::vector<stats::Snapshot>& all, Before* before) {
       if (quiet && !(first && i + 1 >= p.device_count)) continue;  // devices that the process did not use
       const auto& t = d.traffic;
       std::vector<std::string> row =
-          first ? std::vector<std::string>{fmt::format("{}", p.pid), p.command, s.ended ? "ended" : duration(seconds_up(p)), p.poller}
+          first ? std::vector<std::string>{fmt::format("{}", p.pid), p.command,
+                                           s.ended ? "ended" : duration(seconds_up(p)), p.poller}
                 : std::vector<std::string>(4);
       first = false;
-      row.insert(row.end(), {quiet ? "-" : d.name, fmt::format("{}", d.qps_created - d.qps_destroyed), fmt::format("{}", t.tx_messages),
-                             fmt::format("{}", t.rx_messages), in_units(static_cast<double>(t.tx_octets)),
-                             in_units(static_cast<double>(t.rx_octets)), fmt::format("{}", errors(t))});
+      row.insert(row.end(), {quiet ? "-" : d.name, fmt::format("{}", d.qps_created - d.qps_destroyed),
+                             fmt::format("{}", t.tx_messages), fmt::format("{}", t.rx_messages),
+                             in_units(static_cast<double>(t.tx_octets)), in_units(static_cast<double>(t.rx_octets)),
+                             fmt::format("{}", errors(t))});
       if (before != nullptr) {
         const auto key = std::pair{p.pid, std::string(d.name)};
         next.octets[key] = {t.tx_octets, t.rx_octets};
@@ -171,17 +173,19 @@ std::string summary(const std::vector<stats::Snapshot>& all, Before* before) {
 
 std::string details(const stats::Snapshot& s) {
   const auto& p = *s.page;
-  std::string out = fmt::format("\n{} {}: passes {} by the application, {} in the background; {} wake-ups\n", p.pid, p.command,
-                                p.app_passes, p.background_passes, p.background_wakeups);
+  std::string out = fmt::format("\n{} {}: passes {} by the application, {} in the background; {} wake-ups\n", p.pid,
+                                p.command, p.app_passes, p.background_passes, p.background_wakeups);
   for (std::uint32_t i = 0; i < p.device_count; ++i) {
     std::vector<std::string> parts;
     for (const auto& n : kDevice)
       if (const auto v = (p.devices[i].*n.counter).load(); v != 0) parts.push_back(fmt::format("{} {}", n.name, v));
     for (const auto& n : kTraffic)
-      if (const auto v = (p.devices[i].traffic.*n.counter).load(); v != 0) parts.push_back(fmt::format("{} {}", n.name, v));
+      if (const auto v = (p.devices[i].traffic.*n.counter).load(); v != 0)
+        parts.push_back(fmt::format("{} {}", n.name, v));
     if (!parts.empty()) out += wrapped(fmt::format("{}: {}", p.devices[i].name, fmt::join(parts, ", ")), 2, 120);
   }
-  Table table({"  QP", "TYPE", "DEVICE", "STATE", "PEER", ">TX MSG", ">RX MSG", ">TX OCTETS", ">RX OCTETS", ">COMPLETIONS", ">ERRORS"});
+  Table table({"  QP", "TYPE", "DEVICE", "STATE", "PEER", ">TX MSG", ">RX MSG", ">TX OCTETS", ">RX OCTETS",
+               ">COMPLETIONS", ">ERRORS"});
   for (const auto& q : p.qps) {
     if (q.number == 0) continue;
     const auto& t = q.traffic;
@@ -205,7 +209,8 @@ std::string report(const StatArguments& a, Before* before, bool* found) {
     return j.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   }
   if (all.empty())
-    return fmt::format("no EtherWARP process{} is visible to this user\n", a.pid != 0 ? fmt::format(" with pid {}", a.pid) : "");
+    return fmt::format("no EtherWARP process{} is visible to this user\n",
+                       a.pid != 0 ? fmt::format(" with pid {}", a.pid) : "");
   std::string out = summary(all, before);
   if (a.verbose)
     for (const auto& s : all) out += details(s);

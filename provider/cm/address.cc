@@ -9,10 +9,18 @@
 namespace ewarp::cm {
 namespace {
 
-const sockaddr_in& v4(const Address& a) { return reinterpret_cast<const sockaddr_in&>(a.storage); }
-sockaddr_in& v4(Address& a) { return reinterpret_cast<sockaddr_in&>(a.storage); }
-const sockaddr_in6& v6(const Address& a) { return reinterpret_cast<const sockaddr_in6&>(a.storage); }
-sockaddr_in6& v6(Address& a) { return reinterpret_cast<sockaddr_in6&>(a.storage); }
+const sockaddr_in& v4(const Address& a) {
+  return reinterpret_cast<const sockaddr_in&>(a.storage);
+}
+sockaddr_in& v4(Address& a) {
+  return reinterpret_cast<sockaddr_in&>(a.storage);
+}
+const sockaddr_in6& v6(const Address& a) {
+  return reinterpret_cast<const sockaddr_in6&>(a.storage);
+}
+sockaddr_in6& v6(Address& a) {
+  return reinterpret_cast<sockaddr_in6&>(a.storage);
+}
 
 }  // namespace
 
@@ -76,9 +84,13 @@ bool Address::is_any() const {
   return IN6_IS_ADDR_UNSPECIFIED(&v6(*this).sin6_addr);
 }
 
-bool Address::is_link_local() const { return family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(*this).sin6_addr); }
+bool Address::is_link_local() const {
+  return family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(*this).sin6_addr);
+}
 
-std::uint32_t Address::scope() const { return family() == AF_INET6 ? v6(*this).sin6_scope_id : 0; }
+std::uint32_t Address::scope() const {
+  return family() == AF_INET6 ? v6(*this).sin6_scope_id : 0;
+}
 
 Address Address::unmapped() const {
   if (family() != AF_INET6 || !IN6_IS_ADDR_V4MAPPED(&v6(*this).sin6_addr)) return *this;

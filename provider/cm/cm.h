@@ -8,11 +8,12 @@
 
 namespace ewarp::cm {
 
-// All return a result or -errno and may be called from any thread. None is noexcept: a thread that is cancelled while it
-// waits in GET_EVENT unwinds through ucma_write() and its callers.
+// All return a result or -errno and may be called from any thread. None is noexcept: a thread that is cancelled while
+// it waits in GET_EVENT unwinds through ucma_write() and its callers.
 
 // What open("/dev/infiniband/rdma_cm", flags) gives: an eventfd (semaphore) that counts the events not yet fetched, so
-// that poll(), epoll and O_NONBLOCK behave as on the kernel's file. Of the flags only O_NONBLOCK is used: it is always close-on-exec.
+// that poll(), epoll and O_NONBLOCK behave as on the kernel's file. Of the flags only O_NONBLOCK is used: it is always
+// close-on-exec.
 int ucma_open(int flags);
 
 // One write(): one command with its header. Returns len. EBADF: not one of ours; EPERM: inherited over fork().

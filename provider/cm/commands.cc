@@ -48,11 +48,18 @@ int create_id(const Command& c) {
   if (!c.read(&command)) return EINVAL;
   std::uint8_t qp_type;
   switch (command.ps) {
-    case RDMA_PS_TCP: qp_type = IBV_QPT_RC; break;
+    case RDMA_PS_TCP:
+      qp_type = IBV_QPT_RC;
+      break;
     case RDMA_PS_UDP:
-    case RDMA_PS_IPOIB: qp_type = IBV_QPT_UD; break;
-    case RDMA_PS_IB: qp_type = command.qp_type; break;
-    default: return EINVAL;
+    case RDMA_PS_IPOIB:
+      qp_type = IBV_QPT_UD;
+      break;
+    case RDMA_PS_IB:
+      qp_type = command.qp_type;
+      break;
+    default:
+      return EINVAL;
   }
   const auto lock = lock_manager();
   if (!c.file->open) return EBADF;
@@ -113,8 +120,9 @@ int resolve(const IdRef& id, const void* source, std::size_t source_size, const 
 }
 
 int bind_ip_command(const Command& c) {
-  return on_id<rdma_ucm_bind_ip>(
-      c, [](const rdma_ucm_bind_ip& command, const IdRef& id) { return bind_to(id, &command.addr, sizeof(command.addr)); });
+  return on_id<rdma_ucm_bind_ip>(c, [](const rdma_ucm_bind_ip& command, const IdRef& id) {
+    return bind_to(id, &command.addr, sizeof(command.addr));
+  });
 }
 
 int bind_command(const Command& c) {
@@ -188,8 +196,7 @@ int reject_command(const Command& c) {
 }
 
 int disconnect_command(const Command& c) {
-  return on_id<rdma_ucm_disconnect>(c,
-                                    [](const rdma_ucm_disconnect&, const IdRef& id) { return disconnect(id); });
+  return on_id<rdma_ucm_disconnect>(c, [](const rdma_ucm_disconnect&, const IdRef& id) { return disconnect(id); });
 }
 
 int init_qp_attr_command(const Command& c) {
@@ -209,7 +216,9 @@ int notify_command(const Command& c) {
   return on_id<rdma_ucm_notify>(c, [](const rdma_ucm_notify&, const IdRef&) { return 0; });
 }
 
-int multicast_command(const Command&) { return EOPNOTSUPP; }
+int multicast_command(const Command&) {
+  return EOPNOTSUPP;
+}
 
 int migrate_command(const Command& c) {
   rdma_ucm_migrate_id command;
@@ -223,14 +232,29 @@ int migrate_command(const Command& c) {
 
 // By command number; null: known and not offered.
 constexpr int (*kHandlers[])(const Command&) = {
-    create_id,                                                                                        // 0
-    destroy_id,         bind_ip_command, resolve_ip_command, resolve_route_command, query_route_command,  // 1..5
-    connect_command,    listen_command,  accept_command,     reject_command,        disconnect_command,   // 6..10
-    init_qp_attr_command,                                                                             // 11
-    nullptr,                                                                       // 12 GET_EVENT: may wait, see below
-    nullptr,                                                                       // 13 GET_OPTION: nor has the kernel
-    set_option_command, notify_command,  multicast_command,  multicast_command,     migrate_command,      // 14..18
-    query_command,      bind_command,    resolve_addr_command, multicast_command,                         // 19..22
+    create_id,  // 0
+    destroy_id,
+    bind_ip_command,
+    resolve_ip_command,
+    resolve_route_command,
+    query_route_command,  // 1..5
+    connect_command,
+    listen_command,
+    accept_command,
+    reject_command,
+    disconnect_command,    // 6..10
+    init_qp_attr_command,  // 11
+    nullptr,               // 12 GET_EVENT: may wait, see below
+    nullptr,               // 13 GET_OPTION: nor has the kernel
+    set_option_command,
+    notify_command,
+    multicast_command,
+    multicast_command,
+    migrate_command,  // 14..18
+    query_command,
+    bind_command,
+    resolve_addr_command,
+    multicast_command,  // 19..22
 };
 static_assert(std::size(kHandlers) == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
 

@@ -126,7 +126,9 @@ int copy_out(std::uint64_t to, const void* from, std::size_t size, std::size_t r
   return llp::guarded_copy(reinterpret_cast<void*>(to), from, n) ? 0 : EFAULT;
 }
 
-bool copy_in(void* to, const void* from, std::size_t size) { return llp::guarded_copy(to, from, size); }
+bool copy_in(void* to, const void* from, std::size_t size) {
+  return llp::guarded_copy(to, from, size);
+}
 
 int ucma_open(int flags) {
   llp::install_copy_guard();
@@ -167,7 +169,9 @@ void ucma_close(int fd) {
   for (const auto& qp : streams) abort_stream(qp);
 }
 
-bool ucma_is(int fd) { return file_registry().contains(fd); }
+bool ucma_is(int fd) {
+  return file_registry().contains(fd);
+}
 
 void in_child() {
   // Whatever the parent's threads were doing to it, the old manager is out of use from here on.

@@ -19,19 +19,32 @@ constexpr std::uint32_t kMaxIdNumber = 0xffff;  // librdmacm keeps ids in a 16-b
 
 const char* name(State state) {
   switch (state) {
-    case State::idle: return "idle";
-    case State::bound: return "bound";
-    case State::address_resolved: return "address resolved";
-    case State::route_resolved: return "route resolved";
-    case State::connecting: return "connecting";
-    case State::listening: return "listening";
-    case State::request: return "request";
-    case State::accepting: return "accepting";
-    case State::established: return "established";
-    case State::closing: return "closing";
-    case State::disconnected: return "disconnected";
-    case State::failed: return "failed";
-    case State::destroyed: return "destroyed";
+    case State::idle:
+      return "idle";
+    case State::bound:
+      return "bound";
+    case State::address_resolved:
+      return "address resolved";
+    case State::route_resolved:
+      return "route resolved";
+    case State::connecting:
+      return "connecting";
+    case State::listening:
+      return "listening";
+    case State::request:
+      return "request";
+    case State::accepting:
+      return "accepting";
+    case State::established:
+      return "established";
+    case State::closing:
+      return "closing";
+    case State::disconnected:
+      return "disconnected";
+    case State::failed:
+      return "failed";
+    case State::destroyed:
+      return "destroyed";
   }
   return "?";
 }

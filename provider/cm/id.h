@@ -2,8 +2,9 @@
 //
 // Threading: commands come from any application thread, readiness and timers from the reactor's thread. One mutex
 // (Manager::mutex) guards everything below; it never covers a blocking call, nor attach() and disconnect() of a QP. An
-// id's command_mutex, taken before it, keeps two commands on one id apart while the first is outside the manager's lock.
-// Callbacks hold weak pointers and look at `done` or the state first: whatever was cancelled meanwhile ends there.
+// id's command_mutex, taken before it, keeps two commands on one id apart while the first is outside the manager's
+// lock. Callbacks hold weak pointers and look at `done` or the state first: whatever was cancelled meanwhile ends
+// there.
 #pragma once
 
 #include <netinet/in.h>
@@ -173,7 +174,9 @@ struct Manager {
 };
 Manager& manager();
 using Lock = std::unique_lock<std::mutex>;
-inline Lock lock_manager() { return Lock(manager().mutex); }
+inline Lock lock_manager() {
+  return Lock(manager().mutex);
+}
 
 FileRef find_file(int fd);
 
@@ -183,8 +186,8 @@ FileRef find_file(int fd);
 int new_id(const Lock&, const FileRef& file, IdRef* out);
 // 0, ENOENT (no such id) or EINVAL (another file's).
 int find_id(const Lock&, const FileRef& file, std::uint32_t number, IdRef* out);
-// Takes the id and all that hangs on it out of the world. Returns the QP whose stream must be aborted, without the lock,
-// if any.
+// Takes the id and all that hangs on it out of the world. Returns the QP whose stream must be aborted, without the
+// lock, if any.
 std::shared_ptr<verbs::QueuePair> destroy(const Lock&, const IdRef& id);
 // Queues an event, unless the consumer does not know the id yet.
 void report(const Lock&, const IdRef& id, EventType type, int status = 0, const rdma_ucm_conn_param* param = nullptr);

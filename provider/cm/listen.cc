@@ -1,8 +1,8 @@
 // The passive side up to CONNECT_REQUEST: TCP accept and the MPA Request.
 //
 // Bounds: at most kMaxOpen connections of a listener are between accept() and CONNECT_REQUEST, each for the request
-// timeout; at most `backlog` CONNECT_REQUESTs wait for GET_EVENT (the kernel's ucma counts the same). Beyond that we stop
-// accepting, and connections wait in TCP's own queue.
+// timeout; at most `backlog` CONNECT_REQUESTs wait for GET_EVENT (the kernel's ucma counts the same). Beyond that we
+// stop accepting, and connections wait in TCP's own queue.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -27,11 +27,13 @@ using IncomingRef = std::shared_ptr<Incoming>;
 
 constexpr unsigned kMaxBacklog = 1024;  // the kernel's default, also what 0 stands for
 constexpr std::size_t kMaxOpen = 256;
-constexpr int kTcpBacklog = 128;      // at least: a full TCP queue drops SYNs, and the peer waits a second
-constexpr int kAcceptsAtOnce = 64;    // then others get the reactor's thread
+constexpr int kTcpBacklog = 128;    // at least: a full TCP queue drops SYNs, and the peer waits a second
+constexpr int kAcceptsAtOnce = 64;  // then others get the reactor's thread
 constexpr auto kStarvedRetry = std::chrono::milliseconds(100);
 
-bool has_room(const Listener& l) { return l.queued < l.backlog && l.open.size() < kMaxOpen; }
+bool has_room(const Listener& l) {
+  return l.queued < l.backlog && l.open.size() < kMaxOpen;
+}
 
 void accept_connections(const std::weak_ptr<Id>& weak);
 
@@ -46,8 +48,8 @@ void watch_listener(const Lock&, const IdRef& id) {
 void starve(const Lock&, const IdRef& id, int error) {
   Listener& l = *id->listener;
   if (!l.starved)
-    log::error("listener {} cannot accept connections: {}; raise the limit on open files (ulimit -n)",
-               id->local.text(), std::strerror(error));
+    log::error("listener {} cannot accept connections: {}; raise the limit on open files (ulimit -n)", id->local.text(),
+               std::strerror(error));
   l.starved = true;
   l.retry_timer = reactor().add_timer(Reactor::Clock::now() + kStarvedRetry, [weak = std::weak_ptr(id)] {
     const IdRef alive = weak.lock();
@@ -75,8 +77,8 @@ unsigned depth(std::uint16_t value, bool enhanced) {
   return std::min<unsigned>(value, verbs::kMaxRdAtomic);
 }
 
-// Makes the new id and queues its CONNECT_REQUEST. The peer's IRD bounds what we may have outstanding, its ORD is what it
-// wants to have: initiator_depth and responder_resources as the consumer of this side must read them.
+// Makes the new id and queues its CONNECT_REQUEST. The peer's IRD bounds what we may have outstanding, its ORD is what
+// it wants to have: initiator_depth and responder_resources as the consumer of this side must read them.
 void announce(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
   incoming->done = true;
   id->listener->open.erase(incoming);

@@ -29,7 +29,9 @@ struct SockaddrIb {
 static_assert(sizeof(SockaddrIb) == 48);
 constexpr sa_family_t kAfIb = 27;
 
-std::uint64_t node_guid(const Id& id) { return id.device == nullptr ? 0 : htobe64(id.device->guid()); }
+std::uint64_t node_guid(const Id& id) {
+  return id.device == nullptr ? 0 : htobe64(id.device->guid());
+}
 
 void copy_gid(std::uint8_t (&to)[16], const Address& address) {
   const auto gid = address.gid();

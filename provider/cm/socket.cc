@@ -37,7 +37,9 @@ FdRegistry& socket_registry() {
   return registry;
 }
 
-Socket::Socket(int fd) : fd_(fd) { socket_registry().add(fd); }
+Socket::Socket(int fd) : fd_(fd) {
+  socket_registry().add(fd);
+}
 
 Socket& Socket::operator=(Socket&& other) noexcept {
   if (this != &other) {
@@ -72,7 +74,9 @@ void Socket::abort() {
 
 namespace {
 
-void set_option(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof(value)); }
+void set_option(int fd, int level, int name, int value) {
+  setsockopt(fd, level, name, &value, sizeof(value));
+}
 
 void set_tos(int fd, const Address& address, std::uint8_t tos) {
   if (address.family() == AF_INET6) set_option(fd, IPPROTO_IPV6, IPV6_TCLASS, tos);
@@ -112,9 +116,13 @@ void tune_stream(int fd, const Address& peer, bool peer_is_local, std::optional<
     log::debug("cm: congestion control '{}' refused: errno {}", name, errno);
 }
 
-long raw_write(int fd, const void* data, std::size_t size) { return syscall(SYS_write, fd, data, size); }
+long raw_write(int fd, const void* data, std::size_t size) {
+  return syscall(SYS_write, fd, data, size);
+}
 
-void raw_close(int fd) { syscall(SYS_close, fd); }
+void raw_close(int fd) {
+  syscall(SYS_close, fd);
+}
 
 long send_now(int fd, Octets data) {
   const long n = ::send(fd, data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);

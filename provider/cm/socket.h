@@ -59,7 +59,7 @@ struct SocketOptions {
   std::optional<bool> v6_only;  // nothing: the system's default
   std::optional<std::uint8_t> tos;
   bool late_port = false;  // port 0 is chosen at connect(), for one peer only
-  bool reuse = true;  // TCP only: on unicast UDP a second socket would take the first one's datagrams
+  bool reuse = true;       // TCP only: on unicast UDP a second socket would take the first one's datagrams
 };
 
 // A socket bound to `local`. 0 or a positive errno.

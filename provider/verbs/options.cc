@@ -41,7 +41,8 @@ std::string_view trim(std::string_view s) {
 
 std::string lower(std::string_view s) {
   std::string out(s);
-  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(out.begin(), out.end(), out.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return out;
 }
 
@@ -125,24 +126,28 @@ const Entry kTable[] = {
     {{"log", "error, warn, info, debug", "error", "What is said on stderr; debug traces every change of state."},
      [](Options& o, std::string_view v) { return set_word(o.log, v, kLogLevels); }},
     {{"crc", "by_path, always, never", "by_path",
-      "When MPA's CRC32C is asked for; by_path: unless the peer is on this host. A peer that asks for it always gets it."},
+      "When MPA's CRC32C is asked for; by_path: unless the peer is on this host. A peer that asks for it always gets "
+      "it."},
      [](Options& o, std::string_view v) { return set_crc(o.crc, v); }},
     {{"markers", "yes, no", "no", "Demand MPA markers from peers. Markers that a peer demands are always sent."},
      [](Options& o, std::string_view v) { return set_bool(o.markers, v); }},
     {{"extensions", "yes, no", "yes",
       "Offer and accept what goes beyond the RFCs (large segments, immediate data), with peers that consent."},
      [](Options& o, std::string_view v) { return set_bool(o.extensions, v); }},
-    {{"mpa_revision", "1, 2", "2", "Start-up frames that connect() sends: 1 is RFC 5044, 2 is RFC 6581. Both are accepted."},
+    {{"mpa_revision", "1, 2", "2",
+      "Start-up frames that connect() sends: 1 is RFC 5044, 2 is RFC 6581. Both are accepted."},
      [](Options& o, std::string_view v) { return set_number(o.mpa_revision, v, 1u, 2u); }},
     {{"peer_to_peer", "yes, no", "yes", "Ask for the peer-to-peer start-up of RFC 6581: either side may send first."},
      [](Options& o, std::string_view v) { return set_bool(o.peer_to_peer, v); }},
     {{"rtr", "write, read, send", "write", "First choice for the message that ends a peer-to-peer start-up."},
      [](Options& o, std::string_view v) { return set_word(o.rtr, v, kRtrKinds); }},
-    {{"io_uring", "yes, no", "yes", "Use io_uring where the kernel allows it; no: epoll, sendmsg and recvmsg (slower)."},
+    {{"io_uring", "yes, no", "yes",
+      "Use io_uring where the kernel allows it; no: epoll, sendmsg and recvmsg (slower)."},
      [](Options& o, std::string_view v) { return set_bool(o.io_uring, v); }},
     {{"ulpdu_octets", "octets", "64768", "Largest ULPDU sent to peers that consented to large ones (extensions)."},
      [](Options& o, std::string_view v) { return set_number(o.ulpdu_octets, v, 512u, 65'535u); }},
-    {{"takeover_us", "microseconds", "500", "The background thread takes over this long after an application's last poll."},
+    {{"takeover_us", "microseconds", "500",
+      "The background thread takes over this long after an application's last poll."},
      [](Options& o, std::string_view v) { return set_number(o.takeover_us, v, 1u, 1'000'000u); }},
     {{"spin_us", "microseconds", "-1",
       "How long the background thread spins before it sleeps; -1: 100 with 4 or more usable CPUs, else 0."},
@@ -168,7 +173,8 @@ const Entry kTable[] = {
 };
 
 const Entry* find_entry(std::string_view name) {
-  const auto* e = std::find_if(std::begin(kTable), std::end(kTable), [&](const Entry& t) { return name == t.doc.name; });
+  const auto* e =
+      std::find_if(std::begin(kTable), std::end(kTable), [&](const Entry& t) { return name == t.doc.name; });
   return e == std::end(kTable) ? nullptr : e;
 }
 
@@ -184,7 +190,8 @@ std::vector<std::string_view> names() {
 std::string apply(Options& options, const Entry& entry, std::string_view value) {
   if (value.empty()) return {};
   const auto expected = entry.set(options, value);
-  return expected ? fmt::format("'{}' is no value for {}; expected: {}", value, entry.doc.name, *expected) : std::string();
+  return expected ? fmt::format("'{}' is no value for {}; expected: {}", value, entry.doc.name, *expected)
+                  : std::string();
 }
 
 std::string hint(std::string_view what, std::string_view nearest) {
@@ -193,7 +200,9 @@ std::string hint(std::string_view what, std::string_view nearest) {
 }
 
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-File open_file(const std::string& path) { return File(std::fopen(path.c_str(), "re"), std::fclose); }
+File open_file(const std::string& path) {
+  return File(std::fopen(path.c_str(), "re"), std::fclose);
+}
 
 void read_file(std::FILE* file, OptionsRead& out) {
   char line[1024];
@@ -222,7 +231,8 @@ std::optional<std::string_view> lookup(std::span<const char* const> environment,
   for (const char* e : environment) {
     if (e == nullptr) break;
     const std::string_view entry(e);
-    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=' && entry.size() > name.size() + 1)
+    if (entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == '=' &&
+        entry.size() > name.size() + 1)
       return entry.substr(name.size() + 1);
   }
   return std::nullopt;
@@ -261,15 +271,16 @@ void read_variable(std::string_view variable, std::string_view value, OptionsRea
     return;
   }
   const std::string_view rest = variable.substr(kPrefix.size());
-  if (rest.starts_with(kTestPrefix) || std::find(std::begin(kOtherNames), std::end(kOtherNames), rest) != std::end(kOtherNames))
+  if (rest.starts_with(kTestPrefix) ||
+      std::find(std::begin(kOtherNames), std::end(kOtherNames), rest) != std::end(kOtherNames))
     return;
   auto candidates = names();
   std::vector<std::string> others;  // keeps the lower-case forms alive
   for (const auto other : kOtherNames) others.push_back(lower(other));
   candidates.insert(candidates.end(), others.begin(), others.end());
   const auto near = nearest_word(name, candidates);
-  out.problems.push_back(
-      fmt::format("{}; ignored", hint(fmt::format("unknown variable {}", variable), near.empty() ? "" : option_variable(near))));
+  out.problems.push_back(fmt::format(
+      "{}; ignored", hint(fmt::format("unknown variable {}", variable), near.empty() ? "" : option_variable(near))));
 }
 
 const OptionsRead& state() {
@@ -291,8 +302,12 @@ unsigned cgroup_cpus() {
 
 }  // namespace
 
-const Options& options() { return state().options; }
-std::span<const std::string> option_problems() { return state().problems; }
+const Options& options() {
+  return state().options;
+}
+std::span<const std::string> option_problems() {
+  return state().problems;
+}
 
 std::span<const OptionDoc> option_docs() {
   static const std::vector<OptionDoc> docs = [] {

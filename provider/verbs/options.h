@@ -10,21 +10,22 @@
 
 namespace ewarp {
 
-enum class CrcPolicy { by_path, always, never };  // by_path: asked for unless the peer is on this host (mpa.md section 11)
+// by_path: asked for unless the peer is on this host (mpa.md section 11).
+enum class CrcPolicy { by_path, always, never };
 
 struct Options {
   std::vector<std::string> interfaces;  // devices to offer; empty: every interface that is up
   std::string log = "error";            // error, warn, info, debug
   CrcPolicy crc = CrcPolicy::by_path;
-  bool markers = false;                 // demand markers from peers
-  bool extensions = true;               // offer/accept extension set 1 (mpa.md section 10)
-  unsigned mpa_revision = 2;            // 1: plain RFC 5044 start-up
-  bool peer_to_peer = true;             // ask for it (RFC 6581)
-  std::string rtr = "write";            // first choice among write, read, send
-  bool io_uring = true;                 // false: epoll, sendmsg, recvmsg
-  unsigned ulpdu_octets = 64768;        // largest ULPDU between consenting peers
-  unsigned takeover_us = 500;           // the background thread takes over so long after the last poll
-  int spin_us = -1;                     // how long it spins before it sleeps; -1: 100 with 4 or more usable CPUs, else 0
+  bool markers = false;           // demand markers from peers
+  bool extensions = true;         // offer/accept extension set 1 (mpa.md section 10)
+  unsigned mpa_revision = 2;      // 1: plain RFC 5044 start-up
+  bool peer_to_peer = true;       // ask for it (RFC 6581)
+  std::string rtr = "write";      // first choice among write, read, send
+  bool io_uring = true;           // false: epoll, sendmsg, recvmsg
+  unsigned ulpdu_octets = 64768;  // largest ULPDU between consenting peers
+  unsigned takeover_us = 500;     // the background thread takes over so long after the last poll
+  int spin_us = -1;               // how long it spins before it sleeps; -1: 100 with 4 or more usable CPUs, else 0
   unsigned connect_timeout_ms = 10000;  // TCP connection and MPA Reply
   unsigned request_timeout_ms = 5000;   // MPA Request after accept
   unsigned rtr_timeout_ms = 10000;      // first FPDU after Reply

@@ -104,7 +104,8 @@ bool publish(State& s) {
     good = trial != MAP_FAILED && populate(trial, offsetof(Page, qps));
     if (trial != MAP_FAILED) munmap(trial, sizeof(Page));
   }
-  good = good && mmap(s.address.load(), sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
+  good =
+      good && mmap(s.address.load(), sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != MAP_FAILED;
   close(fd);
   if (!good) {
     unlink(path.c_str());
@@ -177,8 +178,9 @@ void make_page(State& s) {
   Names names{};
   save(*s.address.load(), names);
   if (options().stats && !publish(s))
-    log::warn("counters of this process cannot be seen by `etherwarp stat`: {}: {}; ETHERWARP_RUNDIR names another directory",
-              run_directory(), strerror(errno));
+    log::warn(
+        "counters of this process cannot be seen by `etherwarp stat`: {}: {}; ETHERWARP_RUNDIR names another directory",
+        run_directory(), strerror(errno));
   restore(*s.address.load(), names);
   fill(*s.address.load());
   s.creator = getpid();
@@ -233,7 +235,8 @@ std::string read_page(int fd, Page& page) {
   struct stat st;
   if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) return "not a regular file";
   auto* to = reinterpret_cast<char*>(&page);
-  if (pread(fd, to, sizeof(Page), 0) != static_cast<ssize_t>(sizeof(Page)) || page.magic != kMagic) return "not a page of counters";
+  if (pread(fd, to, sizeof(Page), 0) != static_cast<ssize_t>(sizeof(Page)) || page.magic != kMagic)
+    return "not a page of counters";
   if (page.version != kVersion || page.size != sizeof(Page)) return "written by another version of EtherWARP";
   page.device_count = std::min<std::uint32_t>(page.device_count, kMaxDevices);
   terminate(page.command);
@@ -292,7 +295,8 @@ void forget_in_child() {
   if (p == nullptr || s.creator == getpid() || !s.ready.load()) return;
   static Names names;  // static: a large object on an unknown stack
   save(*p, names);
-  if (mmap(p, sizeof(Page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED) return;
+  if (mmap(p, sizeof(Page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
+    return;
   restore(*p, names);
   s.path[0] = '\0';
   // Another thread of the parent may have held it; only this thread exists here.
@@ -310,7 +314,7 @@ std::vector<Snapshot> snapshots(std::vector<std::string>* unreadable) {
       if (fd < 0) continue;
       auto page = std::make_unique<Page>();
       const std::string problem = read_page(fd, *page);
-      struct stat st{};
+      struct stat st {};
       fstat(fd, &st);
       close(fd);
       if (!problem.empty()) {

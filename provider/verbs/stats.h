@@ -17,7 +17,9 @@ inline constexpr std::size_t kMaxQps = 1024;  // QPs beyond are counted in their
 
 // Every counter is written by one thread at a time (the engine's holder, or under a lock) and read by anybody.
 using Counter = std::atomic<std::uint64_t>;
-inline void add(Counter& c, std::uint64_t n = 1) { c.store(c.load(std::memory_order_relaxed) + n, std::memory_order_relaxed); }
+inline void add(Counter& c, std::uint64_t n = 1) {
+  c.store(c.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+}
 
 struct Traffic {
   Counter tx_octets, rx_octets;      // on the stream, framing included
@@ -45,14 +47,14 @@ struct QpPage {
 
 struct Page {
   std::uint32_t magic, version;
-  std::uint64_t size;       // octets of the whole page
+  std::uint64_t size;  // octets of the whole page
   std::int32_t pid;
   std::uint32_t device_count;
-  std::uint64_t start_ns;   // CLOCK_REALTIME
+  std::uint64_t start_ns;  // CLOCK_REALTIME
   char command[64];
   std::uint64_t pid_namespace;  // inode; a reader elsewhere cannot tell whether pid lives
-  std::uint32_t keep;       // option stats_keep: the file stays when the process has ended
-  char poller[16];          // "io_uring" or "epoll"
+  std::uint32_t keep;           // option stats_keep: the file stays when the process has ended
+  char poller[16];              // "io_uring" or "epoll"
   Counter app_passes, background_passes, background_wakeups;
   DevicePage devices[kMaxDevices];
   QpPage qps[kMaxQps];
@@ -61,15 +63,16 @@ struct Page {
 // This process's page: shared with readers where the run directory can be written, else private memory. Never null.
 // Its address stays the same for the life of the process, in forked children too. Thread-safe.
 Page& page();
-// A free QP slot with its counters at zero, or nullptr when all are taken. The caller fills it, number last. Thread-safe.
+// A free QP slot with its counters at zero, or nullptr when all are taken. The caller fills it, number last.
+// Thread-safe.
 QpPage* take_qp_slot();
 // nullptr is ignored.
 void release_qp_slot(QpPage* slot);
 
 // Where pages live: $ETHERWARP_RUNDIR, else /dev/shm/etherwarp-<uid> (mode 0700); a file is named by its pid.
 std::string run_directory();
-// In a forked child: forgets the parent's page (a new one is made on use) without removing its file. References into the
-// page stay valid and count from zero. Called by itself after fork(); calling it again is harmless.
+// In a forked child: forgets the parent's page (a new one is made on use) without removing its file. References into
+// the page stay valid and count from zero. Called by itself after fork(); calling it again is harmless.
 void forget_in_child();
 
 // What a reader found.

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 namespace {
 
@@ -34,7 +34,9 @@ struct Arguments {
   unsigned timeout_s = 60;
 };
 
-[[noreturn]] void give_up(const std::string& what) { throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno))); }
+[[noreturn]] void give_up(const std::string& what) {
+  throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
+}
 int checked(int result, const char* what) {
   if (result < 0) give_up(what);
   return result;
@@ -61,8 +63,9 @@ void tune(int fd, const Arguments& a) {
   const int on = 1;
   checked(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), "TCP_NODELAY");
   if (a.congestion != "system")
-    checked(setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, a.congestion.c_str(), static_cast<socklen_t>(a.congestion.size())),
-            "congestion control");
+    checked(
+        setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, a.congestion.c_str(), static_cast<socklen_t>(a.congestion.size())),
+        "congestion control");
 }
 
 struct Endpoint {
@@ -82,7 +85,9 @@ Endpoint resolve(const std::string& host, std::uint16_t port) {
   return out;
 }
 
-sockaddr* generic(sockaddr_storage& s) { return reinterpret_cast<sockaddr*>(&s); }
+sockaddr* generic(sockaddr_storage& s) {
+  return reinterpret_cast<sockaddr*>(&s);
+}
 
 class Connection {
  public:
@@ -120,8 +125,10 @@ void serve(int listener, const Arguments& a) {
   std::vector<char> buffer(a.size);
   for (std::uint64_t i = 0; i < a.warm_up + a.iterations; ++i) {
     c.receive(buffer.data(), a.size);
-    if (a.mode != "stream") c.send(buffer.data(), a.size);
-    else if (i + 1 == a.warm_up || i + 1 == a.warm_up + a.iterations) c.send(buffer.data(), 1);
+    if (a.mode != "stream")
+      c.send(buffer.data(), a.size);
+    else if (i + 1 == a.warm_up || i + 1 == a.warm_up + a.iterations)
+      c.send(buffer.data(), 1);
   }
 }
 
@@ -139,9 +146,11 @@ std::string ping_pong(Connection& c, const Arguments& a) {
   std::sort(half_us.begin(), half_us.end());
   double sum = 0;
   for (const double h : half_us) sum += h;
-  const auto at = [&](double q) { return half_us[static_cast<std::size_t>(q * static_cast<double>(half_us.size() - 1))]; };
-  return fmt::format(R"("half_round_trip_us": {{"min": {:.3f}, "median": {:.3f}, "mean": {:.3f}, "p99": {:.3f}}})", at(0), at(0.5),
-                     sum / static_cast<double>(half_us.size()), at(0.99));
+  const auto at = [&](double q) {
+    return half_us[static_cast<std::size_t>(q * static_cast<double>(half_us.size() - 1))];
+  };
+  return fmt::format(R"("half_round_trip_us": {{"min": {:.3f}, "median": {:.3f}, "mean": {:.3f}, "p99": {:.3f}}})",
+                     at(0), at(0.5), sum / static_cast<double>(half_us.size()), at(0.99));
 }
 
 // Ends with an octet from the receiver, so that what is timed has arrived.
@@ -230,8 +239,10 @@ int run(const Arguments& a) {
 int main(int argc, char** argv) {
   Arguments a;
   CLI::App app("Raw TCP ping-pong and stream; prints one JSON object");
-  app.add_option("--mode", a.mode, "poll, block (ping-pong) or stream")->check(CLI::IsMember({"poll", "block", "stream"}));
-  app.add_option("--role", a.role, "both (a child serves), server or client")->check(CLI::IsMember({"both", "server", "client"}));
+  app.add_option("--mode", a.mode, "poll, block (ping-pong) or stream")
+      ->check(CLI::IsMember({"poll", "block", "stream"}));
+  app.add_option("--role", a.role, "both (a child serves), server or client")
+      ->check(CLI::IsMember({"both", "server", "client"}));
   app.add_option("--address", a.address, "Address to listen on and to connect to");
   app.add_option("--port", a.port, "TCP port; 0: any (role both)");
   app.add_option("--size", a.size, "Octets of a message")->check(CLI::PositiveNumber);

@@ -57,7 +57,8 @@ int scratch_file() {
 }
 
 // Runs the tool with these words. before: called in the child; false ends it with status 125.
-Outcome etherwarp(const Words& words, const std::function<bool()>& before = [] { return true; }) {
+Outcome etherwarp(
+    const Words& words, const std::function<bool()>& before = [] { return true; }) {
   const int out = scratch_file(), err = scratch_file();
   const std::string program = tree + "/bin/etherwarp";
   std::vector<char*> arguments{const_cast<char*>(program.c_str())};
@@ -75,8 +76,12 @@ Outcome etherwarp(const Words& words, const std::function<bool()>& before = [] {
   return {WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), slurp(out), slurp(err)};
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
-bool one_line(const std::string& text) { return !text.empty() && text.find('\n') == text.size() - 1; }
+bool contains(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+bool one_line(const std::string& text) {
+  return !text.empty() && text.find('\n') == text.size() - 1;
+}
 
 void expect(const Outcome& got, int status, const Words& in_out, const Words& in_err) {
   bool good = got.status == status;
@@ -95,13 +100,16 @@ void help_and_lists(void**) {
       {{"--version"}, {"etherwarp 0."}},
       {{"run", "--help"}, {"[--] PROGRAM", "--crc by_path|always|never", "--io-uring", "Examples:"}},
       {{"help", "stat"}, {"--watch", "--json"}},
-      {{"options"}, {"ETHERWARP_CRC  (by_path, always, never; default: by_path)", "ETHERWARP_TAKEOVER_US  (microseconds; default: 500)"}},
+      {{"options"},
+       {"ETHERWARP_CRC  (by_path, always, never; default: by_path)",
+        "ETHERWARP_TAKEOVER_US  (microseconds; default: 500)"}},
       {{"help", "options"}, {"ETHERWARP_CRC"}},
       {{"devices"}, {"DEVICE", "ewarp_lo", "127.0.0.1/8"}},
       {{"stat"}, {"no EtherWARP process"}},
       {{"stat", "--json"}, {"[]"}},
       {{"env"}, {"export LD_PRELOAD='" + tree + "/lib/libetherwarp-preload.so'"}},
-      {{"env", "--crc", "always", "--no-io-uring"}, {"export ETHERWARP_CRC='always'", "export ETHERWARP_IO_URING='no'"}},
+      {{"env", "--crc", "always", "--no-io-uring"},
+       {"export ETHERWARP_CRC='always'", "export ETHERWARP_IO_URING='no'"}},
   };
   for (const auto& c : kCases) {
     print_message("case: %s %s\n", c.words[0].c_str(), c.words.back().c_str());
@@ -157,14 +165,17 @@ void run_sets_the_environment_and_keeps_its_hands_off_the_rest(void**) {
       {"plain", {"run", "--", "env"}, nullptr, {"LD_PRELOAD=" + preload + "\n"}},
       {"kept", {"run", "env"}, EWARP_STAND_IN_PROVIDER, {"LD_PRELOAD=" + preload + ":" EWARP_STAND_IN_PROVIDER "\n"}},
       {"twice", {"run", tree + "/bin/etherwarp", "run", "env"}, nullptr, {"LD_PRELOAD=" + preload + "\n"}},
-      {"options", {"run", "--crc=always", "--log", "debug", "--no-io-uring", "--interface", "lo", "--", "env"}, nullptr,
+      {"options",
+       {"run", "--crc=always", "--log", "debug", "--no-io-uring", "--interface", "lo", "--", "env"},
+       nullptr,
        {"ETHERWARP_CRC=always\n", "ETHERWARP_LOG=debug\n", "ETHERWARP_IO_URING=no\n", "ETHERWARP_INTERFACES=lo\n"}},
       {"arguments", {"run", "--", "echo", "--crc", "a b", "--", "-x"}, nullptr, {"--crc a b -- -x\n"}},
       {"no dashes", {"run", "--rtr", "read", "echo", "--rtr", "send"}, nullptr, {"--rtr send\n"}},
   };
   for (const auto& c : kCases) {
     print_message("case: %s\n", c.name);
-    expect(etherwarp(c.words, [&] { return c.preloaded == nullptr || setenv("LD_PRELOAD", c.preloaded, 1) == 0; }), 0, c.out, {});
+    expect(etherwarp(c.words, [&] { return c.preloaded == nullptr || setenv("LD_PRELOAD", c.preloaded, 1) == 0; }), 0,
+           c.out, {});
   }
   expect(etherwarp({"run", "--", "sh", "-c", "exit 7"}), 7, {}, {});
 }
@@ -172,7 +183,8 @@ void run_sets_the_environment_and_keeps_its_hands_off_the_rest(void**) {
 void run_says_what_it_cannot_do_before_the_program_starts(void**) {
   expect(etherwarp({"run", "env"}, [] { return setenv("ETHERWARP_PROVIDER", "/etc/passwd", 1) == 0; }), 126, {},
          {"the provider cannot be loaded", "etherwarp doctor"});
-  expect(etherwarp({"run", "env"}, [] { return setenv("ETHERWARP_INTERFACES", "nosuch0", 1) == 0; }), 126, {}, {"'nosuch0'"});
+  expect(etherwarp({"run", "env"}, [] { return setenv("ETHERWARP_INTERFACES", "nosuch0", 1) == 0; }), 126, {},
+         {"'nosuch0'"});
   const std::string library = tree + "/lib/libetherwarp-preload.so";
   fs::rename(library, library + ".away");
   expect(etherwarp({"run", "env"}), 126, {}, {"libetherwarp-preload.so not found", "./scripts/build"});
@@ -188,20 +200,22 @@ void no_interface_is_said(void**) {
     return;
   }
   expect(got, 126, {}, {"no network interface is up", "ip link set lo up"});
-  expect(etherwarp({"devices"}, [] { return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0; }), 1, {}, {"no network interface is up"});
+  expect(etherwarp({"devices"}, [] { return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0; }), 1, {},
+         {"no network interface is up"});
   expect(etherwarp({"doctor"}, [] { return unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0; }), 1, {"FAIL  interfaces"}, {});
 }
 
 void doctor_names_each_subject(void**) {
   const auto got = etherwarp({"doctor"});
   expect(got, 0,
-         {"kernel", "libibverbs", "provider interface 34", "librdmacm", "ok    preload library", "ok    provider", "ewarp_lo", "io_uring",
-          "file descriptors", "CPUs", "congestion control", "counters", "configuration"},
+         {"kernel", "libibverbs", "provider interface 34", "librdmacm", "ok    preload library", "ok    provider",
+          "ewarp_lo", "io_uring", "file descriptors", "CPUs", "congestion control", "counters", "configuration"},
          {});
   assert_false(contains(got.out, "FAIL"));
   expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_CRCC", "1", 1) == 0; }), 0,
          {"warn  configuration", "did you mean ETHERWARP_CRC?"}, {});
-  expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_IO_URING", "no", 1) == 0; }), 0, {"warn  io_uring", "epoll"}, {});
+  expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_IO_URING", "no", 1) == 0; }), 0,
+         {"warn  io_uring", "epoll"}, {});
 }
 
 void devices_as_json(void**) {
@@ -240,7 +254,8 @@ void stat_shows_the_counters(void**) {
 
   expect(etherwarp({"stat"}), 0, {"PID", pid, "io_uring", "ewarp_lo", "1234", "5.0 Mi", " 9\n"}, {});
   assert_false(contains(etherwarp({"stat"}).out, "ewarp_quiet0"));
-  expect(etherwarp({"stat", "-v"}), 0, {"0x012345", "RC", "RTS", "127.0.0.1:7471", "77", "connections 1", "crc_errors 9"}, {});
+  expect(etherwarp({"stat", "-v"}), 0,
+         {"0x012345", "RC", "RTS", "127.0.0.1:7471", "77", "connections 1", "crc_errors 9"}, {});
   expect(etherwarp({"stat", "--pid", pid}), 0, {"ewarp_lo"}, {});
   expect(etherwarp({"stat", "--pid", "1"}), 1, {"no EtherWARP process with pid 1"}, {});
   expect(etherwarp({"stat", "--watch", "0.1", "--count", "2"}), 0, {"TX/S", "0"}, {});
@@ -288,7 +303,9 @@ int set_up(void**) {
   fs::copy_file(EWARP_STAND_IN_PRELOAD, tree + "/lib/libetherwarp-preload.so");
   fs::copy_file(EWARP_STAND_IN_PROVIDER, tree + "/lib/libetherwarp-rdmav34.so");
   // Nothing of this machine's own settings may show through.
-  for (const char* name : {"LD_PRELOAD", "ETHERWARP_PROVIDER", "ETHERWARP_INTERFACES", "ETHERWARP_CRC", "ETHERWARP_IO_URING"}) unsetenv(name);
+  for (const char* name :
+       {"LD_PRELOAD", "ETHERWARP_PROVIDER", "ETHERWARP_INTERFACES", "ETHERWARP_CRC", "ETHERWARP_IO_URING"})
+    unsetenv(name);
   setenv("XDG_CONFIG_HOME", path, 1);
   // A tool built with ASan would otherwise refuse to start behind the preloaded stand-in.
   setenv("ASAN_OPTIONS", "verify_asan_link_order=0", 1);

@@ -61,8 +61,12 @@ std::uint16_t port_of(const void* sockaddr) {
   return ntohs(static_cast<const sockaddr_in6*>(sockaddr)->sin6_port);  // the same place in both families
 }
 
-Channel::Channel(int flags) : fd_(cm::ucma_open(flags)) { assert_true(fd_ >= 0); }
-Channel::~Channel() { close(); }
+Channel::Channel(int flags) : fd_(cm::ucma_open(flags)) {
+  assert_true(fd_ >= 0);
+}
+Channel::~Channel() {
+  close();
+}
 
 void Channel::close() {
   if (fd_ < 0) return;
@@ -149,17 +153,19 @@ int Channel::reject(std::uint32_t id, std::string_view data, unsigned reason) {
   return run(RDMA_USER_CM_CMD_REJECT, c);
 }
 
-int Channel::disconnect(std::uint32_t id) { return run(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{id}); }
+int Channel::disconnect(std::uint32_t id) {
+  return run(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{id});
+}
 
-int Channel::set_option(std::uint32_t id, std::uint32_t level, std::uint32_t name, const void* value,
-                        unsigned length) {
+int Channel::set_option(std::uint32_t id, std::uint32_t level, std::uint32_t name, const void* value, unsigned length) {
   return run(RDMA_USER_CM_CMD_SET_OPTION, rdma_ucm_set_option{pointer(value), id, level, name, length});
 }
 
 int Channel::migrate(std::uint32_t id, int from, std::uint32_t* reported) {
   rdma_ucm_migrate_resp response{};
-  const int error = run(RDMA_USER_CM_CMD_MIGRATE_ID,
-                        rdma_ucm_migrate_id{pointer(&response), id, static_cast<std::uint32_t>(from)}, sizeof(response));
+  const int error =
+      run(RDMA_USER_CM_CMD_MIGRATE_ID, rdma_ucm_migrate_id{pointer(&response), id, static_cast<std::uint32_t>(from)},
+          sizeof(response));
   *reported = response.events_reported;
   return error;
 }
@@ -229,7 +235,9 @@ std::string enhanced_word(bool peer_to_peer, unsigned forms, unsigned ird, unsig
 }
 
 RawSocket::RawSocket(RawSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-RawSocket::~RawSocket() { close(); }
+RawSocket::~RawSocket() {
+  close();
+}
 
 void RawSocket::close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
@@ -237,7 +245,9 @@ void RawSocket::close() {
 
 namespace {
 
-socklen_t size_of(const sockaddr_in6& a) { return a.sin6_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in); }
+socklen_t size_of(const sockaddr_in6& a) {
+  return a.sin6_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+}
 
 }  // namespace
 
@@ -299,7 +309,9 @@ Frame RawSocket::receive_frame() {
   return f;
 }
 
-bool RawSocket::at_end() { return receive(1).empty(); }
+bool RawSocket::at_end() {
+  return receive(1).empty();
+}
 
 int open_fds() {
   int n = 0;

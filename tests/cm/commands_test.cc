@@ -96,9 +96,9 @@ void older_and_newer_libraries_fit(void**) {
   char short_response[offsetof(rdma_ucm_query_route_resp, ibdev_index) + 8];
   std::memset(short_response, 0x5a, sizeof(short_response));
   rdma_ucm_query query{pointer(short_response), id, 0};
-  assert_int_equal(channel.run(RDMA_USER_CM_CMD_QUERY_ROUTE, query, sizeof(short_response) - 8,
-                               offsetof(rdma_ucm_query, option)),
-                   0);
+  assert_int_equal(
+      channel.run(RDMA_USER_CM_CMD_QUERY_ROUTE, query, sizeof(short_response) - 8, offsetof(rdma_ucm_query, option)),
+      0);
   for (std::size_t i = sizeof(short_response) - 8; i < sizeof(short_response); ++i)
     assert_int_equal(short_response[i], 0x5a);  // not a single octet beyond `out`
 }
@@ -154,7 +154,11 @@ void addresses_are_checked(void**) {
     const char* host;
     int error;
   } cases[] = {
-      {"127.0.0.1", 0}, {"127.1.2.3", 0}, {"0.0.0.0", 0}, {"192.0.2.1", EADDRNOTAVAIL}, {"2001:db8::1", EADDRNOTAVAIL},
+      {"127.0.0.1", 0},
+      {"127.1.2.3", 0},
+      {"0.0.0.0", 0},
+      {"192.0.2.1", EADDRNOTAVAIL},
+      {"2001:db8::1", EADDRNOTAVAIL},
       {"fe80::1", EINVAL},  // link-local without a scope
   };
   for (const auto& c : cases) {
@@ -234,7 +238,7 @@ void queue_pair_attributes(void**) {
     std::uint32_t state;
     int error;
     std::uint32_t mask;
-  } cases[] = {{IBV_QPS_RESET, EINVAL, 0}, {IBV_QPS_INIT, 0, 0x29}, {IBV_QPS_RTR, 0, 0x29},
+  } cases[] = {{IBV_QPS_RESET, EINVAL, 0}, {IBV_QPS_INIT, 0, 0x29},  {IBV_QPS_RTR, 0, 0x29},
                {IBV_QPS_RTS, 0, 0x20},     {IBV_QPS_ERR, EINVAL, 0}, {7, EINVAL, 0}};
   for (const auto& c : cases) {
     init.qp_state = c.state;
@@ -256,12 +260,18 @@ void options_are_checked(void**) {
     unsigned length;
     int error;
   } cases[] = {
-      {RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, 1, 0},         {RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, 4, EINVAL},
-      {RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, 4, 0},   {RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, 1, EINVAL},
-      {RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, 4, 0},      {RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, 0, EINVAL},
-      {RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, 1, 0}, {RDMA_OPTION_ID, 4, 4, ENOSYS},
-      {RDMA_OPTION_ID, 4, 4000, ENOSYS},                  {2, 0, 4, ENOSYS},
-      {RDMA_OPTION_IB, 0, 4, ENOSYS},                     {RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, 3, EINVAL},
+      {RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, 1, 0},
+      {RDMA_OPTION_ID, RDMA_OPTION_ID_TOS, 4, EINVAL},
+      {RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, 4, 0},
+      {RDMA_OPTION_ID, RDMA_OPTION_ID_REUSEADDR, 1, EINVAL},
+      {RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, 4, 0},
+      {RDMA_OPTION_ID, RDMA_OPTION_ID_AFONLY, 0, EINVAL},
+      {RDMA_OPTION_ID, RDMA_OPTION_ID_ACK_TIMEOUT, 1, 0},
+      {RDMA_OPTION_ID, 4, 4, ENOSYS},
+      {RDMA_OPTION_ID, 4, 4000, ENOSYS},
+      {2, 0, 4, ENOSYS},
+      {RDMA_OPTION_IB, 0, 4, ENOSYS},
+      {RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, 3, EINVAL},
       {RDMA_OPTION_IB, RDMA_OPTION_IB_PATH, 72, EINVAL},  // before the address is resolved
   };
   for (const auto& c : cases) {

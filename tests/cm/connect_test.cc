@@ -67,14 +67,15 @@ void answers_make_events(void**) {
     bool attached;
     int initiator_depth, responder_resources;
   } cases[] = {
-      {"accepted", encode({true, kS, 2, enhanced_word(true, kWrite, 9, 2) + "hello"}), kEstablished, 0, "hello", true, 5, 4},
+      {"accepted", encode({true, kS, 2, enhanced_word(true, kWrite, 9, 2) + "hello"}), kEstablished, 0, "hello", true,
+       5, 4},
       {"own ORD falls to the peer's IRD", encode({true, kS, 2, enhanced_word(true, kWrite, 1, 2)}), kEstablished, 0, "",
        true, 1, 4},
       {"rejected with data", encode({true, kS | kR, 2, enhanced_word(true, kWrite, 7, 6) + "no"}), kRejected,
        -ECONNRESET, "no", false, 7, 6},
       {"rejected, bare", encode({true, kR, 2, ""}), kRejected, -ECONNRESET, "", false, 0, 0},
-      {"a Request instead of a Reply", encode({false, kS, 2, enhanced_word(true, kWrite, 1, 1)}), kConnectError, -EPROTO,
-       "", false, 0, 0},
+      {"a Request instead of a Reply", encode({false, kS, 2, enhanced_word(true, kWrite, 1, 1)}), kConnectError,
+       -EPROTO, "", false, 0, 0},
       {"revision 3", encode({true, kS, 3, enhanced_word(true, kWrite, 1, 1)}), kConnectError, -EPROTO, "", false, 0, 0},
       {"not enhanced", encode({true, 0, 2, ""}), kConnectError, -EPROTO, "", false, 0, 0},
       {"peer's ORD above our maximum", encode({true, kS, 2, enhanced_word(true, kWrite, 9, 2000)}), kConnectError,

@@ -28,7 +28,9 @@ constexpr unsigned kM = 0x80, kC = 0x40, kR = 0x20, kS = 0x10;
 constexpr unsigned kOffer = 0x02, kConsent = 0x01;
 constexpr unsigned kWrite = 2, kRead = 4;
 
-std::string plain_request(std::string_view data = {}) { return encode({false, 0, 1, std::string(data)}); }
+std::string plain_request(std::string_view data = {}) {
+  return encode({false, 0, 1, std::string(data)});
+}
 std::string enhanced_request(std::string_view data = {}) {
   return encode({false, kS | kOffer, 2, enhanced_word(true, kWrite | kRead, 6, 3) + std::string(data)});
 }
@@ -67,12 +69,33 @@ void requests_become_events(void**) {
   } cases[] = {
       {"revision 1", plain_request("old"), "old", 128, 128, {true, 0, 1, "yes"}, false, 4, 5},
       {"revision 2, S=0", encode({false, kC, 2, "x"}), "x", 128, 128, {true, kC, 2, "yes"}, false, 4, 5},
-      {"enhanced, peer-to-peer", enhanced_request("new"), "new", 6, 3,
-       {true, kS | kConsent, 2, enhanced_word(true, kWrite | kRead, 4, 5) + "yes"}, true, 4, 5},
-      {"enhanced, client-server, depths not negotiated", encode({false, kS, 2, enhanced_word(false, 0, 0x3fff, 0x3fff)}),
-       "", 128, 128, {true, kS, 2, enhanced_word(false, 0, 0x3fff, 0x3fff) + "yes"}, false, 4, 5},
-      {"depths adapt", encode({false, kS, 2, enhanced_word(false, 0, 2, 9)}), "", 2, 9,
-       {true, kS, 2, enhanced_word(false, 0, 9, 2) + "yes"}, false, 9, 2},
+      {"enhanced, peer-to-peer",
+       enhanced_request("new"),
+       "new",
+       6,
+       3,
+       {true, kS | kConsent, 2, enhanced_word(true, kWrite | kRead, 4, 5) + "yes"},
+       true,
+       4,
+       5},
+      {"enhanced, client-server, depths not negotiated",
+       encode({false, kS, 2, enhanced_word(false, 0, 0x3fff, 0x3fff)}),
+       "",
+       128,
+       128,
+       {true, kS, 2, enhanced_word(false, 0, 0x3fff, 0x3fff) + "yes"},
+       false,
+       4,
+       5},
+      {"depths adapt",
+       encode({false, kS, 2, enhanced_word(false, 0, 2, 9)}),
+       "",
+       2,
+       9,
+       {true, kS, 2, enhanced_word(false, 0, 9, 2) + "yes"},
+       false,
+       9,
+       2},
   };
   for (const auto& c : cases) {
     print_message("case: %s\n", c.name);

@@ -84,7 +84,7 @@ void migrate_takes_waiting_events_along(void**) {
   client.expect(kAddrResolved);
   assert_int_equal(client.resolve_route(id), 0);
   std::uint32_t reported = 99;
-  assert_int_equal(other.migrate(id, 0, &reported), EINVAL);         // not a channel
+  assert_int_equal(other.migrate(id, 0, &reported), EINVAL);           // not a channel
   assert_int_equal(other.migrate(id, other.fd(), &reported), EINVAL);  // not that channel's id
   assert_int_equal(other.migrate(id, client.fd(), &reported), 0);
   assert_int_equal(reported, 1);

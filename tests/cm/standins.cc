@@ -21,7 +21,9 @@ namespace {
 
 class PollReactor final : public Reactor {
  public:
-  PollReactor() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { std::thread([this] { run(); }).detach(); }
+  PollReactor() : wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    std::thread([this] { run(); }).detach();
+  }
 
   void post(std::function<void()> task) override {
     const std::lock_guard lock(mutex_);
@@ -164,7 +166,9 @@ std::uint16_t limit_ird = 128, limit_ord = 128;
 
 }  // namespace
 
-Reactor& reactor() { return poll_reactor(); }
+Reactor& reactor() {
+  return poll_reactor();
+}
 
 // Takes a stream, reads what comes, and keeps the promises of StreamObserver.
 class QueuePair final : public QueuePairApi, public std::enable_shared_from_this<QueuePair> {
@@ -262,7 +266,9 @@ std::map<std::uint32_t, std::shared_ptr<QueuePair>> qps;
 stats::DevicePage device_page;
 }  // namespace
 
-QueuePairApi& api(QueuePair& qp) { return qp; }
+QueuePairApi& api(QueuePair& qp) {
+  return qp;
+}
 
 std::shared_ptr<QueuePair> find_qp(std::uint32_t number) {
   const std::lock_guard lock(qps_mutex);
@@ -309,14 +315,24 @@ void destroy_qp(std::uint32_t number) {
   gone->disconnect(false);
 }
 
-QpView view_qp(std::uint32_t number) { return verbs::find_qp(number)->view(); }
-void refuse_attach(std::uint32_t number, int error) { verbs::find_qp(number)->refuse = error; }
+QpView view_qp(std::uint32_t number) {
+  return verbs::find_qp(number)->view();
+}
+void refuse_attach(std::uint32_t number, int error) {
+  verbs::find_qp(number)->refuse = error;
+}
 void set_read_limits(std::uint16_t ird, std::uint16_t ord) {
   verbs::limit_ird = ird;
   verbs::limit_ord = ord;
 }
-std::uint64_t failures_counted() { return verbs::device_page.connect_failures; }
-std::uint64_t loopback_guid() { return 0x0200'00ff'fe00'0001; }
-void settle() { verbs::poll_reactor().settle(); }
+std::uint64_t failures_counted() {
+  return verbs::device_page.connect_failures;
+}
+std::uint64_t loopback_guid() {
+  return 0x0200'00ff'fe00'0001;
+}
+void settle() {
+  verbs::poll_reactor().settle();
+}
 
 }  // namespace ewarp::test

@@ -50,15 +50,23 @@ OptionsRead read(const std::vector<std::string>& environment, bool trusted = tru
 // Keeps the machine's own configuration files out.
 const std::string kNoFile = "XDG_CONFIG_HOME=/nonexistent";
 
-bool contains(const std::string& text, const char* part) { return text.find(part) != text.npos; }
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != text.npos;
+}
 
 void every_option_takes_its_values(void**) {
   const struct {
     const char* setting;
     bool (*holds)(const Options&);
   } kCases[] = {
-      {"ETHERWARP_INTERFACES=eth0,lo", [](const Options& o) { return o.interfaces == std::vector<std::string>{"eth0", "lo"}; }},
-      {"ETHERWARP_INTERFACES=lo, lo ,eth0", [](const Options& o) { return o.interfaces == std::vector<std::string>{"lo", "eth0"}; }},
+      {"ETHERWARP_INTERFACES=eth0,lo",
+       [](const Options& o) {
+         return o.interfaces == std::vector<std::string>{"eth0", "lo"};
+       }},
+      {"ETHERWARP_INTERFACES=lo, lo ,eth0",
+       [](const Options& o) {
+         return o.interfaces == std::vector<std::string>{"lo", "eth0"};
+       }},
       {"ETHERWARP_LOG=Debug", [](const Options& o) { return o.log == "debug"; }},
       {"ETHERWARP_CRC=always", [](const Options& o) { return o.crc == CrcPolicy::always; }},
       {"ETHERWARP_CRC=never", [](const Options& o) { return o.crc == CrcPolicy::never; }},
@@ -75,6 +83,7 @@ void every_option_takes_its_values(void**) {
       {"ETHERWARP_REQUEST_TIMEOUT_MS=2", [](const Options& o) { return o.request_timeout_ms == 2; }},
       {"ETHERWARP_RTR_TIMEOUT_MS=3", [](const Options& o) { return o.rtr_timeout_ms == 3; }},
       {"ETHERWARP_CLOSE_TIMEOUT_MS=4", [](const Options& o) { return o.close_timeout_ms == 4; }},
+      {"ETHERWARP_RNR_WAIT_MS=0", [](const Options& o) { return o.rnr_wait_ms == 0; }},
       {"ETHERWARP_CONGESTION=bbr", [](const Options& o) { return o.congestion == "bbr"; }},
       {"ETHERWARP_STATS=no", [](const Options& o) { return !o.stats; }},
       {"ETHERWARP_STATS_KEEP=yes", [](const Options& o) { return o.stats_keep; }},
@@ -88,7 +97,8 @@ void every_option_takes_its_values(void**) {
   }
   for (const auto& doc : option_docs()) {
     bool covered = false;
-    for (const auto& c : kCases) covered = covered || std::string(c.setting).starts_with(option_variable(doc.name) + "=");
+    for (const auto& c : kCases)
+      covered = covered || std::string(c.setting).starts_with(option_variable(doc.name) + "=");
     if (!covered) fail_msg("option %s has no case", doc.name);
   }
 }
@@ -106,8 +116,8 @@ void a_documented_default_is_the_default(void**) {
                 set.ulpdu_octets == plain.ulpdu_octets && set.takeover_us == plain.takeover_us &&
                 set.spin_us == plain.spin_us && set.connect_timeout_ms == plain.connect_timeout_ms &&
                 set.request_timeout_ms == plain.request_timeout_ms && set.rtr_timeout_ms == plain.rtr_timeout_ms &&
-                set.close_timeout_ms == plain.close_timeout_ms && set.congestion == plain.congestion &&
-                set.stats == plain.stats && set.stats_keep == plain.stats_keep);
+                set.close_timeout_ms == plain.close_timeout_ms && set.rnr_wait_ms == plain.rnr_wait_ms &&
+                set.congestion == plain.congestion && set.stats == plain.stats && set.stats_keep == plain.stats_keep);
   }
 }
 
@@ -145,8 +155,8 @@ void a_mistake_is_one_line_that_names_the_remedy(void**) {
 }
 
 void names_that_are_no_options_are_known(void**) {
-  for (const char* setting : {"ETHERWARP_RUNDIR=/x", "ETHERWARP_PROVIDER=/x", "ETHERWARP_TEST_SIW=1", "ETHERWARP_CRC=", "ETHERWARPCRC=x",
-                              "SOMETHING_ELSE=1", "ETHERWARP_CONFIG="}) {
+  for (const char* setting : {"ETHERWARP_RUNDIR=/x", "ETHERWARP_PROVIDER=/x", "ETHERWARP_TEST_SIW=1",
+                              "ETHERWARP_CRC=", "ETHERWARPCRC=x", "SOMETHING_ELSE=1", "ETHERWARP_CONFIG="}) {
     print_message("case: %s\n", setting);
     assert_true(read({kNoFile, setting}).problems.empty());
   }
@@ -194,7 +204,8 @@ void the_page_of_documentation_is_complete(void**) {
   assert_true(file.good());
   const std::string page{std::istreambuf_iterator<char>(file), {}};
   for (const auto& d : option_docs()) {
-    const std::string row = std::string("| `") + d.name + "` | " + d.unit + " | " + d.initial + " | " + d.meaning + " |";
+    const std::string row =
+        std::string("| `") + d.name + "` | " + d.unit + " | " + d.initial + " | " + d.meaning + " |";
     if (!contains(page, row.c_str())) fail_msg("docs/options.md lacks: %s", row.c_str());
   }
 }

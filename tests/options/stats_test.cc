@@ -39,13 +39,17 @@ int in_child(F f) {
   assert_int_equal(waitpid(pid, &status, 0), pid);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
-#define CHECK(x)                                                    \
-  do {                                                              \
+#define CHECK(x)                                                        \
+  do {                                                                  \
     if (!(x)) return fprintf(stderr, "line %d: %s\n", __LINE__, #x), 1; \
   } while (0)
 
-std::string directory() { return getenv("ETHERWARP_RUNDIR"); }
-std::size_t files() { return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory()), {})); }
+std::string directory() {
+  return getenv("ETHERWARP_RUNDIR");
+}
+std::size_t files() {
+  return static_cast<std::size_t>(std::distance(fs::directory_iterator(directory()), {}));
+}
 
 int fresh_directory(void**) {
   char path[] = "/tmp/ewarp-stats-XXXXXX";

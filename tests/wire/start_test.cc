@@ -157,7 +157,8 @@ void mpa_59_a_bad_fpdu_opens_nothing(void**) {
 // MPA-72: what is no RTR, or none that was agreed on.
 void mpa_72_a_first_fpdu_that_is_no_rtr(void**) {
   for (const bool crc : {false, true})
-    for (const std::uint8_t agreed : {std::uint8_t{7}, mpa::kRtrWrite, mpa::kRtrRead, mpa::kRtrSend}) {
+    for (const unsigned agreed_forms : {7u, unsigned{mpa::kRtrWrite}, unsigned{mpa::kRtrRead}, unsigned{mpa::kRtrSend}}) {
+      const auto agreed = static_cast<std::uint8_t>(agreed_forms);
       for (int kind = 0; kind < 7; ++kind) {
         Scene s(peer_to_peer(false, agreed, crc), 16384);
         assert_int_equal(s.side.receive({s.side.sge(0, 64)}), 0);
