@@ -153,6 +153,7 @@ class Endpoint {
   void response_failed(const Fault& fault);
   bool fits(const llp::Gather& out, std::size_t header, std::size_t payload, std::size_t pieces) const;
   void frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload);
+  bool frame_in_place(llp::Gather& out, std::size_t header);
   std::size_t put_send_header(const SendRequest& request, std::uint64_t offset, bool last, MutableOctets out);
   void local_failure(SendRequest& request, Status status);
   std::uint32_t push_read(SendRequest* request, std::uint32_t length);

@@ -170,6 +170,18 @@ std::size_t Endpoint::put_send_header(const SendRequest& r, std::uint64_t offset
   return UntaggedHeader::kSize;
 }
 
+// Without a CRC nothing is read before the kernel does. A CRC is computed over the memory as it lies, which its owner may
+// have taken back or unmapped. False: it has.
+bool Endpoint::frame_in_place(llp::Gather& out, std::size_t header) {
+  std::size_t held = 0;
+  if (framer_.crc())
+    while (held < pieces_.count && consumer_.hold(pieces_.items[held])) ++held;
+  const bool good = !framer_.crc() || held == pieces_.count;
+  if (good) frame(out, Octets(copy_).first(header), pieces_.all());
+  for (std::size_t i = 0; i < held; ++i) consumer_.let_go(pieces_.items[i]);
+  return good;
+}
+
 bool Endpoint::continue_request(llp::Gather& out) {
   SendRequest& r = *request_;
   const std::size_t header = r.operation == Operation::write ? TaggedHeader::kSize : UntaggedHeader::kSize;
@@ -205,8 +217,12 @@ bool Endpoint::continue_request(llp::Gather& out) {
       at += e.length;
     }
     frame(out, Octets(copy_).first(at), {});
-  } else {
-    frame(out, Octets(copy_).first(header), pieces_.all());
+  } else if (!frame_in_place(out, header)) {
+    current_ = Current::nothing;
+    if (offset_ == 0) consumer_.send_started();
+    consumer_.send_done(r, Status::local_protection);
+    fail(fault::kRdmapLocalCatastrophic);
+    return true;
   }
   if (offset_ == 0) consumer_.send_started();
   offset_ += cut.payload;

@@ -14,7 +14,7 @@ namespace ewarp::cm {
 namespace {
 
 // Between Request and Reply the initiator must be silent. 0, ECONNRESET (it left) or EPROTO (it spoke; RFC 5044
-// section 7.1.3).
+// section 7.1.2).
 int check_silence(int fd) {
   std::byte octet;
   const long n = ::recv(fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK);

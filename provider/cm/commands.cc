@@ -232,29 +232,29 @@ int migrate_command(const Command& c) {
 
 // By command number; null: known and not offered.
 constexpr int (*kHandlers[])(const Command&) = {
-    create_id,  // 0
-    destroy_id,
-    bind_ip_command,
-    resolve_ip_command,
-    resolve_route_command,
-    query_route_command,  // 1..5
-    connect_command,
-    listen_command,
-    accept_command,
-    reject_command,
-    disconnect_command,    // 6..10
-    init_qp_attr_command,  // 11
-    nullptr,               // 12 GET_EVENT: may wait, see below
-    nullptr,               // 13 GET_OPTION: nor has the kernel
-    set_option_command,
-    notify_command,
-    multicast_command,
-    multicast_command,
-    migrate_command,  // 14..18
-    query_command,
-    bind_command,
-    resolve_addr_command,
-    multicast_command,  // 19..22
+    create_id,              // 0
+    destroy_id,             // 1
+    bind_ip_command,        // 2
+    resolve_ip_command,     // 3
+    resolve_route_command,  // 4
+    query_route_command,    // 5
+    connect_command,        // 6
+    listen_command,         // 7
+    accept_command,         // 8
+    reject_command,         // 9
+    disconnect_command,     // 10
+    init_qp_attr_command,   // 11
+    nullptr,                // 12 GET_EVENT: may wait, see below
+    nullptr,                // 13 GET_OPTION: nor has the kernel
+    set_option_command,     // 14
+    notify_command,         // 15
+    multicast_command,      // 16 JOIN_IP_MCAST
+    multicast_command,      // 17 LEAVE_MCAST
+    migrate_command,        // 18
+    query_command,          // 19
+    bind_command,           // 20
+    resolve_addr_command,   // 21
+    multicast_command,      // 22 JOIN_MCAST
 };
 static_assert(std::size(kHandlers) == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
 

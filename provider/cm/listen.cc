@@ -140,7 +140,7 @@ void on_request(const IncomingRef& incoming) {
   }
   if (outcome == mpa::Responder::Outcome::failed) {
     log::info("cm: bad MPA Request from {}: {}", incoming->remote.text(), incoming->responder.why());
-    return drop(lock, incoming);  // RFC 5044 section 7.1.3: no Reply
+    return drop(lock, incoming);  // RFC 5044 section 7.1.2: no Reply
   }
   reactor().cancel_timer(incoming->timer);
   id->listener->complete.push_back(incoming);

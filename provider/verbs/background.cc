@@ -97,7 +97,7 @@ void Engine::housekeeping(bool all) {
 }
 
 bool Engine::background_pass() {
-  if (!try_enter()) return false;
+  if (waiting_.load(std::memory_order_relaxed) != 0 || !try_enter()) return false;
   const bool any = pass();
   leave();
   ++window_background_;
@@ -141,7 +141,7 @@ void Engine::arm_active() {
   enter();
   rearm_.exchange(false, std::memory_order_seq_cst);
   for (Connection* c : active_) {
-    const std::uint32_t events = (c->readable() ? POLLIN : 0) | (c->blocked() ? POLLOUT : 0);
+    const std::uint32_t events = (c->readable() ? POLLIN : 0) | (c->has_output() ? POLLOUT : 0);
     if (events != 0 && (!c->armed || c->armed_events != events)) arm(*c, events);
     c->rest();
   }
@@ -209,8 +209,7 @@ void Engine::handle_ready(std::span<const llp::Watcher::Ready> ready) {
     if (c != nullptr) {
       c->armed = false;
       c->last_tick = tick();
-      if (!c->active) active_.push_back(c);
-      c->active = true;
+      activate(*c);
     }
     leave();
   }

@@ -53,8 +53,12 @@ bool Engine::try_enter() {
 }
 
 void Engine::enter() {
+  if (try_enter()) return;
+  // Threads that only make passes let us go first: one that polls without pause would never leave a gap.
+  waiting_.fetch_add(1, std::memory_order_relaxed);
   for (unsigned spins = 0; !try_enter();)
     ++spins % 128 == 0 ? static_cast<void>(sched_yield()) : llp::cpu_relax();
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void Engine::leave() {
@@ -94,7 +98,12 @@ void Engine::serve_kicks() {
 }
 
 void Engine::application_pass(bool armed) {
-  if (forked_ || !try_enter()) return;
+  if (forked_) return;
+  if (waiting_.load(std::memory_order_relaxed) != 0) {
+    llp::cpu_relax();
+    return;
+  }
+  if (!try_enter()) return;
   pass();
   leave();
   if (armed) return;
@@ -140,7 +149,13 @@ void Engine::bury(std::shared_ptr<Connection> c) {
   });
 }
 
+void Engine::activate(Connection& c) {
+  if (!c.active) active_.push_back(&c);
+  c.active = true;
+}
+
 void Engine::wait_writable(Connection& c) {
+  activate(c);  // it may have been silent until now; each pass tries again
   if (c.armed && (c.armed_events & POLLOUT) != 0) return;
   rearm();
 }

@@ -56,7 +56,7 @@ class Engine final : public Reactor {
   void remove(Connection& connection);
   // Destroys the object once nothing of the current pass refers to it.
   void bury(std::shared_ptr<Connection> connection);
-  // The stream cannot send now: the kernel says when it can.
+  // The stream has output that did not go out: it stays active, and the kernel says when it can go on.
   void wait_writable(Connection& connection);
   // What the kernel watches for some stream has to be looked at again.
   void rearm();
@@ -100,6 +100,7 @@ class Engine final : public Reactor {
   };
 
   void start_thread();
+  void activate(Connection& connection);
   void run();
   bool pass();
   bool pass_many(std::size_t first, std::size_t count);
@@ -119,6 +120,7 @@ class Engine final : public Reactor {
   void drain(int fd, std::uint64_t timer);
 
   std::atomic<int> held_{0};
+  std::atomic<int> waiting_{0};  // threads in enter()
   std::atomic<QueuePair*> kicks_{nullptr};
 
   // Engine held.

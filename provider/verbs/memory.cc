@@ -27,6 +27,27 @@ std::uint32_t random32() {
   return value;
 }
 
+// False: these pages cannot be read (written). Brings them in otherwise.
+bool populate(std::uintptr_t page, std::size_t length, bool writable) {
+#ifdef MADV_POPULATE_WRITE  // Linux 5.14
+  const auto ask = [](std::uintptr_t at, std::size_t n, bool write) {
+    return madvise(reinterpret_cast<void*>(at), n, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0 ? 0 : errno;
+  };
+  // EINVAL means a mapping without the right, but also a kernel without the call: tried on memory that is surely good.
+  static const bool known = [&ask] {
+    static char good;
+    const auto size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    return ask(reinterpret_cast<std::uintptr_t>(&good) & ~(size - 1), size, true) == 0;
+  }();
+  if (!known) return true;
+  const int error = ask(page, length, writable);
+  return error != EFAULT && error != ENOMEM && error != EINVAL;
+#else
+  (void)page, (void)length, (void)writable;
+  return true;
+#endif
+}
+
 // Whether every page of the range is mapped; a page in the middle that is read-only is found when it is used.
 bool mapped(const void* address, std::size_t length, bool writable) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -39,12 +60,7 @@ bool mapped(const void* address, std::size_t length, bool writable) {
         errno == ENOMEM)
       return false;
   const auto last = (end - 1) & ~(page - 1);
-#ifdef MADV_POPULATE_WRITE  // Linux 5.14; an older kernel says EINVAL, which is not held against the caller
-  const int advice = writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-  for (const std::uintptr_t at : {first, last})
-    if (madvise(reinterpret_cast<void*>(at), page, advice) != 0 && (errno == EFAULT || errno == ENOMEM)) return false;
-#endif
-  return true;
+  return populate(first, page, writable) && populate(last, page, writable);
 }
 
 }  // namespace
@@ -130,6 +146,10 @@ int MemoryTable::add(Pd& pd, void* address, std::size_t length, std::uint64_t io
 // No key opens the region from here on, and nobody is in it.
 void MemoryTable::close(MemoryRegion& r) {
   r.stag_.exchange(0, std::memory_order_seq_cst);
+  wait_for_users(r);
+}
+
+void MemoryTable::wait_for_users(const MemoryRegion& r) {
   for (unsigned spins = 0; r.users_.load(std::memory_order_seq_cst) != 0;)
     ++spins % 64 == 0 ? static_cast<void>(sched_yield()) : llp::cpu_relax();
 }
@@ -175,8 +195,9 @@ Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd) {
   }
   leave(r);
   if (!ours) return Verdict::not_associated;
-  // Other holders are application threads in a system call that does not block.
-  close(*r);
+  // The key is gone. Its owner may have given the region a new one meanwhile, so only the users of the old are waited for:
+  // application threads in a copy or a system call that does not block.
+  wait_for_users(*r);
   return Verdict::ok;
 }
 
@@ -231,16 +252,31 @@ bool copy_out(void* to, const llp::Extent& from) {
 }
 
 bool readable(const llp::Extent& extent) {
-#ifdef MADV_POPULATE_READ
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<std::uintptr_t>(extent.address) & ~(page - 1);
   const auto end = (reinterpret_cast<std::uintptr_t>(extent.address) + extent.length + page - 1) & ~(page - 1);
-  return madvise(reinterpret_cast<void*>(first), end - first, MADV_POPULATE_READ) == 0 ||
-         (errno != EFAULT && errno != ENOMEM);
-#else
-  (void)extent;
+  return populate(first, end - first, false);
+}
+
+// One octet of each page: some nanoseconds a page, where asking the kernel would cost more than the CRC of a segment.
+bool hold(const llp::Extent& extent) {
+  if (extent.region != nullptr && !memory().enter(extent.region, extent.ticket)) return false;
+  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  std::size_t at = 0;
+  while (at < extent.length) {
+    std::byte octet;
+    if (!llp::guarded_copy(&octet, extent.address + at, 1)) {
+      let_go(extent);
+      return false;
+    }
+    const auto address = reinterpret_cast<std::uintptr_t>(extent.address + at);
+    at += page - address % page;
+  }
   return true;
-#endif
+}
+
+void let_go(const llp::Extent& extent) {
+  if (extent.region != nullptr) memory().leave(extent.region);
 }
 
 }  // namespace ewarp::verbs

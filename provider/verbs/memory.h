@@ -77,6 +77,7 @@ class MemoryTable final : public llp::MemoryGate {
   MemoryRegion* take_slot();
   void set(MemoryRegion& region, Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access);
   void close(MemoryRegion& region);
+  static void wait_for_users(const MemoryRegion& region);
 
   // STag index = slot * factor + offset mod 2^24 with random odd factor: keys of neighbours do not tell each other.
   std::uint32_t factor_, inverse_, offset_;
@@ -94,5 +95,8 @@ bool copy_in(const llp::Extent& to, const void* from);
 bool copy_out(void* to, const llp::Extent& from);
 // Whether all pages of the extent can be read now.
 bool readable(const llp::Extent& extent);
+// For reading in place: false when it is no longer registered or a page cannot be read. While held it stays registered.
+bool hold(const llp::Extent& extent);
+void let_go(const llp::Extent& extent);
 
 }  // namespace ewarp::verbs

@@ -127,6 +127,8 @@ class QueuePair final : public QueuePairApi,
   bool copy_in(const llp::Extent& to, const std::byte* from) override { return verbs::copy_in(to, from); }
   bool copy_out(std::byte* to, const llp::Extent& from) override { return verbs::copy_out(to, from); }
   bool readable(const llp::Extent& extent) override { return verbs::readable(extent); }
+  bool hold(const llp::Extent& extent) override { return verbs::hold(extent); }
+  void let_go(const llp::Extent& extent) override { verbs::let_go(extent); }
 
   // Posting (queue_pair_post.cc).
   int check_send(const ibv_send_wr& wr, std::uint64_t* length) const;

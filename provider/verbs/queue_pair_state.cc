@@ -55,6 +55,7 @@ int QueuePair::check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr&
   if ((mask & IBV_QP_ACCESS_FLAGS) != 0 && (attr.qp_access_flags & ~0xffu) != 0) return EINVAL;
   if ((mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && attr.max_rd_atomic > kMaxRdAtomic) return EINVAL;
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attr.max_dest_rd_atomic > kMaxRdAtomic) return EINVAL;
+  if (from == IBV_QPS_RESET && to == IBV_QPS_ERR) return EINVAL;
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return (mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE)) != 0 ? EINVAL : 0;
   for (const Transition& t : kTransitions) {
     if (t.from != from || t.to != to) continue;
@@ -174,7 +175,13 @@ void QueuePair::serve() {
     flush_posted();
     return;
   }
-  if (stalled_.load(std::memory_order_relaxed) && has_receive()) connection_->resume();
+  if (stalled_.load(std::memory_order_relaxed) && has_receive()) {
+    // If the message behind this one has to wait too, that is a wait of its own: check_stall() begins it.
+    stop_timer();
+    stalled_.exchange(false, std::memory_order_seq_cst);
+    connection_->resume();
+    engine().rearm();
+  }
   connection_->transmit();
   stream_progress();
 }
@@ -224,7 +231,7 @@ void QueuePair::stream_progress() {
   } else if (overflowed_) {
     context().raise(IBV_EVENT_QP_FATAL, handle_);
     fail_stream(rdmap::Status::flushed);
-  } else if (c.blocked()) {
+  } else if (c.has_output()) {
     engine().wait_writable(c);
   }
 }
@@ -325,10 +332,7 @@ void QueuePair::begin_close() {
   }
   enter_state(IBV_QPS_SQD);
   phase_ = Phase::closing;
-  if (stalled_.exchange(false)) {  // nothing will be posted for it: it is dropped with what follows
-    connection_->endpoint().stop_waiting();
-    connection_->resume();
-  }
+  stalled_.exchange(false);
   close_limit_ = sq_.tail();
   flush_receives();
   start_timer(options().close_timeout_ms);
@@ -342,10 +346,18 @@ void QueuePair::close_progress() {
     stream_ended();
     return;
   }
-  if (c.endpoint().quiescent() && !c.has_output())
+  if (c.endpoint().quiescent() && !c.has_output()) {
     c.shut_down();
-  else if (c.blocked())
+    // Receives are given back already: a Send that still comes is dropped, with what follows, and the stream ends.
+    c.endpoint().stop_waiting();
+    if (c.endpoint().stalled()) c.resume();
+    if (c.endpoint().fault()) {
+      fail_stream(rdmap::Status::flushed);
+      return;
+    }
+  } else if (c.has_output()) {
     engine().wait_writable(c);
+  }
   if (c.fin_sent()) flush_posted();
 }
 

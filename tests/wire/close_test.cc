@@ -367,7 +367,8 @@ void vrb_5_destroy_with_work_outstanding(void**) {
 }  // namespace
 
 int main() {
-  setenv("ETHERWARP_CLOSE_TIMEOUT_MS", "400", 1);
+  stop_at_first_failure();
+  set_waits("400", "0");
   const CMUnitTest tests[] = {
       cmocka_unit_test(rdm_22_a_terminate_flushes_and_gets_no_answer),
       cmocka_unit_test(rdm_22_malformed_terminates),

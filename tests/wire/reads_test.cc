@@ -367,7 +367,8 @@ void sources_that_are_not_ours(void**) {
 }  // namespace
 
 int main() {
-  setenv("ETHERWARP_CLOSE_TIMEOUT_MS", "500", 1);
+  stop_at_first_failure();
+  set_waits("500", "0");
   const CMUnitTest tests[] = {
       cmocka_unit_test(rdm_9_responses_carry_the_sink_of_the_request),
       cmocka_unit_test(rdm_10_empty_reads_look_at_no_stag),

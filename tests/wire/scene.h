@@ -28,6 +28,15 @@ struct Setup {
 
 std::string name_of(const Setup& setup);
 
+// A failing test leaves by longjmp, and its stack is used again while the engine's thread still works on the objects that
+// were there. So the first failure ends the program. First thing in main().
+inline void stop_at_first_failure() { setenv("CMOCKA_TEST_ABORT", "1", 1); }
+// Short times for the waits that these tests run into.
+inline void set_waits(const char* close_ms, const char* rnr_ms) {
+  setenv("ETHERWARP_CLOSE_TIMEOUT_MS", close_ms, 1);
+  setenv("ETHERWARP_RNR_WAIT_MS", rnr_ms, 1);
+}
+
 // Every combination of role and CRC.
 inline constexpr Setup kSetups[] = {{.initiator = true},
                                     {.initiator = true, .crc = true},

@@ -559,7 +559,8 @@ void receive_into_bad_memory(void**) {
 }  // namespace
 
 int main() {
-  setenv("ETHERWARP_CLOSE_TIMEOUT_MS", "500", 1);
+  stop_at_first_failure();
+  set_waits("500", "0");
   const CMUnitTest tests[] = {
       cmocka_unit_test(mpa_7_a_hit_in_any_octet),
       cmocka_unit_test(mpa_2_6_pad_and_crc_field_without_meaning),

@@ -268,7 +268,8 @@ void mpa_71_no_opcode_beyond_rfc_5040(void**) {
 }  // namespace
 
 int main() {
-  setenv("ETHERWARP_CLOSE_TIMEOUT_MS", "500", 1);
+  stop_at_first_failure();
+  set_waits("500", "0");
   setenv("ETHERWARP_RTR_TIMEOUT_MS", "1000", 1);
   const CMUnitTest tests[] = {
       cmocka_unit_test(mpa_71_the_initiator_begins_with_the_rtr),

@@ -212,7 +212,8 @@ void terminate_overtakes_a_long_message(void**) {
 }  // namespace
 
 int main() {
-  setenv("ETHERWARP_CLOSE_TIMEOUT_MS", "5000", 1);
+  stop_at_first_failure();
+  set_waits("5000", "0");
   const CMUnitTest tests[] = {
       cmocka_unit_test(terminate_vectors),
       cmocka_unit_test(whole_fpdus_agree_with_the_vectors),

@@ -1,0 +1,275 @@
+// The states of a queue pair: what ibv_modify_qp() takes and refuses, what each state lets be posted, and what query says.
+#include <errno.h>
+
+#include <cstring>
+
+#include "tests/wire/scene.h"
+
+using namespace ewarp;
+using namespace ewarp::wire;
+
+namespace {
+
+constexpr ibv_qp_state kStates[] = {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_ERR};
+const char* const kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
+
+// A QP brought to a state; for the last three by way of a stream.
+struct InState {
+  explicit InState(ibv_qp_state state) : side(4096) {
+    ibv_qp_attr attr{};
+    attr.port_num = 1;
+    attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
+    if (state == IBV_QPS_INIT || state == IBV_QPS_RTR) {
+      attr.qp_state = IBV_QPS_INIT;
+      assert_int_equal(api(*side.qp).modify(attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
+    }
+    if (state == IBV_QPS_RTR) {
+      attr.qp_state = IBV_QPS_RTR;
+      assert_int_equal(api(*side.qp).modify(attr, IBV_QP_STATE), 0);
+    }
+    if (state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_ERR) {
+      int fds[2];
+      assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+      peer = std::make_unique<Peer>(fds[1], false);
+      assert_int_equal(api(*side.qp).attach(fds[0], test::params(true), side.observer), 0);
+    }
+    if (state == IBV_QPS_SQD) api(*side.qp).disconnect(true);
+    if (state == IBV_QPS_ERR) api(*side.qp).disconnect(false);
+    assert_int_equal(side.state(), state);
+  }
+  test::Side side;
+  std::unique_ptr<Peer> peer;
+};
+
+// Which transitions there are on an RNIC; RTS is made by the stream alone (verbs-semantics sections 2 and 3).
+bool allowed(ibv_qp_state from, ibv_qp_state to) {
+  if (to == IBV_QPS_RESET) return true;
+  if (to == IBV_QPS_ERR) return from != IBV_QPS_RESET;
+  if (from == IBV_QPS_RESET || from == IBV_QPS_INIT) return to == IBV_QPS_INIT || (from == IBV_QPS_INIT && to == IBV_QPS_RTR);
+  if (from == IBV_QPS_RTS) return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
+  if (from == IBV_QPS_SQD) return to == IBV_QPS_SQD;
+  // rdma_disconnect() asks for SQD without knowing that the stream has ended; that is no error (librdmacm's own habit).
+  return from == IBV_QPS_ERR && to == IBV_QPS_SQD;
+}
+
+// VRB-1
+void vrb_1_every_transition(void**) {
+  for (const ibv_qp_state from : kStates)
+    for (const ibv_qp_state to : {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE,
+                                  IBV_QPS_ERR, IBV_QPS_UNKNOWN}) {
+      InState s(from);
+      ibv_qp_attr attr{};
+      attr.qp_state = to;
+      attr.port_num = 1;
+      int mask = IBV_QP_STATE;
+      if (to == IBV_QPS_INIT) mask |= IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
+      const int rc = api(*s.side.qp).modify(attr, mask);
+      const ibv_qp_state now = s.side.state();
+      const bool ok = allowed(from, to);
+      const ibv_qp_state want = !ok || (from == IBV_QPS_ERR && to == IBV_QPS_SQD) ? from : to;
+      if (rc != (ok ? 0 : EINVAL) || now != want)
+        fail_msg("%s to %d: errno %d, state %s", kNames[from], to, rc, kNames[now]);
+    }
+}
+
+struct Refused {
+  ibv_qp_state from, to;
+  int mask;
+  void (*set)(ibv_qp_attr&);
+  const char* what;
+};
+
+// VRB-1: what does not belong to a transition, or has a value that cannot be; nothing is changed then.
+void vrb_1_masks_and_values(void**) {
+  constexpr int kInit = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
+  const Refused kRefused[] = {
+      {IBV_QPS_RESET, IBV_QPS_INIT, kInit, [](ibv_qp_attr& a) { a.port_num = 2; }, "port 2"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, kInit, [](ibv_qp_attr& a) { a.port_num = 0; }, "port 0"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, kInit, [](ibv_qp_attr& a) { a.pkey_index = 1; }, "pkey index 1"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, kInit | IBV_QP_QKEY, nullptr, "Q_Key on RC"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, kInit | IBV_QP_SQ_PSN, nullptr, "PSN too early"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, kInit | IBV_QP_CUR_STATE, [](ibv_qp_attr& a) { a.cur_qp_state = IBV_QPS_RTS; },
+       "wrong current state"},
+      {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_TIMEOUT, nullptr, "timeout too early"},
+      {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_MAX_DEST_RD_ATOMIC, [](ibv_qp_attr& a) { a.max_dest_rd_atomic = 255; },
+       "IRD above the device's"},
+      {IBV_QPS_RTS, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_AV, nullptr, "address of a connected QP"},
+      {IBV_QPS_RTS, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_CAP, nullptr, "resize"},
+      {IBV_QPS_RTS, IBV_QPS_ERR, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS, nullptr, "flags on the way to ERR"},
+      {IBV_QPS_RTS, IBV_QPS_RESET, IBV_QP_STATE | IBV_QP_PORT, nullptr, "port on the way to RESET"},
+      {IBV_QPS_RTS, IBV_QPS_ERR, IBV_QP_STATE | IBV_QP_CUR_STATE, [](ibv_qp_attr& a) { a.cur_qp_state = IBV_QPS_SQD; },
+       "wrong current state"},
+      {IBV_QPS_RTS, IBV_QPS_SQD, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS, nullptr, "flags on the way to SQD"},
+  };
+  for (const Refused& r : kRefused) {
+    InState s(r.from);
+    ibv_qp_attr attr{};
+    attr.qp_state = r.to;
+    attr.port_num = 1;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+    if (r.set != nullptr) r.set(attr);
+    ibv_qp_attr before{}, after{};
+    ibv_qp_init_attr init{};
+    api(*s.side.qp).query(before, init);
+    const int rc = api(*s.side.qp).modify(attr, r.mask);
+    api(*s.side.qp).query(after, init);
+    if (rc != EINVAL) fail_msg("%s: errno %d", r.what, rc);
+    if (std::memcmp(&before, &after, sizeof before) != 0) fail_msg("%s: something was changed", r.what);
+  }
+}
+
+// VRB-33
+void vrb_33_query_tells_what_is(void**) {
+  InState s(IBV_QPS_RESET);
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr init{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
+  assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
+  attr.qp_state = IBV_QPS_RTR;
+  attr.max_dest_rd_atomic = 7;
+  assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE | IBV_QP_MAX_DEST_RD_ATOMIC), 0);
+  ibv_qp_attr got{};
+  assert_int_equal(api(*s.side.qp).query(got, init), 0);
+  assert_int_equal(got.qp_state, IBV_QPS_RTR);
+  assert_int_equal(got.cur_qp_state, IBV_QPS_RTR);
+  assert_int_equal(got.port_num, 1);
+  assert_int_equal(got.qp_access_flags, IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE);
+  assert_int_equal(got.max_dest_rd_atomic, 7);
+  assert_int_equal(init.qp_type, IBV_QPT_RC);
+  assert_true(init.cap.max_send_wr >= 256 && init.cap.max_recv_wr >= 256);
+  assert_true(init.cap.max_send_sge >= 8 && init.cap.max_recv_sge >= 8 && init.cap.max_inline_data >= 256);
+  // What the stream brought is what counts from then on.
+  int fds[2];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  Peer peer(fds[1], false);
+  mpa::StreamParams p = test::params(true);
+  p.ird = 3;
+  p.ord = 5;
+  assert_int_equal(api(*s.side.qp).attach(fds[0], p, s.side.observer), 0);
+  assert_int_equal(api(*s.side.qp).query(got, init), 0);
+  assert_int_equal(got.qp_state, IBV_QPS_RTS);
+  assert_int_equal(got.max_dest_rd_atomic, 3);
+  assert_int_equal(got.max_rd_atomic, 5);
+}
+
+// VRB-2, VRB-3: what each state makes of a post.
+void vrb_2_3_posting_in_every_state(void**) {
+  for (const ibv_qp_state state : kStates) {
+    InState s(state);
+    const bool receives = state != IBV_QPS_RESET;
+    const bool sends = state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_ERR;
+    const int rr = s.side.receive({s.side.sge(0, 8)}, 100);
+    const int rs = s.side.send(IBV_WR_SEND, {s.side.sge(0, 8)}, 0, 0, 0, 1);
+    if (rr != (receives ? 0 : EINVAL)) fail_msg("post_recv in %s: %d", kNames[state], rr);
+    if (rs != (sends ? 0 : EINVAL)) fail_msg("post_send in %s: %d", kNames[state], rs);
+    const bool flushed = state == IBV_QPS_ERR || state == IBV_QPS_SQD;
+    bool seen[2] = {false, false};
+    for (int i = 0; i < (flushed ? 2 : 0); ++i) {
+      const ibv_wc wc = s.side.wait();
+      if (wc.status != IBV_WC_WR_FLUSH_ERR) fail_msg("%s: status %d of %lu", kNames[state], wc.status, wc.wr_id);
+      seen[wc.wr_id == 100] = true;
+    }
+    assert_int_equal(flushed, seen[0] && seen[1]);
+  }
+}
+
+// A receive that was posted before the stream came is used by it.
+void receives_from_before_the_stream(void**) {
+  for (const ibv_qp_state state : {IBV_QPS_INIT, IBV_QPS_RTR}) {
+    InState s(state);
+    assert_int_equal(s.side.receive({s.side.sge(0, 8)}), 0);
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    Peer peer(fds[1], false);
+    assert_int_equal(api(*s.side.qp).attach(fds[0], test::params(false), s.side.observer), 0);
+    peer.send(send_segment(1, pattern(8)));
+    assert_int_equal(s.side.wait().status, IBV_WC_SUCCESS);
+  }
+}
+
+// One stream at a time, and none on a QP that has had its end.
+void attach_where_it_cannot_be(void**) {
+  for (const ibv_qp_state state : {IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_ERR}) {
+    InState s(state);
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+    Peer peer(fds[1], false);
+    assert_int_equal(api(*s.side.qp).attach(fds[0], test::params(true), s.side.observer), EINVAL);
+    peer.expect_fin();  // the fd was taken all the same
+  }
+}
+
+// What ibv_create_qp() refuses, and that nothing stays behind.
+void create_refuses(void**) {
+  test::Side side(4096);
+  const int users = side.pd.users;
+  const struct {
+    const char* what;
+    void (*set)(ibv_qp_init_attr&);
+    int error;
+  } kCases[] = {
+      {"UD", [](ibv_qp_init_attr& i) { i.qp_type = IBV_QPT_UD; }, EOPNOTSUPP},
+      {"UC", [](ibv_qp_init_attr& i) { i.qp_type = IBV_QPT_UC; }, EOPNOTSUPP},
+      {"send queue", [](ibv_qp_init_attr& i) { i.cap.max_send_wr = kMaxQpWr + 1; }, EINVAL},
+      {"receive queue", [](ibv_qp_init_attr& i) { i.cap.max_recv_wr = kMaxQpWr + 1; }, EINVAL},
+      {"gather", [](ibv_qp_init_attr& i) { i.cap.max_send_sge = kMaxSge + 1; }, EINVAL},
+      {"scatter", [](ibv_qp_init_attr& i) { i.cap.max_recv_sge = kMaxSge + 1; }, EINVAL},
+      {"inline", [](ibv_qp_init_attr& i) { i.cap.max_inline_data = kMaxInline + 1; }, EINVAL},
+  };
+  for (const auto& c : kCases) {
+    ibv_qp_init_attr init{};
+    init.qp_type = IBV_QPT_RC;
+    init.cap = {1, 1, 1, 1, 0};
+    c.set(init);
+    std::shared_ptr<QueuePair> qp;
+    assert_int_equal(create_qp(side.pd, init, &side.cq, &side.cq, &qp), c.error);
+    assert_null(qp.get());
+  }
+  ibv_qp_init_attr init{};
+  init.qp_type = IBV_QPT_RC;
+  std::shared_ptr<QueuePair> qp;
+  assert_int_equal(create_qp(side.pd, init, nullptr, &side.cq, &qp), EINVAL);
+  assert_int_equal(create_qp(side.pd, init, &side.cq, nullptr, &qp), EINVAL);
+  assert_int_equal(side.pd.users, users);
+}
+
+// VRB-33: what was asked for is the least that is granted; the limits themselves are granted too.
+void vrb_33_capabilities(void**) {
+  test::Side side(4096);
+  for (const ibv_qp_cap& want : {ibv_qp_cap{0, 0, 0, 0, 0}, ibv_qp_cap{1, 1, 1, 1, 1}, ibv_qp_cap{3, 5, 7, 9, 100},
+                                 ibv_qp_cap{100, 1000, 3, 2, 33},
+                                 ibv_qp_cap{kMaxQpWr, kMaxQpWr, kMaxSge, kMaxSge, kMaxInline}}) {
+    ibv_qp_init_attr init{};
+    init.qp_type = IBV_QPT_RC;
+    init.cap = want;
+    std::shared_ptr<QueuePair> qp;
+    assert_int_equal(create_qp(side.pd, init, &side.cq, &side.cq, &qp), 0);
+    assert_true(init.cap.max_send_wr >= want.max_send_wr && init.cap.max_recv_wr >= want.max_recv_wr);
+    assert_true(init.cap.max_send_sge >= want.max_send_sge && init.cap.max_recv_sge >= want.max_recv_sge);
+    assert_true(init.cap.max_inline_data >= want.max_inline_data);
+    assert_true(find_qp(api(*qp).number()) == qp);
+    const std::uint32_t number = api(*qp).number();
+    api(*qp).destroy();
+    assert_null(find_qp(number).get());
+  }
+}
+
+}  // namespace
+
+int main() {
+  stop_at_first_failure();
+  set_waits("500", "0");
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(vrb_1_every_transition),
+      cmocka_unit_test(vrb_1_masks_and_values),
+      cmocka_unit_test(vrb_33_query_tells_what_is),
+      cmocka_unit_test(vrb_2_3_posting_in_every_state),
+      cmocka_unit_test(receives_from_before_the_stream),
+      cmocka_unit_test(attach_where_it_cannot_be),
+      cmocka_unit_test(create_refuses),
+      cmocka_unit_test(vrb_33_capabilities),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
