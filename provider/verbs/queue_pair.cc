@@ -173,17 +173,18 @@ void QueuePair::send_done(rdmap::SendRequest& request, rdmap::Status status) {
 // Completions leave in posting order (RFC 5040 section 5.5 rule 8): a Write behind an unfinished Read waits for it.
 void QueuePair::retire_sends() {
   std::uint64_t head = sq_.head();
-  for (; head < started_ && sq_.entry(head).done; ++head) {
+  while (head < started_ && sq_.entry(head).done) {
     const SendEntry& e = sq_.entry(head);
-    if (!e.signaled && e.status == rdmap::Status::success) continue;
+    const bool told = e.signaled || e.status != rdmap::Status::success;
     ibv_wc wc{};
     wc.wr_id = e.wr_id;
     wc.status = wc_status(e.status);
     wc.opcode = wc_opcode(e.operation);
     wc.byte_len = e.length;
-    complete(*send_cq_, wc, false);
+    // The slot first: who sees the completion may post into it at once.
+    sq_.retire(++head);
+    if (told) complete(*send_cq_, wc, false);
   }
-  sq_.retire(head);
 }
 
 void QueuePair::receive_done(const rdmap::Received& received) {
