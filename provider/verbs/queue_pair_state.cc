@@ -375,18 +375,25 @@ void QueuePair::disconnect(bool graceful) {
 
 // To RESET: no completion of this QP is seen any more.
 void QueuePair::reset_queues() {
+  // First: posters look at the state with the queue locked, so nothing is posted behind what is dropped here.
+  enter_state(IBV_QPS_RESET);
   if (connection_ != nullptr) {
     connection_->endpoint().abandon();
     connection_->drop_output();
     end_stream(true);
   }
-  sq_.retire(sq_.tail());
-  rq_.retire(rq_.tail());
-  started_ = sq_.tail();
+  {
+    std::lock_guard guard(sq_.lock);
+    started_ = sq_.tail();
+    sq_.retire(started_);
+  }
+  {
+    std::lock_guard guard(rq_.lock);
+    rq_.retire(rq_.tail());
+  }
   overflowed_ = false;
   send_cq_->purge(number_);
   recv_cq_->purge(number_);
-  enter_state(IBV_QPS_RESET);
 }
 
 void QueuePair::start_timer(unsigned milliseconds) {

@@ -39,7 +39,7 @@ struct Bad {
   void (*spoil)(ibv_send_wr&);
 };
 constexpr Bad kBad[] = {
-    {"opcode", [](ibv_send_wr& w) { w.opcode = static_cast<ibv_wr_opcode>(77); }},
+    {"opcode", [](ibv_send_wr& w) { w.opcode = IBV_WR_DRIVER1; }},
     {"immediate", [](ibv_send_wr& w) { w.opcode = IBV_WR_SEND_WITH_IMM; }},
     {"TSO", [](ibv_send_wr& w) { w.opcode = IBV_WR_TSO; }},
     {"flag", [](ibv_send_wr& w) { w.send_flags |= IBV_SEND_IP_CSUM; }},

@@ -195,7 +195,7 @@ void a_graceful_disconnect_loses_nothing(void**) {
       for (const Setup& base : kSetups) {
         Setup setup = base;
         setup.tcp = tcp;
-        constexpr std::uint32_t kOctets = 3u << 20;
+        constexpr std::uint32_t kOctets = 300'000;
         Scene s(setup, kOctets);
         s.open_responder();
         if (!setup.initiator) {  // wait until it may send
@@ -258,9 +258,8 @@ void a_graceful_disconnect_waits_for_reads(void**) {
 // The peer takes our FIN and stays silent.
 void silence_after_our_fin_is_bounded(void**) {
   for (const bool tcp : {false, true})
-    for (const Setup& base : kSetups) {
-      Setup setup = base;
-      setup.tcp = tcp;
+    for (const bool initiator : {false, true}) {
+      const Setup setup{.initiator = initiator, .crc = tcp, .tcp = tcp};
       Scene s(setup, 8192);
       s.open_responder();
       if (!setup.initiator) {
@@ -368,7 +367,7 @@ void vrb_5_destroy_with_work_outstanding(void**) {
 
 int main() {
   stop_at_first_failure();
-  set_waits("400", "0");
+  set_waits("1000", "0");
   const CMUnitTest tests[] = {
       cmocka_unit_test(rdm_22_a_terminate_flushes_and_gets_no_answer),
       cmocka_unit_test(rdm_22_malformed_terminates),

@@ -16,7 +16,7 @@ constexpr auto kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACC
 void fill(Scene& s, int value) { std::memset(s.side.at(0), value, s.side.memory_octets.size()); }
 
 void expect_placed(Scene& s, std::size_t at, const Bytes& want, const std::string& what) {
-  if (std::memcmp(s.side.at(at), want.data(), want.size()) != 0) fail_msg("%s: wrong octets in memory", what.c_str());
+  if (!std::equal(want.begin(), want.end(), s.side.at(at))) fail_msg("%s: wrong octets in memory", what.c_str());
 }
 
 // The Terminate for a segment that is told of by its header, and the end.
@@ -441,6 +441,11 @@ void ddp_21_a_missing_right_is_an_invalid_stag(void**) {
   }
 }
 
+// Looks at memory that a peer is writing, as applications do that wait for a Write.
+[[gnu::noinline, gnu::no_sanitize_thread]] unsigned peek(const std::byte* at) {
+  return *reinterpret_cast<const volatile unsigned char*>(at);
+}
+
 // DDP-25: when deregistration has returned, the memory is the application's alone, whatever is still arriving.
 void ddp_25_nothing_is_written_after_deregistration(void**) {
   for (const bool crc : {false, true})
@@ -455,9 +460,9 @@ void ddp_25_nothing_is_written_after_deregistration(void**) {
           while (!stop) peer.raw(fpdu);
         });
         const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-        auto* const end = reinterpret_cast<std::atomic<unsigned char>*>(s.side.at(octets - 1));
-        while (*end == 0 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
-        const bool began = *end != 0;
+        const std::byte* const end = s.side.at(octets - 1);
+        while (peek(end) == 0 && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+        const bool began = peek(end) != 0;
         s.regions.clear();
         std::memset(s.side.at(0), 0x77, 32768);
         const bool ended = s.side.reaches(IBV_QPS_ERR);
