@@ -86,6 +86,7 @@ int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   if (e.is_inline) {
     std::byte* at = sq_.extra(position);
     for (int i = 0; i < wr.num_sge; ++i) {
+      if (wr.sg_list[i].length == 0) continue;  // its address may be null
       memcpy(at, reinterpret_cast<const void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
       at += wr.sg_list[i].length;
     }
