@@ -66,6 +66,9 @@ class Endpoint {
 
   // --- state ---
 
+  // A responder whose peer did not ask for peer-to-peer must not send before the initiator's first FPDU (RFC 5044
+  // section 7.1.2). Where neither application speaks first that is for ever; from here on it sends all the same.
+  void speak_first() { speaks_first_ = true; }
   // Both directions may be used (RTR sent, or received, as the start-up agreed).
   bool established() const { return established_; }
   // Our first fault; the stream is dead but for its Terminate.
@@ -141,7 +144,7 @@ class Endpoint {
   void set_terminate(const Fault& fault, const Segment* seg, const ReadRequest* read);
 
   // Transmit side (endpoint_tx.cc). The bools: false when there was no room.
-  bool may_send() const { return params_.initiator || first_seen_; }
+  bool may_send() const { return params_.initiator || first_seen_ || speaks_first_; }
   bool startable(const SendRequest& request) const;
   bool transmit_terminate(llp::Gather& out);
   bool transmit_rtr(llp::Gather& out);
@@ -167,6 +170,7 @@ class Endpoint {
 
   bool established_ = false;
   bool first_seen_ = false;    // responder: a valid FPDU has arrived, so we may send
+  bool speaks_first_ = false;  // responder: it has waited long enough
   bool rtr_due_ = false;       // initiator
   std::optional<Fault> fault_;
   std::optional<Terminate> terminated_;

@@ -24,6 +24,25 @@ Fault read_source_fault(ddp::Verdict v) {
   return fault::kRdmapInvalidStag;
 }
 
+// How a request ends that the peer's Terminate names (verbs-semantics.md section 5.2).
+Status status_of(const Fault& f) {
+  if (f == fault::kDdpNoBuffer) return Status::no_receive;
+  if (f == fault::kDdpTooLong || f == fault::kRdmapOpcode) return Status::remote_invalid;
+  if (f.layer != Layer::llp && f.type == 1) return Status::remote_access;
+  return f.layer == Layer::rdmap ? Status::remote_operation : Status::flushed;
+}
+
+// Whether a DDP header that came back is that of a segment of this Write, or of this Send with this MSN.
+bool is_about(Octets header, const SendRequest& r, std::uint32_t msn) {
+  if (ddp::is_tagged(header)) {
+    const auto h = ddp::TaggedHeader::parse(header);
+    return h.ok() && r.operation == Operation::write && opcode_of(h.value().ulp) == static_cast<unsigned>(Opcode::write) &&
+           h.value().stag == r.remote_stag && h.value().offset - r.remote_to < r.length;
+  }
+  const auto h = ddp::UntaggedHeader::parse(header);
+  return h.ok() && r.operation == Operation::send && h.value().qn == ddp::kQueueSend && h.value().msn == msn;
+}
+
 bool is_send(Opcode op) {
   return op == Opcode::send || op == Opcode::send_se || op == Opcode::send_invalidate ||
          op == Opcode::send_se_invalidate;
@@ -302,13 +321,22 @@ std::optional<Fault> Endpoint::on_read_request(Segment& seg, Octets payload) {
   return {};
 }
 
-// Which of our requests the peer's Terminate is about; null if it cannot be told.
+// Which of our requests the peer's Terminate is about; null if it cannot be told, or is complete already.
 SendRequest* Endpoint::named_by(const Terminate& message) {
   if (message.rdmap_header.size() == ReadRequest::kSize) {
     const auto header = ReadRequest::parse(message.rdmap_header);
     for (std::size_t i = 0; header.ok() && i < reads_.size(); ++i)
       if (reads_.at(i).request != nullptr && reads_.at(i).sink_stag == header.value().sink_stag)
         return reads_.at(i).request;
+  }
+  const Octets header(message.ddp_header);
+  if (header.empty()) return nullptr;
+  std::uint32_t msn = tx_msn_[ddp::kQueueSend];
+  if (current_ == Current::request && is_about(header, *request_, msn)) return request_;
+  for (std::size_t i = unacknowledged_.size(); i-- > 0;) {
+    SendRequest& r = *unacknowledged_.at(i).request;
+    if (r.operation == Operation::send) --msn;
+    if (is_about(header, r, msn)) return &r;
   }
   return nullptr;
 }
@@ -319,12 +347,10 @@ void Endpoint::on_terminate(Octets payload) {
   terminated_ = message.ok() ? message.value() : Terminate{fault::kRdmapUnspecified, false, 0, {}, {}, false};
   SendRequest* request = named_by(*terminated_);
   if (request == nullptr) return;
-  // The Reads before it were answered, or will never be: the consumer flushes them before this one completes.
-  const Fault& f = terminated_->fault;
-  Status s = Status::remote_operation;
-  if (f.layer == Layer::rdmap && f.type == 1) s = Status::remote_access;
-  if (f == fault::kRdmapOpcode) s = Status::remote_invalid;
-  consumer_.send_done(*request, s);
+  // The requests before it were answered, or will never be: the consumer flushes them before this one completes. It must
+  // not end once more when the kernel takes its last octets.
+  unacknowledged_.clear();
+  consumer_.send_done(*request, status_of(terminated_->fault));
 }
 
 bool Endpoint::try_direct(Octets rest, std::size_t& taken) {

@@ -158,6 +158,10 @@ const Entry kTable[] = {
      [](Options& o, std::string_view v) { return set_number(o.request_timeout_ms, v, 1u, kHour); }},
     {{"rtr_timeout_ms", "milliseconds", "10000", "accept(): time for the first message after the MPA Reply."},
      [](Options& o, std::string_view v) { return set_number(o.rtr_timeout_ms, v, 1u, kHour); }},
+    {{"responder_wait_ms", "milliseconds", "250",
+      "A responder waits so long for the initiator's first message before it sends its own, where the peer did not ask for "
+      "peer-to-peer mode; 0: until that message comes (RFC 5044)."},
+     [](Options& o, std::string_view v) { return set_number(o.responder_wait_ms, v, 0u, kHour); }},
     {{"close_timeout_ms", "milliseconds", "2000", "Time for a graceful close, after which the connection is reset."},
      [](Options& o, std::string_view v) { return set_number(o.close_timeout_ms, v, 1u, kHour); }},
     {{"rnr_wait_ms", "milliseconds", "1000",

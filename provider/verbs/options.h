@@ -29,6 +29,7 @@ struct Options {
   unsigned connect_timeout_ms = 10000;  // TCP connection and MPA Reply
   unsigned request_timeout_ms = 5000;   // MPA Request after accept
   unsigned rtr_timeout_ms = 10000;      // first FPDU after Reply
+  unsigned responder_wait_ms = 250;     // a responder without peer-to-peer holds its sends so long; 0: for ever
   unsigned close_timeout_ms = 2000;     // graceful close
   unsigned rnr_wait_ms = 1000;          // how long a Send that arrives may wait for a receive; 0: an error at once
   std::string congestion = "auto";      // auto: reno on this host, the system's elsewhere; or a name; or "system"

@@ -160,6 +160,8 @@ int QueuePair::attach(int fd, const mpa::StreamParams& params, std::shared_ptr<S
   e.add(*connection_);
   if (!connection_->endpoint().established()) start_timer(options().rtr_timeout_ms);
   serve();
+  if (connection_ != nullptr && !params.initiator && !params.peer_to_peer && options().responder_wait_ms > 0)
+    start_timer(options().responder_wait_ms);
   e.leave();
   return 0;
 }
@@ -418,6 +420,9 @@ void QueuePair::on_timer(unsigned generation) {
     connection_->endpoint().stop_waiting();
     connection_->resume();
     stream_progress();
+  } else if (phase_ == Phase::running && connection_->endpoint().established()) {
+    connection_->endpoint().speak_first();
+    serve();
   } else if (phase_ == Phase::running) {
     log::info("QP {:#08x}: peer {} sent nothing after the start-up", number_, connection_->peer());
     fail_stream(rdmap::Status::connection_lost);

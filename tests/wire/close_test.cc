@@ -85,6 +85,39 @@ void rdm_22_a_terminate_flushes_and_gets_no_answer(void**) {
       }
 }
 
+// VRB-13: it names a request that the kernel has not taken whole yet.
+void vrb_13_a_terminate_names_what_is_being_sent(void**) {
+  constexpr std::uint32_t kOctets = 20u << 20;
+  const struct {
+    ibv_wr_opcode op;
+    unsigned layer, type, code;
+    int off;  // of the MSN or TO that is named
+    ibv_wc_status status;
+  } kCases[] = {
+      {IBV_WR_RDMA_WRITE, 1, 1, 0, 0, IBV_WC_REM_ACCESS_ERR},   {IBV_WR_RDMA_WRITE, 1, 1, 1, 500, IBV_WC_REM_ACCESS_ERR},
+      {IBV_WR_RDMA_WRITE, 1, 1, 1, -1, IBV_WC_WR_FLUSH_ERR},    {IBV_WR_RDMA_WRITE, 1, 1, 1, kOctets, IBV_WC_WR_FLUSH_ERR},
+      {IBV_WR_SEND, 1, 2, 2, 0, IBV_WC_RNR_RETRY_EXC_ERR},      {IBV_WR_SEND, 1, 2, 5, 0, IBV_WC_REM_INV_REQ_ERR},
+      {IBV_WR_SEND, 1, 2, 5, 1, IBV_WC_WR_FLUSH_ERR},           {IBV_WR_SEND, 1, 2, 3, 0, IBV_WC_WR_FLUSH_ERR},
+      {IBV_WR_SEND_WITH_INV, 0, 1, 9, 0, IBV_WC_REM_ACCESS_ERR}, {IBV_WR_SEND, 0, 2, 6, 0, IBV_WC_REM_INV_REQ_ERR},
+      {IBV_WR_SEND, 0, 2, 7, 0, IBV_WC_REM_OP_ERR},
+  };
+  // With reads in between the socket takes more at the very moment when the Terminate comes.
+  for (const int reads : {0, 1, 2, 40})
+    for (const auto& c : kCases) {
+      Scene s(Setup{.initiator = true, .crc = reads % 2 == 0, .tcp = true}, kOctets);
+      assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
+      assert_int_equal(s.side.send(c.op, {s.side.sge(0, kOctets)}, kFar, kKey, 0, 2), 0);
+      assert_int_equal(s.side.send(c.op, {s.side.sge(0, 64)}, kFar + kOctets, kKey, 0, 3), 0);
+      const std::uint64_t to = kFar + static_cast<std::uint64_t>(static_cast<std::int64_t>(c.off));
+      const Bytes header = c.op == IBV_WR_RDMA_WRITE
+                               ? write_segment(kKey, to, {}, false)
+                               : send_segment(2 + static_cast<std::uint32_t>(c.off), {}, 0, false);
+      for (int i = 0; i < reads; ++i) s.peer->next();
+      s.peer->send(terminate(c.layer, c.type, c.code, 0xc0, concat({u16(1000), header})));
+      s.expect_completions("named", {{1, IBV_WC_SUCCESS}, {2, c.status}, {3, IBV_WC_WR_FLUSH_ERR}});
+    }
+}
+
 // A Terminate that is cut short ends the stream all the same, without one in answer.
 void rdm_22_malformed_terminates(void**) {
   for (const Setup& setup : kSetups)
@@ -370,6 +403,7 @@ int main() {
   set_waits("1000", "0");
   const CMUnitTest tests[] = {
       cmocka_unit_test(rdm_22_a_terminate_flushes_and_gets_no_answer),
+      cmocka_unit_test(vrb_13_a_terminate_names_what_is_being_sent),
       cmocka_unit_test(rdm_22_malformed_terminates),
       cmocka_unit_test(rdm_20_two_terminates_cross),
       cmocka_unit_test(a_fin_between_messages),

@@ -135,11 +135,29 @@ void a_send_that_arrives_while_we_close(void**) {
   }
 }
 
+// A plain responder (no peer-to-peer) whose initiator never speaks may at last speak first (docs/rdmap.md); one that was
+// promised an RTR waits for that.
+void a_responder_that_has_waited_long_enough(void**) {
+  for (const bool crc : {false, true}) {
+    Scene s(Setup{.crc = crc}, 8192), t(Setup{.crc = crc, .peer_to_peer = true, .rtr = mpa::kRtrWrite}, 8192);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 8)}), 0);
+    assert_int_equal(t.side.send(IBV_WR_SEND, {t.side.sge(0, 8)}), 0);
+    s.peer->expect_silence(kWait / 4);
+    assert_int_equal(s.peer->next_segment().opcode, kSend);
+    s.expect_completions("spoke first", {{1, IBV_WC_SUCCESS}});
+    t.peer->expect_silence(kWait / 4);
+    // And then the initiator speaks all the same.
+    assert_int_equal(s.side.receive({s.side.sge(0, 50)}), 0);
+    s.peer->send(send_segment(1, pattern(20)));
+    s.expect_completions("and listens", {{100, IBV_WC_SUCCESS}});
+  }
+}
+
 }  // namespace
 
 int main() {
   stop_at_first_failure();
-  set_waits("30000", std::to_string(kWait).c_str());
+  set_waits("30000", std::to_string(kWait).c_str(), std::to_string(kWait / 2).c_str());
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_receive_that_comes_late),
       cmocka_unit_test(our_own_sends_go_on),
@@ -147,6 +165,7 @@ int main() {
       cmocka_unit_test(ddp_11_nobody_posts_one),
       cmocka_unit_test(ends_of_a_waiting_stream),
       cmocka_unit_test(a_send_that_arrives_while_we_close),
+      cmocka_unit_test(a_responder_that_has_waited_long_enough),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

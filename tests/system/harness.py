@@ -1,0 +1,328 @@
+"""Two processes over EtherWARP: starting them, bounding them in time, ending them, and proof that they used it.
+
+A test script is a module with functions that take a Rig; `main(...)` runs them in order. Nothing here waits for a fixed
+time where a condition can be waited for; everything that can hang has an end.
+"""
+import argparse
+import contextlib
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+SKIPPED = 77  # what CTest takes for "skipped"
+BUILD = pathlib.Path(os.environ.get("EWARP_BUILD", "build")).resolve()
+
+# How much longer than on an idle machine things may take: the limits are there to end what hangs, not to measure.
+PATIENCE = float(os.environ.get("EWARP_TEST_PATIENCE", "1"))
+FULL = os.environ.get("EWARP_TEST_FULL", "") not in ("", "0")  # the sizes of a release, not of CI
+
+
+class Failure(Exception):
+    """Something did not do what it should; the text says what."""
+
+
+class Skip(Exception):
+    """This machine does not allow the test; the text says why."""
+
+
+def check(condition, text):
+    if not condition:
+        raise Failure(text)
+
+
+def tail(text, lines=15):
+    return "\n".join("    | " + line for line in text.strip().splitlines()[-lines:])
+
+
+def wait_until(condition, seconds, what):
+    """Polls; a Failure with `what` (text, or a function that makes it) after so many seconds."""
+    deadline = time.monotonic() + seconds * PATIENCE
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise Failure(what() if callable(what) else what)
+        time.sleep(0.01)
+
+
+def need(*programs):
+    for program in programs:
+        if shutil.which(program) is None:
+            raise Skip(f"the program {program} is not installed (scripts/packages.txt)")
+
+
+_given_ports = set()
+
+
+def free_port():
+    """A TCP port that nobody has, IPv4 or IPv6, from below the ephemeral range."""
+    while True:
+        port = random.randrange(20000, 30000)
+        if port in _given_ports:
+            continue
+        _given_ports.add(port)
+        try:
+            for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+                with socket.socket(family) as s:
+                    if family == socket.AF_INET6:
+                        s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                    s.bind((address, port))
+            return port
+        except OSError:
+            continue
+
+
+def listens(pid, port):
+    """True if a socket listens on this port where the process lives. Asked of the kernel: a connection would disturb."""
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/net/{table}", encoding="ascii") as f:
+            for line in f.readlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                    return True
+    return False
+
+
+class Process:
+    """A child with its output in a file; only ever ended by its pid."""
+
+    def __init__(self, words, env, name, **popen):
+        self.words, self.name = words, name
+        self._out = tempfile.TemporaryFile("w+b")
+        self.started = time.monotonic()
+        self._child = subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=self._out, stderr=subprocess.STDOUT,
+                                       env=env, **popen)  # fmt: skip
+        self.pid = self._child.pid
+
+    def output(self):
+        return os.pread(self._out.fileno(), 1 << 24, 0).decode(errors="replace")
+
+    @property
+    def status(self):
+        """None while it runs."""
+        return self._child.poll()
+
+    def wait(self, seconds, what="did not end"):
+        """Its exit status; a Failure if it still runs after so many seconds."""
+        try:
+            return self._child.wait(seconds * PATIENCE)
+        except subprocess.TimeoutExpired:
+            raise Failure(f"{self.name} {what} within {seconds * PATIENCE:g} s\n{self.said()}") from None
+
+    def must_end_well(self, seconds):
+        status = self.wait(seconds)
+        check(status == 0, f"{self.name}: exit status {status}\n{self.said()}")
+
+    def said(self):
+        return f"    $ {' '.join(self.words)}\n{tail(self.output())}"
+
+    def send(self, number):
+        if self.status is None:
+            os.kill(self.pid, number)
+
+    def end(self, patience=2):
+        self.send(signal.SIGTERM)
+        try:
+            self._child.wait(patience)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+    def close(self):
+        self.end()
+        self._out.close()
+
+
+class Run:
+    """What is left of a server and its client: their output and EtherWARP's counters of the two."""
+
+    def __init__(self, server, client, processes):
+        self.server, self.client, self.processes = server.output(), client.output(), processes
+
+    def total(self, counter):
+        return sum(d[counter] for p in self.processes for d in p["devices"])
+
+    def check_path(self, name, least):
+        """At least so many octets were sent by the two over EtherWARP, and nothing broke on the way."""
+        octets = self.total("tx_octets")
+        check(len(self.processes) == 2 and octets >= least,
+              f"{name}: EtherWARP's counters show {octets} octets sent by {len(self.processes)} processes, not the "
+              f"{least} by 2 that there must be")  # fmt: skip
+        for counter in ("crc_errors", "terminates_sent", "terminates_received"):
+            check(self.total(counter) == 0, f"{name}: {self.total(counter)} {counter}")
+
+
+class Rig:
+    """Starts programs under `etherwarp run` and cleans up after them."""
+
+    def __init__(self):
+        self.etherwarp = str(BUILD / "bin" / "etherwarp")
+        if not os.access(self.etherwarp, os.X_OK):
+            raise Failure(f"no {self.etherwarp}: build first, or set EWARP_BUILD to the build directory")
+        self.rundir = tempfile.mkdtemp(prefix="ewarp-system-")  # mode 0700
+        self._children, self._namespaces = [], []
+        # What the caller's shell sets must not decide what is tested.
+        self.env = {k: v for k, v in os.environ.items() if not k.startswith("ETHERWARP_") and k != "LD_PRELOAD"}
+        self.env["ETHERWARP_RUNDIR"] = self.rundir
+
+    # Processes.
+
+    def words(self, words, options=(), netns=None, wrap=()):
+        inside = ["ip", "netns", "exec", netns] if netns else []
+        return [*inside, *wrap, self.etherwarp, "run", "--stats-keep", *options, "--", *map(str, words)]
+
+    def start(self, words, options=(), netns=None, env=None, name=None, wrap=(), **popen):
+        """Under `etherwarp run`; the pid is the program's own, as every program in between replaces itself."""
+        return self.start_plain(self.words(words, options, netns, wrap), env, name or str(words[0]), **popen)
+
+    def start_plain(self, words, env=None, name=None, **popen):
+        process = Process([str(w) for w in words], {**self.env, **(env or {})}, name or str(words[0]), **popen)
+        self._children.append(process)
+        return process
+
+    def start_server(self, words, port, seconds=15, **how):
+        """Started, and listening on the port."""
+        name = how.pop("name", f"{words[0]} (server)")
+        server = self.start(words, name=name, **how)
+        wait_until(lambda: server.status is not None or listens(server.pid, port), seconds,
+                   lambda: f"{server.name} does not listen on port {port}\n{server.said()}")  # fmt: skip
+        check(server.status is None, f"{server.name} ended at once: status {server.status}\n{server.said()}")
+        return server
+
+    def run(self, words, seconds=20, **how):
+        """To its end, which must be a good one; its output."""
+        process = self.start(words, **how)
+        process.must_end_well(seconds)
+        return process.output()
+
+    def pair(self, name, server, client, port, least, seconds=60, server_how=None, client_how=None, server_ends=True):
+        """A server and its client to their good ends over EtherWARP, with at least so many octets sent by the two."""
+        began = time.monotonic()
+        serving = self.start_server(server, port, name=f"{name}: server", **(server_how or {}))
+        asking = self.start(client, name=f"{name}: client", **(client_how or {}))
+        try:
+            asking.must_end_well(seconds)
+        except Failure as e:
+            raise Failure(f"{e}\n{serving.name}:\n{serving.said()}") from None
+        if server_ends:
+            serving.must_end_well(20)
+        else:
+            serving.end()
+        run = Run(serving, asking, self.ended(serving, asking))
+        run.check_path(name, least)
+        for process in (serving, asking):
+            self.forget(process)
+        print(f"  {name}: {run.total('tx_octets')} octets over EtherWARP, {time.monotonic() - began:.1f} s", flush=True)
+        return run
+
+    def ended(self, *processes):
+        """EtherWARP's counters of programs that ended."""
+        pids = {p.pid for p in processes}
+        return [p for p in self.stat("--ended") if p["pid"] in pids]
+
+    def counters(self, pid):
+        """Those of a running program, or None."""
+        return next((p for p in self.stat() if p["pid"] == pid), None)
+
+    def octets(self, pid):
+        """Sent and received so far by a running program."""
+        process = self.counters(pid)
+        return sum(d["tx_octets"] + d["rx_octets"] for d in process["devices"]) if process else 0
+
+    def stat(self, *arguments):
+        done = subprocess.run([self.etherwarp, "stat", "--json", *arguments], env=self.env, capture_output=True,
+                              text=True, timeout=20 * PATIENCE, check=False)  # fmt: skip
+        check(done.returncode == 0, f"etherwarp stat: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def forget(self, process):
+        process.close()
+        self._children.remove(process)
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(self.rundir, str(process.pid)))
+
+    def end_children(self):
+        for process in self._children:
+            process.close()
+        self._children.clear()
+
+    # Network namespaces.
+
+    def namespace(self, word):
+        """A network namespace of its own with its loopback up; removed by close()."""
+        need("ip")
+        name = f"ewt{os.getpid()}{word}"
+        done = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Skip(f"no network namespaces for us here: {done.stderr.strip()}")
+        self._namespaces.append(name)
+        self.ip("-n", name, "link", "set", "lo", "up")
+        return name
+
+    def ip(self, *words):
+        done = subprocess.run(["ip", *map(str, words)], capture_output=True, text=True, check=False)
+        check(done.returncode == 0, f"ip {' '.join(map(str, words))}: {done.stderr.strip()}")
+
+    def veth(self, one, other):
+        """Joins two namespaces: ew0 in each, 10.99.0.1 and .2, fd99::1 and ::2."""
+        try:
+            self.ip("link", "add", "ew0", "netns", one, "type", "veth", "peer", "name", "ew0", "netns", other)
+        except Failure as e:
+            raise Skip(f"no veth devices here: {e}") from e
+        for number, name in enumerate((one, other), 1):
+            self.ip("-n", name, "addr", "add", f"10.99.0.{number}/24", "dev", "ew0")
+            # nodad: an address on probation cannot be bound
+            self.ip("-n", name, "addr", "add", f"fd99::{number}/64", "dev", "ew0", "nodad")
+            self.ip("-n", name, "link", "set", "ew0", "up")
+        wait_until(lambda: "LOWER_UP" in subprocess.run(["ip", "-n", one, "link", "show", "ew0"], capture_output=True,
+                   text=True, check=False).stdout, 5, "the veth pair does not come up")  # fmt: skip
+
+    def end_namespaces(self):
+        for name in self._namespaces:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+        self._namespaces.clear()
+
+    def close(self):
+        self.end_children()
+        self.end_namespaces()
+        shutil.rmtree(self.rundir, ignore_errors=True)
+
+
+def main(*tests):
+    """Runs the functions (all, or those named on the command line) each with a rig of its own; the exit status."""
+    parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
+    parser.add_argument("tests", nargs="*", metavar="TEST", help=", ".join(t.__name__ for t in tests))
+    chosen = parser.parse_args().tests
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the rigs are taken down
+    failed, skipped, ran = [], [], 0
+    for test in tests:
+        if chosen and test.__name__ not in chosen:
+            continue
+        print(f"{test.__name__}: {(test.__doc__ or '').strip().splitlines()[0]}", flush=True)
+        rig = None
+        try:
+            rig = Rig()
+            test(rig)
+            ran += 1
+        except Skip as e:
+            skipped.append(test.__name__)
+            print(f"  SKIPPED: {e}", flush=True)
+        except (Failure, OSError, subprocess.SubprocessError) as e:
+            failed.append(test.__name__)
+            print(f"  FAILED: {e}", flush=True)
+        finally:
+            if rig:
+                rig.close()
+    for word, names in (("failed", failed), ("skipped", skipped)):
+        if names:
+            print(f"{word}: {', '.join(names)}")
+    sys.exit(1 if failed else SKIPPED if skipped and ran == 0 else 0)

@@ -1,0 +1,119 @@
+"""The example programs of rdma-core, and qperf, on the loopback interface."""
+import hashlib
+import os
+import pathlib
+import re
+
+from harness import FULL, Failure, check, free_port, main, need
+
+FILE_OCTETS = (1024 if FULL else 64) << 20
+
+
+def devices_are_listed(rig):
+    """ibv_devices and ibv_devinfo show the loopback device, as an RNIC with an active port."""
+    need("ibv_devices", "ibv_devinfo")
+    listed = rig.run(["ibv_devices"])
+    check(re.search(r"^\s*ewarp_lo\s+[0-9a-f]{16}$", listed, re.M), f"ibv_devices does not list ewarp_lo:\n{listed}")
+    info = rig.run(["ibv_devinfo", "-v", "-d", "ewarp_lo"])
+    for expected in (r"hca_id:\s+ewarp_lo", r"transport:\s+iWARP", r"state:\s+PORT_ACTIVE", r"link_layer:\s+Ethernet",
+                     r"active_mtu:\s+4096", r"GID\[\s*0\]:\s+::ffff:127\.0\.0\.1"):  # fmt: skip
+        check(re.search(expected, info), f"ibv_devinfo -v does not say {expected}:\n{info}")
+    print("  ibv_devices, ibv_devinfo -v: ewarp_lo, iWARP, active")
+
+
+def rping(rig):
+    """rping -V -C 1000 -S 65535, IPv4 and IPv6: each ping is a Send, an RDMA Read, a Send, an RDMA Write, a Send."""
+    need("rping")
+    for address in ("127.0.0.1", "::1"):
+        port = free_port()
+        common = ["-a", address, "-p", port, "-V", "-C", 1000, "-S", 65535]
+        run = rig.pair(f"rping {address}", ["rping", "-s", *common], ["rping", "-c", *common], port, 2 * 1000 * 65535)
+        check(run.total("tx_reads") >= 1000 and run.total("tx_writes") >= 1000, "rping without its Reads and Writes")
+
+
+def ucmatose(rig):
+    """ucmatose: 100 connections in one process, asynchronous events, messages both ways on each."""
+    need("ucmatose")
+    port, messages = free_port(), 1000 if FULL else 100
+    common = ["-p", port, "-c", 100, "-C", messages, "-S", 65536]
+    run = rig.pair("ucmatose", ["ucmatose", *common], ["ucmatose", "-s", "127.0.0.1", *common], port,
+                   2 * 100 * messages * 65536, seconds=300 if FULL else 60)  # fmt: skip
+    check(run.total("connections") == 200, f"{run.total('connections')} connections, not 100 on each side")
+
+
+def rdma_client(rig):
+    """rdma_server and rdma_client: the synchronous calls of rdma_verbs.h."""
+    need("rdma_server", "rdma_client")
+    port = free_port()
+    run = rig.pair("rdma_client", ["rdma_server", "-p", port], ["rdma_client", "-s", "127.0.0.1", "-p", port], port, 32)
+    check("rdma_client: end 0" in run.client and "rdma_server: end 0" in run.server, "no good end was said")
+
+
+def cmtime(rig):
+    """cmtime: 100 connections one after the other and all at once. Its server never ends by itself."""
+    need("cmtime")
+    port = free_port()
+    run = rig.pair("cmtime", ["cmtime", "-p", port, "-c", 100], ["cmtime", "-s", "127.0.0.1", "-p", port, "-c", 100],
+                   port, 1, server_ends=False)  # fmt: skip
+    for step in ("create qp", "connect", "disconnect", "destroy"):
+        check(re.search(rf"^{step}\s*:\s+[\d.]+", run.client, re.M), f"cmtime reports no time of {step}:\n{run.client}")
+
+
+def rstream(rig):
+    """rstream in its three manners: rsockets with poll(), blocking and non-blocking; the data is verified."""
+    need("rstream")
+    for kind in "abn":
+        for size, iterations in ((1000, 100), (65536, 100), (1 << 20, 10)):
+            port = free_port()
+            common = ["-p", port, "-T", kind, "-T", "v", "-I", iterations, "-C", 10, "-S", size]
+            run = rig.pair(f"rstream -T {kind} -S {size}", ["rstream", *common], ["rstream", "-s", "127.0.0.1", *common],
+                           port, 2 * iterations * 10 * size)  # fmt: skip
+            check(re.search(r"Gb/sec[^\n]*\n\S+\s+\S+\s+10\s+", run.client), f"no line of figures:\n{run.client}")
+
+
+def riostream(rig):
+    """riostream: rsockets' riowrite(), which is RDMA Write to an offset of the peer's mapping."""
+    need("riostream")
+    for size, iterations in ((1000, 100), (65536, 100)):
+        port = free_port()
+        common = ["-p", port, "-I", iterations, "-C", 10, "-S", size]
+        rig.pair(f"riostream -S {size}", ["riostream", *common], ["riostream", "-s", "127.0.0.1", *common], port,
+                 2 * iterations * 10 * size)  # fmt: skip
+
+
+def rcopy(rig):
+    """rcopy of a file: both have the same SHA-256."""
+    need("rcopy")
+    folder = pathlib.Path(rig.rundir, "files")
+    folder.mkdir()
+    source, copy = folder / "source", folder / "copy"
+    digest = hashlib.sha256()
+    with open(source, "wb") as f:
+        for _ in range(FILE_OCTETS >> 20):
+            block = os.urandom(1 << 20)
+            digest.update(block)
+            f.write(block)
+    port = free_port()
+    rig.pair(f"rcopy of {FILE_OCTETS >> 20} MiB", ["rcopy", "-p", port], ["rcopy", "-p", port, source, f"127.0.0.1:{copy}"],
+             port, FILE_OCTETS, server_ends=False, seconds=120)  # fmt: skip
+    copied = hashlib.sha256()
+    with open(copy, "rb") as f:
+        while block := f.read(1 << 20):
+            copied.update(block)
+    check(copied.digest() == digest.digest(), f"the copy of {copy.stat().st_size} octets has another SHA-256")
+
+
+def qperf(rig):
+    """qperf -cm 1: latency and bandwidth of Send, bandwidth of RDMA Read."""
+    need("qperf")
+    port = free_port()
+    run = rig.pair("qperf", ["qperf", "-lp", port],
+                   ["qperf", "-lp", port, "127.0.0.1", "-cm", 1, "-t", 1, "rc_lat", "rc_bw", "rc_rdma_read_bw", "quit"],
+                   port, 10 << 20)  # fmt: skip
+    for test, figure in (("rc_lat", "latency"), ("rc_bw", "bw"), ("rc_rdma_read_bw", "bw")):
+        if not re.search(rf"^{test}:\n\s+{figure}\s+=\s+[\d.]+ \S+$", run.client, re.M):
+            raise Failure(f"qperf gives no figure for {test}:\n{run.client}")
+
+
+if __name__ == "__main__":
+    main(devices_are_listed, rping, ucmatose, rdma_client, cmtime, rstream, riostream, rcopy, qperf)
