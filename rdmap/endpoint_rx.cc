@@ -36,8 +36,9 @@ Status status_of(const Fault& f) {
 bool is_about(Octets header, const SendRequest& r, std::uint32_t msn) {
   if (ddp::is_tagged(header)) {
     const auto h = ddp::TaggedHeader::parse(header);
-    return h.ok() && r.operation == Operation::write && opcode_of(h.value().ulp) == static_cast<unsigned>(Opcode::write) &&
-           h.value().stag == r.remote_stag && h.value().offset - r.remote_to < r.length;
+    return h.ok() && r.operation == Operation::write &&
+           opcode_of(h.value().ulp) == static_cast<unsigned>(Opcode::write) && h.value().stag == r.remote_stag &&
+           h.value().offset - r.remote_to < r.length;
   }
   const auto h = ddp::UntaggedHeader::parse(header);
   return h.ok() && r.operation == Operation::send && h.value().qn == ddp::kQueueSend && h.value().msn == msn;
@@ -106,8 +107,8 @@ void Endpoint::handle_ulpdu(Octets ulpdu) {
   if (f) receive_fault(*f, &segment_);
 }
 
-// RFC 6581 section 6: a message without payload, of an agreed kind. Or the Terminate of an initiator that could not agree
-// (section 9), which must not be answered with another.
+// RFC 6581 section 6: a message without payload, of an agreed kind. Or the Terminate of an initiator that could not
+// agree (section 9), which must not be answered with another.
 bool Endpoint::is_rtr(const Segment& seg, Octets payload) const {
   if (seg.opcode == Opcode::terminate) return true;
   if (seg.opcode == Opcode::write) return (params_.rtr & mpa::kRtrWrite) != 0 && payload.empty() && seg.last;
@@ -347,8 +348,8 @@ void Endpoint::on_terminate(Octets payload) {
   terminated_ = message.ok() ? message.value() : Terminate{fault::kRdmapUnspecified, false, 0, {}, {}, false};
   SendRequest* request = named_by(*terminated_);
   if (request == nullptr) return;
-  // The requests before it were answered, or will never be: the consumer flushes them before this one completes. It must
-  // not end once more when the kernel takes its last octets.
+  // The requests before it were answered, or will never be: the consumer flushes them before this one completes. It
+  // must not end once more when the kernel takes its last octets.
   unacknowledged_.clear();
   consumer_.send_done(*request, status_of(terminated_->fault));
 }

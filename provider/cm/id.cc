@@ -164,6 +164,9 @@ int bind_serialized(const IdRef& id, Address address) {
   verbs::Device* device = nullptr;
   if (!address.is_any())
     if (const int error = device_for(address, &device); error != 0) return error;
+  // Bound to a loopback address an id has no device yet, as with the unspecified address: libfabric asks so for "any
+  // device" and would otherwise offer the loopback's alone. Connections that arrive get theirs.
+  if (device != nullptr && device->loopback() && verbs::devices().size() > 1) device = nullptr;
   SocketOptions options;
   {
     const auto lock = lock_manager();

@@ -195,8 +195,8 @@ Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd) {
   }
   leave(r);
   if (!ours) return Verdict::not_associated;
-  // The key is gone. Its owner may have given the region a new one meanwhile, so only the users of the old are waited for:
-  // application threads in a copy or a system call that does not block.
+  // The key is gone. Its owner may have given the region a new one meanwhile, so only the users of the old are waited
+  // for: application threads in a copy or a system call that does not block.
   wait_for_users(*r);
   return Verdict::ok;
 }

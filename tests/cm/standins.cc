@@ -285,12 +285,17 @@ Device::Device(const llp::Interface& interface, unsigned index)
       loopback_(interface.loopback),
       counters_(&device_page) {}
 
-Device* device_of(const sockaddr& local) {
+std::span<Device* const> devices() {
   static auto* device = [] {
     for (const llp::Interface& i : llp::interfaces())
       if (i.loopback) return new Device(i, 0);
     std::abort();
   }();
+  return {&device, 1};
+}
+
+Device* device_of(const sockaddr& local) {
+  Device* const device = devices().front();
   return llp::interface_of(local) == device->interface_index() ? device : nullptr;
 }
 

@@ -118,9 +118,9 @@ class Process:
         except subprocess.TimeoutExpired:
             raise Failure(f"{self.name} {what} within {seconds * PATIENCE:g} s\n{self.said()}") from None
 
-    def must_end_well(self, seconds):
+    def must_end_well(self, seconds, statuses=(0,)):
         status = self.wait(seconds)
-        check(status == 0, f"{self.name}: exit status {status}\n{self.said()}")
+        check(status in statuses, f"{self.name}: exit status {status}\n{self.said()}")
 
     def said(self):
         return f"    $ {' '.join(self.words)}\n{tail(self.output())}"
@@ -151,14 +151,17 @@ class Run:
     def total(self, counter):
         return sum(d[counter] for p in self.processes for d in p["devices"])
 
-    def check_path(self, name, least):
-        """At least so many octets were sent by the two over EtherWARP, and nothing broke on the way."""
-        octets = self.total("tx_octets")
-        check(len(self.processes) == 2 and octets >= least,
-              f"{name}: EtherWARP's counters show {octets} octets sent by {len(self.processes)} processes, not the "
-              f"{least} by 2 that there must be")  # fmt: skip
+    def octets(self):
+        return max(self.total("tx_octets"), self.total("rx_octets"))
+
+    def check_path(self, name, least, terminates=False, processes=2):
+        """At least so many octets went over EtherWARP, and nothing broke on the way."""
+        check(len(self.processes) >= processes and self.octets() >= least,
+              f"{name}: EtherWARP's counters show {self.octets()} octets and {len(self.processes)} processes, not the "
+              f"{least} of {processes} that there must be")  # fmt: skip
         for counter in ("crc_errors", "terminates_sent", "terminates_received"):
-            check(self.total(counter) == 0, f"{name}: {self.total(counter)} {counter}")
+            check(self.total(counter) == 0 or (terminates and counter.startswith("term")),
+                  f"{name}: {self.total(counter)} {counter}")  # fmt: skip
 
 
 class Rig:
@@ -204,30 +207,38 @@ class Rig:
         process.must_end_well(seconds)
         return process.output()
 
-    def pair(self, name, server, client, port, least, seconds=60, server_how=None, client_how=None, server_ends=True):
-        """A server and its client to their good ends over EtherWARP, with at least so many octets sent by the two."""
+    def pair(self, name, server, client, port, least, seconds=60, server_how=None, client_how=None, server_ends=True,
+             client_status=(0,), terminates=False, processes=2):  # fmt: skip
+        """A server and its client to their good ends over EtherWARP, with at least so many octets one way or the other.
+
+        terminates: the tool may end a stream while messages without a receive are under way.
+        processes: of how many counters must be left (a server that forks moves nothing itself).
+        """
         began = time.monotonic()
         serving = self.start_server(server, port, name=f"{name}: server", **(server_how or {}))
         asking = self.start(client, name=f"{name}: client", **(client_how or {}))
         try:
-            asking.must_end_well(seconds)
+            asking.must_end_well(seconds, client_status)
         except Failure as e:
             raise Failure(f"{e}\n{serving.name}:\n{serving.said()}") from None
         if server_ends:
             serving.must_end_well(20)
         else:
             serving.end()
-        run = Run(serving, asking, self.ended(serving, asking))
-        run.check_path(name, least)
+        run = Run(serving, asking, self.ended())
+        run.check_path(name, least, terminates, processes)
         for process in (serving, asking):
             self.forget(process)
-        print(f"  {name}: {run.total('tx_octets')} octets over EtherWARP, {time.monotonic() - began:.1f} s", flush=True)
+        print(f"  {name}: {run.octets()} octets over EtherWARP, {time.monotonic() - began:.1f} s", flush=True)
         return run
 
-    def ended(self, *processes):
-        """EtherWARP's counters of programs that ended."""
-        pids = {p.pid for p in processes}
-        return [p for p in self.stat("--ended") if p["pid"] in pids]
+    def ended(self):
+        """EtherWARP's counters of the programs that ended since the last question."""
+        processes = [p for p in self.stat("--ended") if p["ended"]]
+        for p in processes:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self.rundir, str(p["pid"])))
+        return processes
 
     def counters(self, pid):
         """Those of a running program, or None."""
@@ -247,8 +258,6 @@ class Rig:
     def forget(self, process):
         process.close()
         self._children.remove(process)
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(self.rundir, str(process.pid)))
 
     def end_children(self):
         for process in self._children:

@@ -305,8 +305,10 @@ void vrb_11_a_full_flush(void**) {
   while (cq.poll(1, &wc) == 1) {
     assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
     assert_int_equal(wc.qp_num, api(*qp).number());
-    if (wc.wr_id < 1000) assert_int_equal(wc.wr_id, sends++);
-    else assert_int_equal(wc.wr_id, receives++);
+    if (wc.wr_id < 1000)
+      assert_int_equal(wc.wr_id, sends++);
+    else
+      assert_int_equal(wc.wr_id, receives++);
   }
   assert_int_equal(sends, 512);
   assert_int_equal(receives, 1512);

@@ -368,7 +368,8 @@ void a_source_that_goes_away(void**) {
       Pages p(24u << 20);
       MemoryRegion* mr = add(s.side.pd, p, kAll, p.address());
       std::memset(p.at, 1, p.size);
-      assert_int_equal(s.side.send(IBV_WR_RDMA_WRITE, {{p.address(), static_cast<std::uint32_t>(p.size), mr->stag()}}, 0, 1), 0);
+      assert_int_equal(
+          s.side.send(IBV_WR_RDMA_WRITE, {{p.address(), static_cast<std::uint32_t>(p.size), mr->stag()}}, 0, 1), 0);
       for (int i = 0; i <= round; ++i) s.peer->next();
       std::thread reader([&] { s.peer->discard(); });
       memory().remove(mr);

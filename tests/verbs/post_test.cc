@@ -46,11 +46,13 @@ constexpr Bad kBad[] = {
     {"unknown flag", [](ibv_send_wr& w) { w.send_flags |= 1u << 20; }},
     {"SGE count", [](ibv_send_wr& w) { w.num_sge = 9; }},
     {"negative SGE count", [](ibv_send_wr& w) { w.num_sge = -1; }},
-    {"inline Read", [](ibv_send_wr& w) {
+    {"inline Read",
+     [](ibv_send_wr& w) {
        w.opcode = IBV_WR_RDMA_READ;
        w.send_flags |= IBV_SEND_INLINE;
      }},
-    {"inline too long", [](ibv_send_wr& w) {
+    {"inline too long",
+     [](ibv_send_wr& w) {
        w.send_flags |= IBV_SEND_INLINE;
        w.sg_list[0].length = 257;
      }},
@@ -125,8 +127,10 @@ void vrb_7_full_queues(void**) {
   while (sends + received < depth + 1) {
     const ibv_wc wc = s.side.wait();
     assert_int_equal(wc.status, IBV_WC_SUCCESS);
-    if (wc.opcode == IBV_WC_SEND) assert_int_equal(wc.wr_id, ++sends);
-    else ++received;
+    if (wc.opcode == IBV_WC_SEND)
+      assert_int_equal(wc.wr_id, ++sends);
+    else
+      ++received;
   }
   assert_int_equal(s.side.receive({}), 0);
   assert_int_equal(s.side.receive({}), ENOMEM);
@@ -202,7 +206,8 @@ void vrb_27_scatter(void**) {
           Bytes want(256 * 1024, std::byte{0x5a});
           std::uint32_t room = 0;
           for (int i = 0; i < count; ++i) {
-            sges.push_back(i % 3 == 1 ? ibv_sge{0x10, 0, 0xdead} : s.side.sge(static_cast<std::size_t>(20000 * i + i), unit));
+            sges.push_back(i % 3 == 1 ? ibv_sge{0x10, 0, 0xdead}
+                                      : s.side.sge(static_cast<std::size_t>(20000 * i + i), unit));
             room += sges.back().length;
           }
           // A Send may be shorter than its buffer; a Read is what was asked for.
@@ -304,14 +309,10 @@ int main() {
   stop_at_first_failure();
   set_waits("500", "0");
   const CMUnitTest tests[] = {
-      cmocka_unit_test(vrb_6_bad_wr),
-      cmocka_unit_test(vrb_7_full_queues),
-      cmocka_unit_test(vrb_26_inline),
-      cmocka_unit_test(vrb_27_gather),
-      cmocka_unit_test(vrb_27_scatter),
-      cmocka_unit_test(vrb_8_signal_all),
-      cmocka_unit_test(reads_without_depth),
-      cmocka_unit_test(rdm_1_opcodes_on_the_wire),
+      cmocka_unit_test(vrb_6_bad_wr),        cmocka_unit_test(vrb_7_full_queues),
+      cmocka_unit_test(vrb_26_inline),       cmocka_unit_test(vrb_27_gather),
+      cmocka_unit_test(vrb_27_scatter),      cmocka_unit_test(vrb_8_signal_all),
+      cmocka_unit_test(reads_without_depth), cmocka_unit_test(rdm_1_opcodes_on_the_wire),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

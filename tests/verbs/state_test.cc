@@ -1,4 +1,5 @@
-// The states of a queue pair: what ibv_modify_qp() takes and refuses, what each state lets be posted, and what query says.
+// The states of a queue pair: what ibv_modify_qp() takes and refuses, what each state lets be posted, and what query
+// says.
 #include <errno.h>
 
 #include <cstring>
@@ -21,7 +22,8 @@ struct InState {
     attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
     if (state == IBV_QPS_INIT || state == IBV_QPS_RTR) {
       attr.qp_state = IBV_QPS_INIT;
-      assert_int_equal(api(*side.qp).modify(attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
+      assert_int_equal(api(*side.qp).modify(attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS),
+                       0);
     }
     if (state == IBV_QPS_RTR) {
       attr.qp_state = IBV_QPS_RTR;
@@ -45,7 +47,8 @@ struct InState {
 bool allowed(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RESET) return true;
   if (to == IBV_QPS_ERR) return from != IBV_QPS_RESET;
-  if (from == IBV_QPS_RESET || from == IBV_QPS_INIT) return to == IBV_QPS_INIT || (from == IBV_QPS_INIT && to == IBV_QPS_RTR);
+  if (from == IBV_QPS_RESET || from == IBV_QPS_INIT)
+    return to == IBV_QPS_INIT || (from == IBV_QPS_INIT && to == IBV_QPS_RTR);
   if (from == IBV_QPS_RTS) return to == IBV_QPS_RTS || to == IBV_QPS_SQD;
   if (from == IBV_QPS_SQD) return to == IBV_QPS_SQD;
   // rdma_disconnect() asks for SQD without knowing that the stream has ended; that is no error (librdmacm's own habit).
@@ -91,8 +94,8 @@ void vrb_1_masks_and_values(void**) {
       {IBV_QPS_RESET, IBV_QPS_INIT, kInit | IBV_QP_CUR_STATE, [](ibv_qp_attr& a) { a.cur_qp_state = IBV_QPS_RTS; },
        "wrong current state"},
       {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_TIMEOUT, nullptr, "timeout too early"},
-      {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_MAX_DEST_RD_ATOMIC, [](ibv_qp_attr& a) { a.max_dest_rd_atomic = 255; },
-       "IRD above the device's"},
+      {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_MAX_DEST_RD_ATOMIC,
+       [](ibv_qp_attr& a) { a.max_dest_rd_atomic = 255; }, "IRD above the device's"},
       {IBV_QPS_RTS, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_AV, nullptr, "address of a connected QP"},
       {IBV_QPS_RTS, IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_CAP, nullptr, "resize"},
       {IBV_QPS_RTS, IBV_QPS_ERR, IBV_QP_STATE | IBV_QP_ACCESS_FLAGS, nullptr, "flags on the way to ERR"},
@@ -126,7 +129,8 @@ void vrb_33_query_tells_what_is(void**) {
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
   attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
-  assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
+  assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS),
+                   0);
   attr.qp_state = IBV_QPS_RTR;
   attr.max_dest_rd_atomic = 7;
   assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE | IBV_QP_MAX_DEST_RD_ATOMIC), 0);
@@ -238,9 +242,9 @@ void create_refuses(void**) {
 // VRB-33: what was asked for is the least that is granted; the limits themselves are granted too.
 void vrb_33_capabilities(void**) {
   test::Side side(4096);
-  for (const ibv_qp_cap& want : {ibv_qp_cap{0, 0, 0, 0, 0}, ibv_qp_cap{1, 1, 1, 1, 1}, ibv_qp_cap{3, 5, 7, 9, 100},
-                                 ibv_qp_cap{100, 1000, 3, 2, 33},
-                                 ibv_qp_cap{kMaxQpWr, kMaxQpWr, kMaxSge, kMaxSge, kMaxInline}}) {
+  for (const ibv_qp_cap& want :
+       {ibv_qp_cap{0, 0, 0, 0, 0}, ibv_qp_cap{1, 1, 1, 1, 1}, ibv_qp_cap{3, 5, 7, 9, 100},
+        ibv_qp_cap{100, 1000, 3, 2, 33}, ibv_qp_cap{kMaxQpWr, kMaxQpWr, kMaxSge, kMaxSge, kMaxInline}}) {
     ibv_qp_init_attr init{};
     init.qp_type = IBV_QPT_RC;
     init.cap = want;

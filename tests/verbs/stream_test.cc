@@ -18,7 +18,8 @@ using namespace ewarp::test;
 
 namespace {
 
-constexpr std::size_t kSizes[] = {0, 1, 2, 3, 4, 8, 63, 511, 512, 513, 1424, 4095, 4096, 4097, 16384, 65535, 65536, 64750, 64768, 200000, 1000000};
+constexpr std::size_t kSizes[] = {0,    1,    2,    3,     4,     8,     63,    511,   512,    513,    1424,
+                                  4095, 4096, 4097, 16384, 65535, 65536, 64750, 64768, 200000, 1000000};
 
 struct Mode {
   const char* name;

@@ -73,7 +73,9 @@ void vrb_32_posters_and_pollers(void**) {
           const unsigned flags = i % 7 == 0 ? unsigned{IBV_SEND_SIGNALED} : 0u;
           const ibv_wr_opcode op = i % 5 == 1 ? IBV_WR_RDMA_WRITE : i % 5 == 2 ? IBV_WR_RDMA_READ : IBV_WR_SEND;
           int rc;
-          while ((rc = a.send(op, {a.sge(1024 * (t + 1), 100)}, b.address(8192 * (t + 1)), b.mr->stag(), flags, t)) == ENOMEM && !stop)
+          while ((rc = a.send(op, {a.sge(1024 * (t + 1), 100)}, b.address(8192 * (t + 1)), b.mr->stag(), flags, t)) ==
+                     ENOMEM &&
+                 !stop)
             std::this_thread::yield();
           if (rc != 0) ++bad;
           if (op == IBV_WR_SEND) continue;
@@ -100,11 +102,13 @@ void vrb_32_posters_and_pollers(void**) {
       want_ended += i % 7 == 0;
       want_received += i % 5 == 0 || i % 5 > 2;
     }
-    const bool done = eventually([&] { return bad > 0 || (ended == kThreads * want_ended && received == kThreads * want_received); }, 120);
+    const bool done = eventually(
+        [&] { return bad > 0 || (ended == kThreads * want_ended && received == kThreads * want_received); }, 120);
     stop = true;
     for (auto& t : all) t.join();
-    if (!done) fail_msg("%lu of %lu sends and %lu of %lu receives", ended.load(), kThreads * want_ended, received.load(),
-                        kThreads * want_received);
+    if (!done)
+      fail_msg("%lu of %lu sends and %lu of %lu receives", ended.load(), kThreads * want_ended, received.load(),
+               kThreads * want_received);
     assert_int_equal(bad, 0);
     assert_true(receives <= total);
   }
@@ -122,7 +126,8 @@ void vrb_32_ends_under_fire(void**) {
       test::Side* other = s == &a ? &b : &a;
       all.emplace_back([&, s, other] {
         for (unsigned i = 0; !stop; ++i) {
-          s->send(i % 2 == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, {s->sge(0, 3000)}, other->address(0), other->mr->stag(), 0);
+          s->send(i % 2 == 0 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ, {s->sge(0, 3000)}, other->address(0),
+                  other->mr->stag(), 0);
           ++posts;
         }
       });
@@ -137,8 +142,12 @@ void vrb_32_ends_under_fire(void**) {
     assert_true(eventually([&] { return posts > 200; }));
     ibv_qp_attr attr{};
     switch (round % 4) {
-      case 0: api(*a.qp).disconnect(false); break;
-      case 1: api(*a.qp).disconnect(true); break;
+      case 0:
+        api(*a.qp).disconnect(false);
+        break;
+      case 1:
+        api(*a.qp).disconnect(true);
+        break;
       case 2:
         attr.qp_state = IBV_QPS_ERR;
         api(*b.qp).modify(attr, IBV_QP_STATE);
@@ -151,7 +160,8 @@ void vrb_32_ends_under_fire(void**) {
     const bool ended = eventually([&] { return a.observer->disconnected == 1 && b.observer->disconnected == 1; }, 30);
     stop = true;
     for (auto& t : all) t.join();
-    if (!ended) fail_msg("round %d: %d and %d", round, a.observer->disconnected.load(), b.observer->disconnected.load());
+    if (!ended)
+      fail_msg("round %d: %d and %d", round, a.observer->disconnected.load(), b.observer->disconnected.load());
     if (round % 4 != 3) continue;
     // VRB-4: after RESET nothing is left, whatever was posted meanwhile: a new stream carries nothing of it.
     ibv_wc wc;
@@ -231,8 +241,10 @@ void many_queue_pairs_on_one_queue(void**) {
       assert_int_equal(wc[k].byte_len, 1 + (rounds[i] * 37 + (i ^ 1)) % 2000);
       if (++rounds[i] == kRounds) ++finished;
       receive(i);
-      if (i % 2 == 1) send(i, rounds[i] - 1);
-      else if (rounds[i] < kRounds) send(i, rounds[i]);
+      if (i % 2 == 1)
+        send(i, rounds[i] - 1);
+      else if (rounds[i] < kRounds)
+        send(i, rounds[i]);
     }
   }
   if (finished < qps.size()) fail_msg("%zu of %zu finished", finished, qps.size());
@@ -269,7 +281,8 @@ void connections_leave_nothing_behind(void**) {
   const std::size_t threads_before = threads(), memory_before = mallinfo2().uordblks;
   for (unsigned i = 0; i < 500; ++i) once(i);
   const std::size_t files_before = files;
-  if (!eventually([&] { return open_files() <= files_before; })) fail_msg("%zu descriptors, %zu before", open_files(), files_before);
+  if (!eventually([&] { return open_files() <= files_before; }))
+    fail_msg("%zu descriptors, %zu before", open_files(), files_before);
   assert_int_equal(threads(), threads_before);
   if (!kInstrumented) {
     const bool back = eventually([&] { return mallinfo2().uordblks < memory_before + 200'000; });

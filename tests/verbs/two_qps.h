@@ -48,8 +48,8 @@ inline constexpr auto kNothing = IBV_WC_TM_RNDV_INCOMPLETE;  // never used by th
 
 // One side: a QP, its CQ, one registered buffer.
 struct Side {
-  explicit Side(std::size_t buffer = 1 << 20, unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE |
-                                                                IBV_ACCESS_REMOTE_READ)
+  explicit Side(std::size_t buffer = 1 << 20,
+                unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
       : async(channel(16)),
         completions(channel(8)),
         context(any_device(), async),

@@ -18,7 +18,8 @@ struct Busy {
   explicit Busy(const Setup& setup, std::size_t buffer = 65536) : s(setup, buffer) {
     s.open_responder();
     for (const std::uint64_t id : {1, 2, 3})
-      assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(0, 64)}, kFar, kKey, id == 2 ? 0 : IBV_SEND_SIGNALED, id), 0);
+      assert_int_equal(
+          s.side.send(IBV_WR_RDMA_READ, {s.side.sge(0, 64)}, kFar, kKey, id == 2 ? 0 : IBV_SEND_SIGNALED, id), 0);
     assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, IBV_SEND_FENCE, 4), 0);
     for (const std::uint64_t id : {100, 101}) assert_int_equal(s.side.receive({s.side.sge(0, 64)}, id), 0);
     for (auto& r : requests) {
@@ -28,8 +29,12 @@ struct Busy {
   }
   void expect_flushed(const std::string& what, ibv_wc_status first = IBV_WC_WR_FLUSH_ERR,
                       ibv_wc_status second = IBV_WC_WR_FLUSH_ERR) {
-    s.expect_completions(what, {{1, first}, {2, second}, {3, IBV_WC_WR_FLUSH_ERR}, {4, IBV_WC_WR_FLUSH_ERR},
-                                {100, IBV_WC_WR_FLUSH_ERR}, {101, IBV_WC_WR_FLUSH_ERR}});
+    s.expect_completions(what, {{1, first},
+                                {2, second},
+                                {3, IBV_WC_WR_FLUSH_ERR},
+                                {4, IBV_WC_WR_FLUSH_ERR},
+                                {100, IBV_WC_WR_FLUSH_ERR},
+                                {101, IBV_WC_WR_FLUSH_ERR}});
   }
   Scene s;
   struct {
@@ -68,7 +73,8 @@ void rdm_22_a_terminate_flushes_and_gets_no_answer(void**) {
         const std::string what = std::string(c.what) + (swapped ? ", as siw sends it, " : ", ") + name_of(setup);
         Busy b(setup);
         Bytes headers;
-        if (c.names_second) headers = concat({u16(46), slice(b.requests[1].ulpdu, 0, 18), slice(b.requests[1].ulpdu, 18, 28)});
+        if (c.names_second)
+          headers = concat({u16(46), slice(b.requests[1].ulpdu, 0, 18), slice(b.requests[1].ulpdu, 18, 28)});
         Bytes message = terminate(c.layer, c.type, c.code, c.names_second ? 0xe0 : 0, headers);
         if (swapped) {
           message[18] = static_cast<std::byte>(c.type << 4 | c.layer);
@@ -94,11 +100,16 @@ void vrb_13_a_terminate_names_what_is_being_sent(void**) {
     int off;  // of the MSN or TO that is named
     ibv_wc_status status;
   } kCases[] = {
-      {IBV_WR_RDMA_WRITE, 1, 1, 0, 0, IBV_WC_REM_ACCESS_ERR},   {IBV_WR_RDMA_WRITE, 1, 1, 1, 500, IBV_WC_REM_ACCESS_ERR},
-      {IBV_WR_RDMA_WRITE, 1, 1, 1, -1, IBV_WC_WR_FLUSH_ERR},    {IBV_WR_RDMA_WRITE, 1, 1, 1, kOctets, IBV_WC_WR_FLUSH_ERR},
-      {IBV_WR_SEND, 1, 2, 2, 0, IBV_WC_RNR_RETRY_EXC_ERR},      {IBV_WR_SEND, 1, 2, 5, 0, IBV_WC_REM_INV_REQ_ERR},
-      {IBV_WR_SEND, 1, 2, 5, 1, IBV_WC_WR_FLUSH_ERR},           {IBV_WR_SEND, 1, 2, 3, 0, IBV_WC_WR_FLUSH_ERR},
-      {IBV_WR_SEND_WITH_INV, 0, 1, 9, 0, IBV_WC_REM_ACCESS_ERR}, {IBV_WR_SEND, 0, 2, 6, 0, IBV_WC_REM_INV_REQ_ERR},
+      {IBV_WR_RDMA_WRITE, 1, 1, 0, 0, IBV_WC_REM_ACCESS_ERR},
+      {IBV_WR_RDMA_WRITE, 1, 1, 1, 500, IBV_WC_REM_ACCESS_ERR},
+      {IBV_WR_RDMA_WRITE, 1, 1, 1, -1, IBV_WC_WR_FLUSH_ERR},
+      {IBV_WR_RDMA_WRITE, 1, 1, 1, kOctets, IBV_WC_WR_FLUSH_ERR},
+      {IBV_WR_SEND, 1, 2, 2, 0, IBV_WC_RNR_RETRY_EXC_ERR},
+      {IBV_WR_SEND, 1, 2, 5, 0, IBV_WC_REM_INV_REQ_ERR},
+      {IBV_WR_SEND, 1, 2, 5, 1, IBV_WC_WR_FLUSH_ERR},
+      {IBV_WR_SEND, 1, 2, 3, 0, IBV_WC_WR_FLUSH_ERR},
+      {IBV_WR_SEND_WITH_INV, 0, 1, 9, 0, IBV_WC_REM_ACCESS_ERR},
+      {IBV_WR_SEND, 0, 2, 6, 0, IBV_WC_REM_INV_REQ_ERR},
       {IBV_WR_SEND, 0, 2, 7, 0, IBV_WC_REM_OP_ERR},
   };
   // With reads in between the socket takes more at the very moment when the Terminate comes.
@@ -196,7 +207,9 @@ void mpa_15_a_fin_inside_a_message(void**) {
         s.peer->shut_down();
         s.peer->expect_fin();
         const std::string what = name_of(setup) + ", cut at " + std::to_string(cut);
-        s.expect_completions(what, {{1, IBV_WC_RETRY_EXC_ERR}, {2, IBV_WC_WR_FLUSH_ERR}, {100, IBV_WC_WR_FLUSH_ERR},
+        s.expect_completions(what, {{1, IBV_WC_RETRY_EXC_ERR},
+                                    {2, IBV_WC_WR_FLUSH_ERR},
+                                    {100, IBV_WC_WR_FLUSH_ERR},
                                     {101, IBV_WC_WR_FLUSH_ERR}});
         s.expect_ended(what);
       }

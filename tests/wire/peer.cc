@@ -29,7 +29,9 @@ std::uint64_t number_at(const Bytes& in, std::size_t at, unsigned octets) {
   return value;
 }
 
-void append(Bytes& to, const Bytes& more) { to.insert(to.end(), more.begin(), more.end()); }
+void append(Bytes& to, const Bytes& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
 
 // RFC 5044 section 4.4: the CRC goes out least significant octet first.
 Bytes crc_octets(const Bytes& covered) {
@@ -39,14 +41,24 @@ Bytes crc_octets(const Bytes& covered) {
   return out;
 }
 
-std::size_t pad_of(std::size_t ulpdu) { return (4 - (ulpdu + 2) % 4) % 4; }
+std::size_t pad_of(std::size_t ulpdu) {
+  return (4 - (ulpdu + 2) % 4) % 4;
+}
 
 }  // namespace
 
-Bytes u8(unsigned value) { return big_endian(value, 1); }
-Bytes u16(unsigned value) { return big_endian(value, 2); }
-Bytes u32(std::uint32_t value) { return big_endian(value, 4); }
-Bytes u64(std::uint64_t value) { return big_endian(value, 8); }
+Bytes u8(unsigned value) {
+  return big_endian(value, 1);
+}
+Bytes u16(unsigned value) {
+  return big_endian(value, 2);
+}
+Bytes u32(std::uint32_t value) {
+  return big_endian(value, 4);
+}
+Bytes u64(std::uint64_t value) {
+  return big_endian(value, 8);
+}
 
 Bytes pattern(std::size_t octets, unsigned seed) {
   Bytes out(octets);
@@ -97,7 +109,7 @@ Bytes read_response(std::uint32_t stag, std::uint64_t to, const Bytes& payload, 
 }
 
 Bytes send_segment(std::uint32_t msn, const Bytes& payload, std::uint32_t mo, bool last, unsigned opcode,
-           std::uint32_t invalidate) {
+                   std::uint32_t invalidate) {
   return untagged(last ? 0x41 : 0x01, 0x40 | opcode, invalidate, 0, msn, mo, payload);
 }
 
@@ -138,22 +150,26 @@ Segment dissect(const Bytes& ulpdu) {
 ReadFields dissect_read(const Segment& s) {
   if (s.is_tagged || s.opcode != kReadRequest || s.qn != 1 || !s.last || s.mo != 0 || s.payload.size() != 28)
     fail_msg("not a Read Request: opcode %u, queue %u, %zu octets", s.opcode, s.qn, s.payload.size());
-  return {static_cast<std::uint32_t>(number_at(s.payload, 0, 4)), static_cast<std::uint32_t>(number_at(s.payload, 12, 4)),
-          static_cast<std::uint32_t>(number_at(s.payload, 16, 4)), number_at(s.payload, 4, 8),
-          number_at(s.payload, 20, 8)};
+  return {
+      static_cast<std::uint32_t>(number_at(s.payload, 0, 4)), static_cast<std::uint32_t>(number_at(s.payload, 12, 4)),
+      static_cast<std::uint32_t>(number_at(s.payload, 16, 4)), number_at(s.payload, 4, 8), number_at(s.payload, 20, 8)};
 }
 
 Peer::Peer(int fd, bool crc, bool send_markers, bool get_markers)
     : fd_(fd), crc_(crc), send_markers_(send_markers), get_markers_(get_markers) {}
 
-Peer::~Peer() { close(); }
+Peer::~Peer() {
+  close();
+}
 
 void Peer::close() {
   if (fd_ >= 0) ::close(fd_);
   fd_ = -1;
 }
 
-void Peer::shut_down() { ::shutdown(fd_, SHUT_WR); }
+void Peer::shut_down() {
+  ::shutdown(fd_, SHUT_WR);
+}
 
 void Peer::reset() {
   const linger now{1, 0};
@@ -193,7 +209,9 @@ Bytes Peer::frame(const Bytes& ulpdu, unsigned pad_value) {
   return out;
 }
 
-Bytes Peer::frame_with_marker_error(const Bytes& ulpdu, unsigned error) { return frame_marked(ulpdu, 0, error); }
+Bytes Peer::frame_with_marker_error(const Bytes& ulpdu, unsigned error) {
+  return frame_marked(ulpdu, 0, error);
+}
 
 // RFC 5044 section 4.3, octet by octet: whenever the stream stands at a multiple of 512, a marker comes first.
 Bytes Peer::frame_marked(const Bytes& ulpdu, unsigned pad_value, unsigned error) {
@@ -289,7 +307,9 @@ Bytes Peer::next() {
   return ulpdu;
 }
 
-void Peer::expect(const Bytes& ulpdu, const std::string& what) { test::expect_octets(next(), ulpdu, what); }
+void Peer::expect(const Bytes& ulpdu, const std::string& what) {
+  test::expect_octets(next(), ulpdu, what);
+}
 
 void Peer::expect_silence(int milliseconds) {
   if (!readable(milliseconds)) return;

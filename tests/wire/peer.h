@@ -34,8 +34,8 @@ Bytes untagged(unsigned ddp, unsigned ulp, std::uint32_t word, std::uint32_t qn,
 // Well-formed ones.
 Bytes write_segment(std::uint32_t stag, std::uint64_t to, const Bytes& payload, bool last = true);
 Bytes read_response(std::uint32_t stag, std::uint64_t to, const Bytes& payload, bool last = true);
-Bytes send_segment(std::uint32_t msn, const Bytes& payload, std::uint32_t mo = 0, bool last = true, unsigned opcode = kSend,
-           std::uint32_t invalidate = 0);
+Bytes send_segment(std::uint32_t msn, const Bytes& payload, std::uint32_t mo = 0, bool last = true,
+                   unsigned opcode = kSend, std::uint32_t invalidate = 0);
 Bytes read_request(std::uint32_t msn, std::uint32_t sink_stag, std::uint64_t sink_to, std::uint32_t octets,
                    std::uint32_t source_stag, std::uint64_t source_to);
 // headers: what follows the four control octets (segment length, DDP header, RDMAP header).
@@ -109,7 +109,7 @@ class Peer {
   int fd_;
   bool crc_, send_markers_, get_markers_;
   std::uint64_t sent_ = 0, got_ = 0;  // octets of full operation, for the marker positions
-  bool lead_marker_ = false;           // the FPDU being taken began with a marker
+  bool lead_marker_ = false;          // the FPDU being taken began with a marker
 };
 
 }  // namespace ewarp::wire

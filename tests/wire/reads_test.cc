@@ -12,14 +12,16 @@ constexpr auto kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACC
 constexpr std::uint64_t kFar = 0x7f00'0000'1000;
 constexpr std::uint32_t kKey = 0x4242;
 
-int post_read(Scene& s, std::uint64_t id, std::uint32_t octets, std::size_t at = 0, unsigned flags = IBV_SEND_SIGNALED) {
+int post_read(Scene& s, std::uint64_t id, std::uint32_t octets, std::size_t at = 0,
+              unsigned flags = IBV_SEND_SIGNALED) {
   return s.side.send(IBV_WR_RDMA_READ, {s.side.sge(at, octets)}, kFar, kKey, flags, id);
 }
 
 // A Terminate whose DDP header is that of this segment.
 Bytes answer_to(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code) {
   const std::size_t header = (std::to_integer<unsigned>(ulpdu.at(0)) & 0x80) != 0 ? 14 : 18;
-  return terminate(layer, type, code, 0xc0, concat({u16(static_cast<unsigned>(ulpdu.size())), slice(ulpdu, 0, header)}));
+  return terminate(layer, type, code, 0xc0,
+                   concat({u16(static_cast<unsigned>(ulpdu.size())), slice(ulpdu, 0, header)}));
 }
 
 Bytes collect_response(Scene& s, std::uint32_t stag, std::uint64_t to) {
@@ -27,8 +29,8 @@ Bytes collect_response(Scene& s, std::uint32_t stag, std::uint64_t to) {
   for (;;) {
     const Segment g = s.peer->next_segment();
     if (!g.is_tagged || g.opcode != kReadResponse || g.stag != stag || g.to != to + got.size())
-      fail_msg("opcode %u, STag %x, TO %lx where a Read Response of %x from %lx on was expected", g.opcode, g.stag, g.to,
-               stag, to + got.size());
+      fail_msg("opcode %u, STag %x, TO %lx where a Read Response of %x from %lx on was expected", g.opcode, g.stag,
+               g.to, stag, to + got.size());
     got = concat({got, g.payload});
     if (g.last) return got;
   }
@@ -46,12 +48,15 @@ void rdm_9_responses_carry_the_sink_of_the_request(void**) {
       std::uint32_t stag;
       std::uint64_t to;
       std::uint32_t octets;
-    } kReads[] = {{0, 0, 1},       {0xffffffff, 0xffffffffffff0000, 1000}, {7, 1, 300000},  {0x100, 0x1234567890, 0},
-                  {0x100, 3, 512}, {9, 9, 65536},                          {1, 0, 100000}};
+    } kReads[] = {{0, 0, 1},       {0xffffffff, 0xffffffffffff0000, 1000},
+                  {7, 1, 300000},  {0x100, 0x1234567890, 0},
+                  {0x100, 3, 512}, {9, 9, 65536},
+                  {1, 0, 100000}};
     std::uint32_t msn = 0;
     Bytes all;
     for (const auto& r : kReads)
-      all = concat({all, s.peer->frame(read_request(++msn, r.stag, r.to, r.octets, s.side.mr->stag(), s.side.address(100)))});
+      all = concat(
+          {all, s.peer->frame(read_request(++msn, r.stag, r.to, r.octets, s.side.mr->stag(), s.side.address(100)))});
     s.peer->raw(all);
     for (const auto& r : kReads) assert_true(collect_response(s, r.stag, r.to) == slice(data, 0, r.octets));
   }
@@ -135,7 +140,8 @@ void rdm_19_a_source_that_goes_away(void**) {
       }
       Bytes want = answer_to(request, 0, 1, 0);
       want[20] = std::byte{0xe0};
-      const Bytes rest = slice(read_request(1, 0x55, 0x1000 + got, static_cast<std::uint32_t>(kOctets - got), stag, got), 18, 28);
+      const Bytes rest =
+          slice(read_request(1, 0x55, 0x1000 + got, static_cast<std::uint32_t>(kOctets - got), stag, got), 18, 28);
       test::expect_octets(g.payload, slice(concat({want, rest}), 18, 4 + 2 + 18 + 28), "updated header");
       s.peer->expect_fin();
     } else {
@@ -191,12 +197,18 @@ void rdm_15_responses_that_do_not_match(void**) {
     std::size_t before;  // octets of the response that came rightly
   };
   constexpr Wrong kWrong[] = {
-      {"another STag", 1, 0, 100, true, 0, 0},       {"TO one less", 0, -1, 100, true, 1, 0},
-      {"TO one more", 0, 1, 100, true, 1, 0},        {"one octet more", 0, 0, 101, true, 1, 0},
-      {"one octet less", 0, 0, 99, true, 1, 0},      {"all, but not the last", 0, 0, 100, false, 1, 0},
-      {"nothing", 0, 0, 0, true, 1, 0},              {"TO of the first again", 0, 0, 60, true, 1, 40},
-      {"too much in the second", 0, 40, 61, true, 1, 40}, {"too little in the second", 0, 40, 59, true, 1, 40},
-      {"another STag in the second", 2, 40, 60, true, 0, 40}, {"much more", 0, 0, 60000, true, 1, 0},
+      {"another STag", 1, 0, 100, true, 0, 0},
+      {"TO one less", 0, -1, 100, true, 1, 0},
+      {"TO one more", 0, 1, 100, true, 1, 0},
+      {"one octet more", 0, 0, 101, true, 1, 0},
+      {"one octet less", 0, 0, 99, true, 1, 0},
+      {"all, but not the last", 0, 0, 100, false, 1, 0},
+      {"nothing", 0, 0, 0, true, 1, 0},
+      {"TO of the first again", 0, 0, 60, true, 1, 40},
+      {"too much in the second", 0, 40, 61, true, 1, 40},
+      {"too little in the second", 0, 40, 59, true, 1, 40},
+      {"another STag in the second", 2, 40, 60, true, 0, 40},
+      {"much more", 0, 0, 60000, true, 1, 0},
   };
   for (const Setup& setup : kSetups)
     for (const Wrong& w : kWrong) {
@@ -312,10 +324,12 @@ void sinks_that_are_not_ours(void**) {
     for (const int kind : {0, 1, 2}) {
       Scene s(setup, 8192);
       s.open_responder();
-      const std::uint32_t lkeys[] = {0x00bad000, s.region(s.side.pd, 0, 4096, IBV_ACCESS_REMOTE_READ, s.side.address(0))->stag(),
+      const std::uint32_t lkeys[] = {0x00bad000,
+                                     s.region(s.side.pd, 0, 4096, IBV_ACCESS_REMOTE_READ, s.side.address(0))->stag(),
                                      s.region(s.other_pd, 0, 4096, kAll, s.side.address(0))->stag()};
       assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {ibv_sge{s.side.address(0), 16, lkeys[kind]}}, kFar, kKey,
-                                   IBV_SEND_SIGNALED, 1), 0);
+                                   IBV_SEND_SIGNALED, 1),
+                       0);
       assert_int_equal(post_read(s, 2, 16), 0);
       s.peer->expect(terminate(0, 0, 0));
       s.peer->expect_fin();
@@ -333,7 +347,8 @@ void a_sink_that_goes_away(void**) {
       std::memset(s.side.at(0), 0x5a, 65536);
       MemoryRegion* mr = s.region(s.side.pd, 0, 65536, kAll, s.side.address(0));
       assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {ibv_sge{s.side.address(0), octets, mr->stag()}}, kFar, kKey,
-                                   IBV_SEND_SIGNALED, 1), 0);
+                                   IBV_SEND_SIGNALED, 1),
+                       0);
       const ReadFields r = dissect_read(s.peer->next_segment());
       s.regions.clear();
       const Bytes response = read_response(r.sink_stag, r.sink_to, pattern(octets));
@@ -352,9 +367,10 @@ void sources_that_are_not_ours(void**) {
         for (const int kind : {0, 1, 2}) {
           Scene s(setup, 8192);
           s.open_responder();
-          const ibv_sge bad[] = {{s.side.address(0), octets, 0x00bad000},
-                                 {s.side.address(0), octets, s.region(s.other_pd, 0, 4096, kAll, s.side.address(0))->stag()},
-                                 {s.side.address(0), octets, s.region(s.side.pd, 0, octets - 1, kAll, s.side.address(0))->stag()}};
+          const ibv_sge bad[] = {
+              {s.side.address(0), octets, 0x00bad000},
+              {s.side.address(0), octets, s.region(s.other_pd, 0, 4096, kAll, s.side.address(0))->stag()},
+              {s.side.address(0), octets, s.region(s.side.pd, 0, octets - 1, kAll, s.side.address(0))->stag()}};
           assert_int_equal(s.side.send(op, {s.side.sge(0, 4), bad[kind]}, kFar, kKey, 0, 1), 0);
           assert_int_equal(s.side.send(op, {s.side.sge(0, 4)}, kFar, kKey, 0, 2), 0);
           s.peer->expect(terminate(0, 0, 0));  // no octet of either was sent

@@ -28,11 +28,13 @@ struct Setup {
 
 std::string name_of(const Setup& setup);
 
-// A failing test leaves by longjmp, and its stack is used again while the engine's thread still works on the objects that
-// were there. So the first failure ends the program. First thing in main().
-inline void stop_at_first_failure() { setenv("CMOCKA_TEST_ABORT", "1", 1); }
-// Short times for the waits that these tests run into. responder_ms: how long a plain responder keeps silent at most; 0 is
-// what RFC 5044 says.
+// A failing test leaves by longjmp, and its stack is used again while the engine's thread still works on the objects
+// that were there. So the first failure ends the program. First thing in main().
+inline void stop_at_first_failure() {
+  setenv("CMOCKA_TEST_ABORT", "1", 1);
+}
+// Short times for the waits that these tests run into. responder_ms: how long a plain responder keeps silent at most; 0
+// is what RFC 5044 says.
 inline void set_waits(const char* close_ms, const char* rnr_ms, const char* responder_ms = "0") {
   setenv("ETHERWARP_CLOSE_TIMEOUT_MS", close_ms, 1);
   setenv("ETHERWARP_RNR_WAIT_MS", rnr_ms, 1);
@@ -40,10 +42,8 @@ inline void set_waits(const char* close_ms, const char* rnr_ms, const char* resp
 }
 
 // Every combination of role and CRC.
-inline constexpr Setup kSetups[] = {{.initiator = true},
-                                    {.initiator = true, .crc = true},
-                                    {.initiator = false},
-                                    {.initiator = false, .crc = true}};
+inline constexpr Setup kSetups[] = {
+    {.initiator = true}, {.initiator = true, .crc = true}, {.initiator = false}, {.initiator = false, .crc = true}};
 
 void tcp_pair(int (&fds)[2], int mss = 0);
 

@@ -13,7 +13,9 @@ namespace {
 constexpr std::size_t kBuffer = 256 * 1024;
 constexpr auto kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 
-void fill(Scene& s, int value) { std::memset(s.side.at(0), value, s.side.memory_octets.size()); }
+void fill(Scene& s, int value) {
+  std::memset(s.side.at(0), value, s.side.memory_octets.size());
+}
 
 void expect_placed(Scene& s, std::size_t at, const Bytes& want, const std::string& what) {
   if (!std::equal(want.begin(), want.end(), s.side.at(at))) fail_msg("%s: wrong octets in memory", what.c_str());
@@ -22,7 +24,8 @@ void expect_placed(Scene& s, std::size_t at, const Bytes& want, const std::strin
 // The Terminate for a segment that is told of by its header, and the end.
 Bytes answer_to(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code) {
   const std::size_t header = (std::to_integer<unsigned>(ulpdu.at(0)) & 0x80) != 0 ? 14 : 18;
-  return terminate(layer, type, code, 0xc0, concat({u16(static_cast<unsigned>(ulpdu.size())), slice(ulpdu, 0, header)}));
+  return terminate(layer, type, code, 0xc0,
+                   concat({u16(static_cast<unsigned>(ulpdu.size())), slice(ulpdu, 0, header)}));
 }
 
 // --- MPA ---
@@ -235,7 +238,12 @@ std::vector<Bad> bad_segments() {
       {"largest MO", {}, send_segment(1, eight, 0xffffffff), 1, 2, 4},
       {"largest MO inside a message", {send_segment(1, eight, 0, false)}, send_segment(1, eight, 0xfffffffc), 1, 2, 4},
       {"one octet more than the buffer", {}, send_segment(1, pattern(65)), 1, 2, 5},
-      {"one octet more in a second segment", {send_segment(1, pattern(64), 0, false)}, send_segment(1, pattern(1), 64), 1, 2, 5},
+      {"one octet more in a second segment",
+       {send_segment(1, pattern(64), 0, false)},
+       send_segment(1, pattern(1), 64),
+       1,
+       2,
+       5},
       {"Read Request with MSN 2", {}, read_request(2, 1, 0, 0, 1, 0), 1, 2, 3},
       {"Read Request with MO 4", {}, untagged(0x41, 0x41, 0, 1, 1, 4, read), 1, 2, 4},
       {"Read Request that goes on", {}, untagged(0x01, 0x41, 0, 1, 1, 0, read), 0, 2, 0xff},
@@ -277,7 +285,9 @@ void bad_segments_are_answered(void**) {
       s.peer->expect(answer_to(c.bad, c.layer, c.type, c.code), what);
       s.peer->expect_fin();
       const bool too_long = c.layer == 1 && c.type == 2 && c.code == 5;
-      s.expect_completions(what, {{100, done ? IBV_WC_SUCCESS : too_long ? IBV_WC_LOC_LEN_ERR : IBV_WC_WR_FLUSH_ERR},
+      s.expect_completions(what, {{100, done       ? IBV_WC_SUCCESS
+                                        : too_long ? IBV_WC_LOC_LEN_ERR
+                                                   : IBV_WC_WR_FLUSH_ERR},
                                   {101, IBV_WC_WR_FLUSH_ERR}});
       s.expect_ended(what);
       for (std::size_t i = 0; i < 8192; ++i)
@@ -308,7 +318,8 @@ void ddp_19_20_messages_without_octets(void**) {
     assert_int_equal(s.side.receive({}, 100), 0);
     assert_int_equal(s.side.receive({s.side.sge(0, 64)}, 101), 0);
     assert_int_equal(s.side.receive({ibv_sge{0x10, 0, 0xdead}}, 102), 0);
-    for (const std::uint64_t to : {std::uint64_t{0}, ~std::uint64_t{0}}) s.peer->send(write_segment(0xdeadbeef, to, {}));
+    for (const std::uint64_t to : {std::uint64_t{0}, ~std::uint64_t{0}})
+      s.peer->send(write_segment(0xdeadbeef, to, {}));
     for (std::uint32_t msn = 1; msn <= 3; ++msn) s.peer->send(send_segment(msn, {}));
     s.expect_completions("empty", {{100, IBV_WC_SUCCESS}, {101, IBV_WC_SUCCESS}, {102, IBV_WC_SUCCESS}});
     for (std::size_t i = 0; i < 8192; ++i) assert_int_equal(*s.side.at(i), 0x5a);
@@ -353,10 +364,17 @@ struct Range {
 };
 constexpr std::size_t kRegion = 5000, kOffset = 10000;
 constexpr Range kRanges[] = {
-    {"first octet", 0, 1, true},          {"last octet", kRegion - 1, 1, true},   {"all", 0, kRegion, true},
-    {"octet before", -1, 1, false},       {"octet behind", kRegion, 1, false},    {"over the end", kRegion - 1, 2, false},
-    {"over the begin", -1, 2, false},     {"one more", 0, kRegion + 1, false},    {"around", -1, kRegion + 2, false},
-    {"all but earlier", -1, kRegion, false}, {"all but later", 1, kRegion, false},
+    {"first octet", 0, 1, true},
+    {"last octet", kRegion - 1, 1, true},
+    {"all", 0, kRegion, true},
+    {"octet before", -1, 1, false},
+    {"octet behind", kRegion, 1, false},
+    {"over the end", kRegion - 1, 2, false},
+    {"over the begin", -1, 2, false},
+    {"one more", 0, kRegion + 1, false},
+    {"around", -1, kRegion + 2, false},
+    {"all but earlier", -1, kRegion, false},
+    {"all but later", 1, kRegion, false},
 };
 
 // DDP-16, DDP-24, RDM-11: to the octet at both ends, however the region names its first one.
@@ -403,7 +421,8 @@ void ddp_16_24_bounds_to_the_octet(void**) {
           assert_int_equal(s.peer->next_segment().opcode, kReadResponse);
           expect_placed(s, at, data, what);
           for (std::size_t i = 0; i < 3 * kOffset; ++i)
-            if (*s.side.at(i) != std::byte{0x5a} && (i < at || i >= at + r.octets)) fail_msg("%s: octet %zu", what.c_str(), i);
+            if (*s.side.at(i) != std::byte{0x5a} && (i < at || i >= at + r.octets))
+              fail_msg("%s: octet %zu", what.c_str(), i);
         }
 }
 

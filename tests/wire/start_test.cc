@@ -130,7 +130,8 @@ void mpa_59_a_plain_responder_waits_for_any_fpdu(void**) {
       assert_int_equal(s.side.receive({s.side.sge(0, 64)}), 0);
       assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(64, 5)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
       s.peer->expect_silence();
-      const Bytes opening[] = {send_segment(1, pattern(3)), write_segment(s.side.mr->stag(), s.side.address(0), pattern(3)),
+      const Bytes opening[] = {send_segment(1, pattern(3)),
+                               write_segment(s.side.mr->stag(), s.side.address(0), pattern(3)),
                                read_request(1, 1, 0, 0, 0, 0), send_segment(1, pattern(3), 0, false)};
       s.peer->send(opening[kind]);
       Segment g = s.peer->next_segment();
@@ -157,7 +158,8 @@ void mpa_59_a_bad_fpdu_opens_nothing(void**) {
 // MPA-72: what is no RTR, or none that was agreed on.
 void mpa_72_a_first_fpdu_that_is_no_rtr(void**) {
   for (const bool crc : {false, true})
-    for (const unsigned agreed_forms : {7u, unsigned{mpa::kRtrWrite}, unsigned{mpa::kRtrRead}, unsigned{mpa::kRtrSend}}) {
+    for (const unsigned agreed_forms :
+         {7u, unsigned{mpa::kRtrWrite}, unsigned{mpa::kRtrRead}, unsigned{mpa::kRtrSend}}) {
       const auto agreed = static_cast<std::uint8_t>(agreed_forms);
       for (int kind = 0; kind < 7; ++kind) {
         Scene s(peer_to_peer(false, agreed, crc), 16384);

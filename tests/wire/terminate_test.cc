@@ -10,7 +10,8 @@ using namespace ewarp::wire;
 namespace {
 
 constexpr std::size_t kRegion = 4096;
-constexpr auto kFull = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED;
+constexpr auto kFull =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_ZERO_BASED;
 
 struct Case {
   const char* id;
@@ -18,16 +19,26 @@ struct Case {
   int first_receive;  // status of the oldest receive; -1: none is posted
 };
 constexpr Case kCases[] = {
-    {"TRM-2", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},  {"TRM-3", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
-    {"TRM-4", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},  {"TRM-5", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
-    {"TRM-6", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},  {"TRM-7", IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR},
-    {"TRM-8", IBV_EVENT_QP_REQ_ERR, -1},                      {"TRM-9", IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR},
-    {"TRM-10", IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR},    {"TRM-11", IBV_EVENT_QP_REQ_ERR, IBV_WC_LOC_LEN_ERR},
-    {"TRM-12", IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR},    {"TRM-13", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
-    {"TRM-14", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR}, {"TRM-15", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
-    {"TRM-16", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR}, {"TRM-17", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
-    {"TRM-18", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR}, {"TRM-19", IBV_EVENT_QP_FATAL, IBV_WC_WR_FLUSH_ERR},
-    {"TRM-20", IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR},    {"TRM-23", IBV_EVENT_QP_FATAL, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-2", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-3", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-4", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-5", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-6", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-7", IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-8", IBV_EVENT_QP_REQ_ERR, -1},
+    {"TRM-9", IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-10", IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-11", IBV_EVENT_QP_REQ_ERR, IBV_WC_LOC_LEN_ERR},
+    {"TRM-12", IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-13", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-14", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-15", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-16", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-17", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-18", IBV_EVENT_QP_ACCESS_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-19", IBV_EVENT_QP_FATAL, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-20", IBV_EVENT_QP_REQ_ERR, IBV_WC_WR_FLUSH_ERR},
+    {"TRM-23", IBV_EVENT_QP_FATAL, IBV_WC_WR_FLUSH_ERR},
 };
 
 test::Json vector_of(const char* id) {
@@ -48,7 +59,8 @@ void substitute(Scene& s, Bytes& octets, std::size_t at) {
     std::uint32_t name;
     bool other_pd;
     unsigned access;
-  } kRegions[] = {{0x100, false, kFull}, {0x200, true, kFull}, {0x300, false, kFull & ~unsigned{IBV_ACCESS_REMOTE_READ}}};
+  } kRegions[] = {
+      {0x100, false, kFull}, {0x200, true, kFull}, {0x300, false, kFull & ~unsigned{IBV_ACCESS_REMOTE_READ}}};
   if (octets.size() < at + 4) return;
   for (const auto& r : kRegions)
     if (slice(octets, at, 4) == u32(r.name)) {

@@ -1,5 +1,6 @@
 // Two endpoints joined by a wire in virtual time: no sockets, no threads, no clock. A seed decides the work, how the
-// octets are cut and delayed in both directions, and (with CRC) which bit is hit. A simple model says what must come out.
+// octets are cut and delayed in both directions, and (with CRC) which bit is hit. A simple model says what must come
+// out.
 #include <cstdio>
 #include <cstdlib>
 #include <random>
@@ -57,7 +58,7 @@ class End {
   std::deque<std::byte> wire;  // on its way to this end
   FakeConsumer consumer;
   std::deque<Expected> expected;
-  Bytes model;             // what the other end's kWritten becomes
+  Bytes model;  // what the other end's kWritten becomes
   std::size_t completed = 0;
 
  private:
@@ -111,9 +112,14 @@ std::vector<Bytes> End::pieces(const Bytes& whole) {
 void End::post_random(End& other) {
   if (model.empty()) model.resize(kWrittenOctets);
   switch (pick(2)) {
-    case 0: post_send(other); break;
-    case 1: post_write(); break;
-    default: post_read(other);
+    case 0:
+      post_send(other);
+      break;
+    case 1:
+      post_write();
+      break;
+    default:
+      post_read(other);
   }
 }
 
@@ -169,7 +175,8 @@ void End::done(FakeRequest& r) {
   --reads_open_;
   Bytes got;
   for (const Bytes& p : r.pieces) got.insert(got.end(), p.begin(), p.end());
-  if (got != reads_[r.id]) fail_msg("%s: Read %lu of %u octets from %lx brought others", name_, r.id, r.length, r.remote_to);
+  if (got != reads_[r.id])
+    fail_msg("%s: Read %lu of %u octets from %lx brought others", name_, r.id, r.length, r.remote_to);
   reads_.erase(r.id);
 }
 
@@ -190,7 +197,8 @@ void End::received(const FakeReceive& buffer, const rdmap::Received& r) {
     fail_msg("%s: flags of the message", name_);
   if (want.invalidate && consumer.regions.contains(want.stag)) fail_msg("%s: STag %x is still valid", name_, want.stag);
   // RFC 5040 section 5.5: what was written before the Send is there.
-  if (hash(consumer.regions[kWritten].octets) != want.written) fail_msg("%s: Writes before the Send are missing", name_);
+  if (hash(consumer.regions[kWritten].octets) != want.written)
+    fail_msg("%s: Writes before the Send are missing", name_);
 }
 
 bool End::post_receives(std::size_t n) {
@@ -297,9 +305,14 @@ Outcome run(const Plan& plan) {
           moved = true;
         }
         break;
-      case 1: moved = end.transmit(); break;
-      case 2: moved = end.owed() > 0 && end.post_receives(1 + random() % end.owed()); break;
-      default: moved = end.take();
+      case 1:
+        moved = end.transmit();
+        break;
+      case 2:
+        moved = end.owed() > 0 && end.post_receives(1 + random() % end.owed());
+        break;
+      default:
+        moved = end.take();
     }
     if (plan.flip && !out.flipped && step > flip_at && !end.wire.empty()) {
       end.wire[random() % end.wire.size()] ^= static_cast<std::byte>(1u << random() % 8);

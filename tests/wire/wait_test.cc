@@ -92,10 +92,18 @@ void ends_of_a_waiting_stream(void**) {
       s.peer->expect_silence();
       ibv_qp_attr attr{};
       switch (how) {
-        case 0: s.peer->close(); break;
-        case 1: s.peer->reset(); break;
-        case 2: api(*s.side.qp).disconnect(true); break;
-        case 3: api(*s.side.qp).disconnect(false); break;
+        case 0:
+          s.peer->close();
+          break;
+        case 1:
+          s.peer->reset();
+          break;
+        case 2:
+          api(*s.side.qp).disconnect(true);
+          break;
+        case 3:
+          api(*s.side.qp).disconnect(false);
+          break;
         case 4:
           attr.qp_state = IBV_QPS_ERR;
           assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE), 0);
@@ -135,8 +143,8 @@ void a_send_that_arrives_while_we_close(void**) {
   }
 }
 
-// A plain responder (no peer-to-peer) whose initiator never speaks may at last speak first (docs/rdmap.md); one that was
-// promised an RTR waits for that.
+// A plain responder (no peer-to-peer) whose initiator never speaks may at last speak first (docs/rdmap.md); one that
+// was promised an RTR waits for that.
 void a_responder_that_has_waited_long_enough(void**) {
   for (const bool crc : {false, true}) {
     Scene s(Setup{.crc = crc}, 8192), t(Setup{.crc = crc, .peer_to_peer = true, .rtr = mpa::kRtrWrite}, 8192);
