@@ -170,8 +170,8 @@ std::size_t Endpoint::put_send_header(const SendRequest& r, std::uint64_t offset
   return UntaggedHeader::kSize;
 }
 
-// Without a CRC nothing is read before the kernel does. A CRC is computed over the memory as it lies, which its owner may
-// have taken back or unmapped. False: it has.
+// Without a CRC nothing is read before the kernel does. A CRC is computed over the memory as it lies, which its owner
+// may have taken back or unmapped. False: it has.
 bool Endpoint::frame_in_place(llp::Gather& out, std::size_t header) {
   std::size_t held = 0;
   if (framer_.crc())

@@ -88,7 +88,7 @@ class Consumer {
   virtual bool copy_out(std::byte* to, const llp::Extent& from) = 0;
   // Whether every page can be read now.
   virtual bool readable(const llp::Extent& extent) = 0;
-  // For reading in place without a system call (a CRC): true when all of it can be read, and its owner cannot release it
+  // For reading in place without a system call (a CRC): true when all of it can be read; its owner cannot release it
   // before let_go(). No allocation between the two (llp::MemoryGate).
   virtual bool hold(const llp::Extent& extent) = 0;
   virtual void let_go(const llp::Extent& extent) = 0;
