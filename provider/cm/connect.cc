@@ -52,6 +52,20 @@ void give_up(const Lock& lock, const IdRef& id, int error, const char* why) {
 }
 
 void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt);
+void open_connection(const IdRef& id, const AttemptRef& attempt);
+
+// Servers tell their port before they listen (qperf), or close one listener and open the next on the same port
+// (perftest): a client that was asked to come just then shall not fail. True: it is tried again.
+bool retry_refused(const Lock&, const IdRef& id, const AttemptRef& attempt, int error) {
+  constexpr std::chrono::milliseconds kPause{10};
+  const auto now = Reactor::Clock::now();
+  if (error != ECONNREFUSED || now >= attempt->refused_limit) return false;
+  attempt->socket.abort();  // frees the local port at once
+  reactor().add_timer(now + kPause, [weak = std::weak_ptr(id), attempt] {
+    if (const IdRef alive = weak.lock()) open_connection(alive, attempt);
+  });
+  return true;
+}
 
 // Opens the connection; without the lock. The first try uses the socket that reserved the local port.
 void open_connection(const IdRef& id, const AttemptRef& attempt) {
@@ -78,8 +92,9 @@ void open_connection(const IdRef& id, const AttemptRef& attempt) {
   }
   const auto lock = lock_manager();
   if (attempt->done) return;
-  if (error != 0) return give_up(lock, id, error, "cannot connect");
   attempt->socket = std::move(socket);
+  if (error != 0 && retry_refused(lock, id, attempt, error)) return;
+  if (error != 0) return give_up(lock, id, error, "cannot connect");
   when_ready(id, attempt, POLLOUT, on_connected);
 }
 
@@ -178,6 +193,7 @@ void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
     attempt->socket.abort();
     error = ECONNREFUSED;
   }
+  if (error != 0 && retry_refused(lock, id, attempt, error)) return;
   if (error != 0) return give_up(lock, id, error, "TCP");
   if (!attempt->initiator) {
     mpa::StartupConfig config = attempt->config;
@@ -221,7 +237,9 @@ int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
     id->attempt = attempt;
     id->qp = qp;
     id->enter(State::connecting);
-    const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().connect_timeout_ms);
+    const auto now = Reactor::Clock::now();
+    attempt->refused_limit = now + std::chrono::milliseconds(options().refused_wait_ms);
+    const auto limit = now + std::chrono::milliseconds(options().connect_timeout_ms);
     attempt->timer = reactor().add_timer(limit, [weak = std::weak_ptr(id), attempt] {
       const IdRef alive = weak.lock();
       if (alive == nullptr) return;

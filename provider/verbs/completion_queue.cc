@@ -87,6 +87,12 @@ bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
   return true;
 }
 
+void CompletionQueue::written(bool quiet) {
+  if (armed_.load(std::memory_order_seq_cst) != kArmedNext) return;
+  if (!quiet && count_.load(std::memory_order_relaxed) == 0) return;
+  if (armed_.exchange(0, std::memory_order_seq_cst) != 0) notify();
+}
+
 void CompletionQueue::notify() {
   if (channel_ == nullptr) return;
   std::array<std::byte, sizeof handle_> record;

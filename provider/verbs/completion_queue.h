@@ -41,6 +41,9 @@ class CompletionQueue {
 
   // Engine's holder only. False: overflow (the CQ is dead; CQ_ERR has been raised).
   bool push(const ibv_wc& wc, bool solicited);
+  // A peer's Write arrived on a QP of this CQ. Wakes a sleeper that may be waiting for it: completions lie here unread,
+  // or (`quiet`) sends have completed without telling it (docs/verbs.md).
+  void written(bool quiet);
 
  private:
   struct Free {

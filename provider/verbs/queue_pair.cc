@@ -183,6 +183,7 @@ void QueuePair::retire_sends() {
     wc.byte_len = e.length;
     // The slot first: who sees the completion may post into it at once.
     sq_.retire(++head);
+    quiet_ = !told;
     if (told) complete(*send_cq_, wc, false);
   }
 }

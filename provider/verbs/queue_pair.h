@@ -189,6 +189,7 @@ class QueuePair final : public QueuePairApi,
   Phase phase_ = Phase::none;
   bool established_told_ = false;
   bool overflowed_ = false;
+  bool quiet_ = false;  // the last send that completed did not say so
   std::atomic<bool> stalled_{false};  // post_recv() must kick
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<StreamObserver> observer_;

@@ -143,6 +143,7 @@ int QueuePair::attach(int fd, const mpa::StreamParams& params, std::shared_ptr<S
   ird_ = params.ird;
   ord_ = params.ord;
   stalled_ = false;
+  quiet_ = false;
   published_ = {};
   published_tx_ = published_rx_ = 0;
   established_told_ = false;
@@ -215,6 +216,7 @@ void QueuePair::stream_progress() {
   if (connection_ == nullptr) return;
   Connection& c = *connection_;
   rdmap::Endpoint& endpoint = c.endpoint();
+  if (endpoint.counters.rx_write_segments != published_.rx_write_segments) send_cq_->written(quiet_);
   publish_counters();
   if (!established_told_ && endpoint.established()) notify_established();
   if (phase_ == Phase::running) check_stall();

@@ -129,6 +129,22 @@ void reports_what_was_ready_before(void**) {
   });
 }
 
+// A server's connection requests come in the order of the connects.
+void what_was_ready_comes_in_the_order_of_arming(void**) {
+  for_each_kind([](const char* name, Watcher& w) {
+    constexpr std::size_t kPairs = 40;
+    std::vector<Pair> pairs(kPairs);
+    for (std::size_t i = 0; i < kPairs; ++i) {
+      Pair& pair = pairs[i * 7 % kPairs];  // neither rising nor falling numbers
+      pair.feed();
+      w.arm(pair.fd(), POLLIN, i);
+    }
+    std::array<Watcher::Ready, kPairs> out;
+    EXPECT(name, w.wait(out, kLong) == kPairs);
+    for (std::size_t i = 0; i < kPairs; ++i) EXPECT(name, out[i].token == i);
+  });
+}
+
 void reports_what_becomes_ready_during_the_wait(void**) {
   for_each_kind([](const char* name, Watcher& w) {
     Pair pair;
@@ -604,6 +620,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(nothing_armed_nothing_ready),
       cmocka_unit_test(reports_what_was_ready_before),
+      cmocka_unit_test(what_was_ready_comes_in_the_order_of_arming),
       cmocka_unit_test(reports_what_becomes_ready_during_the_wait),
       cmocka_unit_test(reports_only_the_events_asked_for),
       cmocka_unit_test(is_one_shot),

@@ -96,12 +96,48 @@ void writes_and_reads(void**) {
   }
 }
 
+// ib_send_bw -e sleeps for a completion event while it waits for the peer's Write (its credits): after unsignalled sends,
+// or with completions unread, a Write wakes it. Who was told everything is not woken.
+void a_write_wakes_who_may_wait_for_it(void**) {
+  constexpr unsigned kQuietly = 0;
+  Side a(4096), b(4096);
+  connect(a, b, kModes[0]);
+  const auto write_to_a = [&] {
+    assert_int_equal(b.send(IBV_WR_RDMA_WRITE, {b.sge(0, 8)}, a.address(0), a.mr->stag()), 0);
+    assert_int_equal(b.wait().status, IBV_WC_SUCCESS);
+  };
+  const auto send_from_a = [&](unsigned flags) {
+    assert_int_equal(b.receive({b.sge(0, 8)}), 0);
+    assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 8)}, 0, 0, flags), 0);
+    assert_int_equal(b.wait().status, IBV_WC_SUCCESS);
+  };
+  send_from_a(kQuietly);
+  a.cq.arm(false);
+  write_to_a();
+  assert_true(a.cq_event());
+  write_to_a();
+  assert_false(a.cq_event(20));  // one event per arm
+
+  a.cq.arm(true);
+  write_to_a();
+  assert_false(a.cq_event(20));  // a Write is not solicited
+  send_from_a(IBV_SEND_SIGNALED);
+  a.cq.arm(false);
+  write_to_a();
+  assert_true(a.cq_event());  // its completion lies there unread
+  assert_int_equal(a.wait().status, IBV_WC_SUCCESS);
+  a.cq.arm(false);
+  write_to_a();
+  assert_false(a.cq_event(20));
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(sends_arrive),
       cmocka_unit_test(writes_and_reads),
+      cmocka_unit_test(a_write_wakes_who_may_wait_for_it),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
