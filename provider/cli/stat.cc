@@ -36,6 +36,7 @@ constexpr Named kTraffic[] = {
     {"tx_reads", &Traffic::tx_reads},
     {"rx_reads", &Traffic::rx_reads},
     {"completions", &Traffic::completions},
+    {"flushed_completions", &Traffic::flushed_completions},
     {"error_completions", &Traffic::error_completions},
     {"terminates_sent", &Traffic::terminates_sent},
     {"terminates_received", &Traffic::terminates_received},

@@ -10,6 +10,7 @@
 #include "provider/host/fds.h"
 #include "provider/host/names.h"
 #include "provider/rdmav34/objects.h"
+#include "provider/verbs/port_monitor.h"
 
 namespace ewarp::rdmav34 {
 namespace {
@@ -59,6 +60,7 @@ void free_context(ibv_context* context) {
   const Library& library = Library::here();
   void* memory = library.memory_of(context);
   ContextState* state = &state_of(context);
+  verbs::port_monitor().remove(state->context);
   library.uninit_context(memory);
   free(memory);
   if (state->objects == 0) delete state;
@@ -73,6 +75,7 @@ int add_state(ibv_context* context, ContextMemory& memory) {
     context->async_fd = fd;  // closed by uninit_context()
     context->num_comp_vectors = 1;
     memory.state = new ContextState(device, std::move(async));
+    verbs::port_monitor().add(memory.state->context);
     return 0;
   });
 }

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <system_error>
 
 #include "provider/verbs/connection.h"
 #include "provider/verbs/engine.h"
@@ -33,21 +35,22 @@ constexpr unsigned kHousekeeping = 64;
 }  // namespace
 
 void Engine::start_thread() {
-  std::call_once(started_, [this] {
-    std::string why;
-    watcher_ = llp::make_watcher(options().io_uring, &why);
-    if (options().io_uring && !why.empty()) log::info("io_uring is not usable ({}): epoll instead", why);
-    const std::string name = watcher_->name();
-    name.copy(stats::page().poller, sizeof stats::page().poller - 1);
-    // All signals belong to the application's threads; these four are ours when we cause them.
-    sigset_t all, before;
-    sigfillset(&all);
-    for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, s);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    running_ = true;
-    std::thread(&Engine::run, this).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  });
+  if (running_.load(std::memory_order_acquire)) return;
+  const std::lock_guard guard(mutex_);
+  if (running_.load(std::memory_order_relaxed)) return;
+  std::string why;
+  watcher_ = llp::make_watcher(options().io_uring, &why);
+  if (options().io_uring && !why.empty()) log::info("io_uring is not usable ({}): epoll instead", why);
+  const std::string name = watcher_->name();
+  name.copy(stats::page().poller, sizeof stats::page().poller - 1);
+  // All signals belong to the application's threads; these four are ours when we cause them.
+  sigset_t all, before;
+  sigfillset(&all);
+  for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, s);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::thread(&Engine::run, this).detach();
+  running_.store(true, std::memory_order_release);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 void Engine::run() {

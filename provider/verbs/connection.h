@@ -40,6 +40,7 @@ class Connection {
   // completed() takes the result (octets or -errno). True: something arrived.
   msghdr* prepare();
   bool completed(ssize_t result);
+  std::size_t asked() const { return asked_; }  // octets that prepare() made room for
   // Both halves, repeated while much is waiting. True: something happened.
   bool receive();
   // Nothing is read while a Send waits for its receive.
@@ -49,7 +50,7 @@ class Connection {
   // Writes what there is to write. True: something happened. blocked() tells whether the socket is full.
   bool transmit();
   bool blocked() const { return blocked_; }
-  bool has_output() const { return (out_ != nullptr && !out_->empty()) || endpoint_.wants_transmit(); }
+  bool has_output() const { return !fin_sent_ && ((out_ != nullptr && !out_->empty()) || endpoint_.wants_transmit()); }
   void shut_down();  // sends FIN
   bool fin_sent() const { return fin_sent_; }
   // Drops what was not written yet (it refers to memory of requests that end now); a Terminate of ours is kept when no
@@ -68,6 +69,7 @@ class Connection {
 
  private:
   bool enter_regions();
+  bool still_full() const;
   void leave_regions(std::size_t count);
   void parse();
 

@@ -12,6 +12,7 @@
 #include "provider/verbs/connection.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
+#include "provider/verbs/port_monitor.h"
 #include "provider/verbs/queue_pair.h"
 #include "provider/verbs/stats.h"
 
@@ -223,7 +224,9 @@ bool Engine::pass_many(std::size_t first, std::size_t count) {
   bool any = false;
   for (std::size_t i = 0; i < count; ++i) {
     Connection& c = *turn[i];
+    const bool more = i < reading && ops[i].result == static_cast<ssize_t>(c.asked());
     bool moved = i < reading && c.completed(ops[i].result);
+    if (more) c.receive();  // a stream in full flow gets its budget; the silent ones are asked once
     if (moved) c.last_tick = tick();
     // Ended by another stream's progress: its results are of no interest any more.
     if (!c.active) continue;
@@ -238,24 +241,43 @@ bool Engine::pass_many(std::size_t first, std::size_t count) {
 
 void Engine::before_fork() {
   enter();
+  port_monitor().before_fork();
   mutex_.lock();
 }
 
 void Engine::after_fork_parent() {
   mutex_.unlock();
+  port_monitor().after_fork_parent();
   leave();
+}
+
+// Nothing of it was in use yet, but for the port monitor's watch: a server that opens its device and then forks its
+// workers. True: the child's engine is as new.
+bool Engine::begin_anew_in_child() {
+  const std::size_t own = port_monitor().fd() >= 0 && watches_.contains(port_monitor().fd()) ? 1 : 0;
+  if (!connections_.empty() || watches_.size() != own || !timers_.empty() || !tasks_.empty()) return false;
+  static_cast<void>(watcher_.release());  // closed; its memory is the vanished thread's
+  batch_ = llp::make_batch(options().io_uring);
+  watches_.clear();
+  tokens_.clear();
+  watch_ops_.clear();
+  waiting_ = 0;
+  asleep_ = rearm_ = inbox_ = running_ = false;
+  driver_ = Driver::background;
+  return true;
 }
 
 // The child has none of the parent's threads; what it inherited is closed, so that a peer sees the parent's end.
 void Engine::after_fork_child() {
-  forked_ = true;
   for (Connection* c : connections_) ::close(c->release_fd());
   for (const auto& [fd, w] : watches_)
     if (w.connection == nullptr) ::close(fd);
   if (watcher_ != nullptr) watcher_->close_in_child();
   batch_->close_in_child();
+  forked_ = running_ && !begin_anew_in_child();
   stats::forget_in_child();
   mutex_.unlock();
+  port_monitor().after_fork_child();
   held_.store(0);
 }
 

@@ -100,6 +100,7 @@ class Engine final : public Reactor {
   };
 
   void start_thread();
+  bool begin_anew_in_child();
   void activate(Connection& connection);
   void run();
   bool pass();
@@ -157,7 +158,6 @@ class Engine final : public Reactor {
   std::unordered_map<std::uint64_t, int> tokens_;
 
   std::unique_ptr<llp::Watcher> watcher_;
-  std::once_flag started_;
   std::atomic<bool> running_{false};
   bool forked_ = false;
 };

@@ -1,8 +1,10 @@
 #include "provider/verbs/log.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <string>
 
@@ -23,6 +25,19 @@ Level configured_level() {
 bool enabled(Level level) {
   static const Level most = configured_level();
   return level <= most;
+}
+
+void explain_shortage(int error) {
+  static std::atomic<bool> said{false};
+  if ((error != EMFILE && error != ENFILE) || said.exchange(true)) return;
+  if (error == ENFILE)
+    return log::error("the system is out of file descriptors; sysctl fs.file-max raises their number");
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  log::error(
+      "out of file descriptors: each connection takes one, and {} are allowed; `ulimit -Hn` (limits.conf, container "
+      "settings) raises that",
+      limit.rlim_cur);
 }
 
 void write(Level level, std::string_view text) {

@@ -10,6 +10,8 @@ namespace ewarp::log {
 enum class Level { error, warn, info, debug };
 
 bool enabled(Level level);
+// EMFILE and ENFILE are said once in a process, with what mends them; nothing is said of other errors.
+void explain_shortage(int error);
 void write(Level level, std::string_view text);  // async-safe enough for the background thread: one write(2)
 
 template <class... A>

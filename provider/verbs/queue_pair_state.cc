@@ -315,8 +315,9 @@ void QueuePair::stream_ended() {
     case Connection::End::peer_closed: break;
     case Connection::End::peer_closed_early:
     case Connection::End::lost:
+      if (phase_ != Phase::running) break;  // both ends were done with each other
       log::info("QP {:#08x}: connection to {} lost", number_, c.peer());
-      if (phase_ == Phase::running) first = rdmap::Status::connection_lost;
+      first = rdmap::Status::connection_lost;
       break;
     case Connection::End::local_memory:
       log::info("QP {:#08x}: memory of a request was taken away while it was sent", number_);

@@ -11,7 +11,7 @@
 namespace ewarp::stats {
 
 inline constexpr std::uint32_t kMagic = 0x50525745;  // "EWRP", little endian
-inline constexpr std::uint32_t kVersion = 1;
+inline constexpr std::uint32_t kVersion = 2;
 inline constexpr std::size_t kMaxDevices = 16;
 inline constexpr std::size_t kMaxQps = 1024;  // QPs beyond are counted in their device only
 
@@ -25,7 +25,7 @@ struct Traffic {
   Counter tx_octets, rx_octets;      // on the stream, framing included
   Counter tx_messages, rx_messages;  // RDMAP messages
   Counter tx_sends, rx_sends, tx_writes, rx_write_segments, tx_reads, rx_reads;
-  Counter completions, error_completions;
+  Counter completions, flushed_completions, error_completions;
   Counter terminates_sent, terminates_received, crc_errors;
 };
 

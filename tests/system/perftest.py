@@ -52,11 +52,9 @@ def all_sizes_bandwidth(rig):
 
 def events(rig):
     """-e: sleeping on completion events instead of polling."""
-    # Not ib_send_bw: it counts on Sends to complete no earlier than the peer took them. Otherwise it may wait for an event
-    # while only a credit of the peer is missing, and a credit is an RDMA Write, which makes none.
-    for tool in ("ib_send_lat", "ib_read_lat", "ib_read_bw"):
+    for tool in ("ib_send_lat", "ib_send_bw", "ib_read_lat", "ib_read_bw"):
         for size in (8, 65536):
-            perftest(rig, tool, "-e", sizes=[size], iterations=100)
+            perftest(rig, tool, "-e", sizes=[size], iterations=1000)
 
 
 def bandwidth_options(rig):

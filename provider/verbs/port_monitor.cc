@@ -1,0 +1,105 @@
+#include "provider/verbs/port_monitor.h"
+
+#include <linux/rtnetlink.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "llp/fd.h"
+#include "provider/verbs/context.h"
+#include "provider/verbs/log.h"
+#include "provider/verbs/reactor.h"
+
+namespace ewarp::verbs {
+namespace {
+
+constexpr std::uint64_t kPort = 1;
+
+int open_route_socket() {
+  const int fd = llp::make_high_fd(
+      [] { return ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE); });
+  if (fd < 0) return -errno;
+  sockaddr_nl address{};
+  address.nl_family = AF_NETLINK;
+  address.nl_groups = RTMGRP_LINK | RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
+  if (::bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+  const int error = errno;
+  ::close(fd);
+  return -error;
+}
+
+}  // namespace
+
+PortMonitor& port_monitor() {
+  static auto* monitor = new PortMonitor;  // outlives the background thread
+  return *monitor;
+}
+
+bool PortMonitor::Port::operator==(const Port& other) const {
+  return active == other.active && std::equal(gids.begin(), gids.end(), other.gids.begin(), other.gids.end(),
+                                              [](const ibv_gid& a, const ibv_gid& b) {
+                                                return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0;
+                                              });
+}
+
+PortMonitor::Port PortMonitor::look(const Context& context) {
+  Port port;
+  ibv_port_attr attr{};
+  port.active = context.device().query_port(kPort, &attr, sizeof attr) == 0 && attr.state == IBV_PORT_ACTIVE;
+  port.gids = context.device().gids();
+  return port;
+}
+
+void PortMonitor::add(Context& context) {
+  const std::lock_guard lock(mutex_);
+  // The socket first: what changes between the two is then looked at again.
+  if (fd_ < 0) open();
+  ports_.emplace(&context, look(context));
+}
+
+void PortMonitor::remove(Context& context) {
+  const std::lock_guard lock(mutex_);
+  ports_.erase(&context);
+}
+
+void PortMonitor::open() {
+  const int fd = open_route_socket();
+  if (fd < 0) {
+    log::debug("no port events: {}", std::strerror(-fd));
+    return;
+  }
+  fd_ = fd;
+  watch();
+}
+
+void PortMonitor::watch() {
+  reactor().watch(fd_, POLLIN, [this](std::uint32_t) { changed(); });
+}
+
+// What the messages say is not read: several may be lost (ENOBUFS), and the interfaces themselves know better.
+void PortMonitor::changed() {
+  const std::lock_guard lock(mutex_);
+  if (fd_ < 0) return;
+  std::array<std::byte, 8192> sink;
+  while (::recv(fd_, sink.data(), sink.size(), 0) >= 0 || errno == ENOBUFS || errno == EINTR) {
+  }
+  for (auto& [context, before] : ports_) {
+    Port now = look(*context);
+    if (now == before) continue;
+    if (now.active != before.active) {
+      log::debug("{}: port {}", context->device().name(), now.active ? "active" : "down");
+      context->raise(now.active ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR, kPort);
+    } else {
+      context->raise(IBV_EVENT_GID_CHANGE, kPort);
+    }
+    before = std::move(now);
+  }
+  watch();
+}
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,53 @@
+// Asynchronous events of the port: PORT_ACTIVE and PORT_ERR follow the link of the interface underneath, GID_CHANGE its
+// addresses (verbs-semantics.md section 13).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <mutex>
+#include <unordered_map>
+#include <vector>
+
+namespace ewarp::verbs {
+
+class Context;
+
+// Threading: any thread; events are raised on the background thread. Nothing is polled: the kernel tells of changes
+// through a route netlink socket. Where a sandbox forbids those, there are no port events.
+class PortMonitor {
+ public:
+  // From here on the context hears of its port.
+  void add(Context& context);
+  // Not any more; no event is raised after return.
+  void remove(Context& context);
+  int fd() const { return fd_; }
+
+  // fork(): the child's copy of the socket is closed with everything else that was watched, and the contexts that it
+  // inherited report to the parent.
+  void before_fork() { mutex_.lock(); }
+  void after_fork_parent() { mutex_.unlock(); }
+  void after_fork_child() {
+    fd_ = -1;
+    ports_.clear();
+    mutex_.unlock();
+  }
+
+ private:
+  struct Port {
+    bool active = false;
+    std::vector<ibv_gid> gids;
+    bool operator==(const Port& other) const;
+  };
+  static Port look(const Context& context);
+  void open();
+  void watch();
+  void changed();
+
+  std::mutex mutex_;
+  std::unordered_map<Context*, Port> ports_;
+  int fd_ = -1;
+};
+
+PortMonitor& port_monitor();
+
+}  // namespace ewarp::verbs
