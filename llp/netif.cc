@@ -10,11 +10,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 
 namespace ewarp::llp {
 
@@ -42,7 +44,9 @@ struct AnySocket : Socket {
 class AddressList {
  public:
   AddressList() {
-    if (getifaddrs(&head_) != 0) head_ = nullptr;
+    if (getifaddrs(&head_) == 0) return;
+    head_ = nullptr;
+    error_ = errno;
   }
   ~AddressList() {
     if (head_ != nullptr) freeifaddrs(head_);
@@ -50,9 +54,11 @@ class AddressList {
   AddressList(const AddressList&) = delete;
   AddressList& operator=(const AddressList&) = delete;
   const ifaddrs* head() const { return head_; }
+  int error() const { return error_; }
 
  private:
   ifaddrs* head_ = nullptr;
+  int error_ = 0;
 };
 
 const sockaddr_in& v4(const sockaddr& a) {
@@ -107,6 +113,11 @@ ifreq request(const std::string& name) {
   return r;
 }
 
+unsigned index_of(int fd, const std::string& name) {
+  ifreq r = request(name);
+  return ioctl(fd, SIOCGIFINDEX, &r) == 0 ? static_cast<unsigned>(r.ifr_ifindex) : 0;
+}
+
 unsigned mtu_of(int fd, const std::string& name) {
   ifreq r = request(name);
   return ioctl(fd, SIOCGIFMTU, &r) == 0 ? static_cast<unsigned>(r.ifr_mtu) : 0;
@@ -157,7 +168,7 @@ Interface& find_or_add(std::vector<Interface>& list, const std::string& name, in
   if (!*is_new) return *i;
   Interface& added = list.emplace_back();
   added.name = name;
-  added.index = if_nametoindex(name.c_str());
+  added.index = index_of(fd, name);
   added.mtu = mtu_of(fd, name);
   added.speed_mbps = speed_of(fd, name);
   return added;
@@ -211,10 +222,22 @@ void add_v6_from_proc(std::vector<Interface>& list, int fd) {
   fclose(file);
 }
 
+bool out_of_descriptors(int error) {
+  return error == EMFILE || error == ENFILE;
+}
+
+// What the first good answer was. Never freed, and no lock: a forked child may ask.
+std::atomic<const std::vector<Interface>*> first_answer{nullptr};
+
 std::vector<Interface> all() {
   std::vector<Interface> result;
   const AddressList list;
   const AnySocket ask;
+  if (out_of_descriptors(list.error()) || (ask.fd() < 0 && out_of_descriptors(errno))) {
+    // To a program that has used its last descriptor its interfaces must not seem gone.
+    const auto* before = first_answer.load(std::memory_order_acquire);
+    return before != nullptr ? *before : result;
+  }
   if (list.head() == nullptr) {
     add_v4_by_ioctl(result, ask.fd());
     add_v6_from_proc(result, ask.fd());
@@ -230,6 +253,11 @@ std::vector<Interface> all() {
                      [](const Address& a, const Address& b) { return rank(a) < rank(b); });
   // Gone between the two questions.
   std::erase_if(result, [](const Interface& i) { return i.index == 0; });
+  if (first_answer.load(std::memory_order_relaxed) == nullptr) {
+    auto answer = std::make_unique<const std::vector<Interface>>(result);
+    const std::vector<Interface>* none = nullptr;
+    if (first_answer.compare_exchange_strong(none, answer.get(), std::memory_order_acq_rel)) answer.release();
+  }
   return result;
 }
 

@@ -28,6 +28,8 @@ struct Interface {
   std::vector<Address> addresses;  // IPv4 first, then global IPv6, then link-local
 };
 
+// Where no file descriptor is left to ask with, these answer as they did the first time.
+
 // All interfaces with at least one IPv4 or IPv6 address.
 std::vector<Interface> interfaces();
 // The state of one now; nothing if it is gone.

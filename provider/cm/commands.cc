@@ -1,9 +1,12 @@
 // Decodes ucma commands and calls what they ask for. Lengths and return values as the kernel's ucma_write().
 #include <cerrno>
 #include <cstring>
+#include <new>
+#include <system_error>
 
 #include "provider/cm/cm.h"
 #include "provider/cm/id.h"
+#include "provider/verbs/log.h"
 #include "provider/verbs/queue_pair_api.h"
 
 namespace ewarp::cm {
@@ -264,6 +267,18 @@ int run_command(int fd, std::uint32_t number, Command& command) {
   return kHandlers[number] == nullptr ? ENOSYS : kHandlers[number](command);
 }
 
+// Nothing is thrown into the C library that called. A GET_EVENT that is cancelled unwinds through here, and is not run
+// so.
+int run_guarded(int fd, std::uint32_t number, Command& command) {
+  try {
+    return run_command(fd, number, command);
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  } catch (const std::system_error& e) {
+    return e.code().value() != 0 ? e.code().value() : EIO;
+  }
+}
+
 int run_get_event(int fd, const Command& command) {
   rdma_ucm_get_event get;
   if (!command.read(&get)) return EINVAL;
@@ -289,7 +304,8 @@ ssize_t ucma_write(int fd, const void* buf, std::size_t len) {
     error = run_get_event(fd, command);  // may be cancelled while it waits
   } else {
     const NoCancel guard;
-    error = run_command(fd, header.cmd, command);
+    error = run_guarded(fd, header.cmd, command);
+    log::explain_shortage(error);
   }
   return error != 0 ? -error : static_cast<ssize_t>(len);
 }

@@ -84,25 +84,46 @@ std::vector<Event> File::take_events_of(const Id& owner) {
   return taken;
 }
 
+namespace {
+
+// The front event to the consumer. EAGAIN: there is none; EBADF: the channel was closed.
+int fetch_event(const FileRef& file, std::uint64_t response, std::size_t size) {
+  const NoCancel guard;
+  const auto lock = lock_manager();
+  if (!file->open) return EBADF;
+  if (file->events().empty()) return EAGAIN;
+  Event& event = file->events().front();
+  if (const int error = copy_out(response, &event.body, sizeof(event.body), size); error != 0) {
+    give_token(file->fd());
+    return error;
+  }
+  const Event fetched = std::move(event);
+  file->events().pop_front();
+  ++fetched.owner->events_reported;
+  if (fetched.request != nullptr) request_fetched(lock, fetched.owner);
+  return 0;
+}
+
+// The channel was closed under a GET_EVENT. The kernel's file outlives its descriptor until the command returns, and
+// has no more events: rping closes its channel while a thread of its waits there, and takes an error for a failure.
+int wait_in_closed_file() {
+  ::pause();
+  return EINTR;
+}
+
+}  // namespace
+
 int get_event(const FileRef& file, std::uint64_t response, std::size_t size) {
   // Libraries older than the ece member pass less; the kernel draws the same line.
   if (size < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
+  const int flags = fcntl(file->fd(), F_GETFL);
+  if (flags < 0) return errno;
   while (true) {
-    if (const int error = wait_for_token(file->fd()); error != 0) return error;
-    const NoCancel guard;
-    const auto lock = lock_manager();
-    if (!file->open) return EBADF;
-    if (file->events().empty()) continue;
-    Event& event = file->events().front();
-    if (const int error = copy_out(response, &event.body, sizeof(event.body), size); error != 0) {
-      give_token(file->fd());
-      return error;
-    }
-    const Event fetched = std::move(event);
-    file->events().pop_front();
-    ++fetched.owner->events_reported;
-    if (fetched.request != nullptr) request_fetched(lock, fetched.owner);
-    return 0;
+    const int waited = wait_for_token(file->fd());
+    if (waited != 0 && waited != EBADF) return waited;
+    const int error = waited == 0 ? fetch_event(file, response, size) : EBADF;
+    if (error == EBADF) return (flags & O_NONBLOCK) != 0 ? EAGAIN : wait_in_closed_file();
+    if (error != EAGAIN) return error;
   }
 }
 

@@ -106,6 +106,7 @@ std::shared_ptr<verbs::QueuePair> destroy(const Lock& lock, const IdRef& id) {
 }
 
 void report(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param) {
+  log::explain_shortage(-status);
   if (id->uid == 0 || id->state == State::destroyed) return;
   Event event;
   event.owner = id;

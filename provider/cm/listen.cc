@@ -193,7 +193,6 @@ void accept_connections(const std::weak_ptr<Id>& weak) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return starve(lock, id, errno);
       continue;  // the connection's own error: accept(2)
     }
-    id->listener->starved = false;
     const auto tos = id->options.tos;
     lock.unlock();
     auto incoming = std::make_shared<Incoming>();

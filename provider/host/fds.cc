@@ -6,6 +6,8 @@
 
 #include <cerrno>
 
+#include "provider/verbs/log.h"
+
 namespace ewarp::host {
 
 bool raw_fstat(int fd, struct stat* out) {
@@ -76,7 +78,10 @@ void FdTable::clear_in_child() {
 
 std::shared_ptr<verbs::EventChannel> open_event_channel(std::size_t record_octets, int* fd, int* error) {
   auto channel = verbs::EventChannel::create(record_octets, error);
-  if (!channel) return nullptr;
+  if (!channel) {
+    log::explain_shortage(*error);
+    return nullptr;
+  }
   OpenFile file;
   file.kind = ETHERWARP_FD_EVENTS;
   file.channel = channel;

@@ -20,6 +20,7 @@
 #include "provider/host/names.h"
 #include "provider/host/netlink.h"
 #include "provider/host/sysfs.h"
+#include "provider/verbs/log.h"
 
 namespace ewarp::host {
 namespace {
@@ -44,7 +45,9 @@ pid_t raw_getpid() {
 template <class F>
 auto guarded(F&& body) -> decltype(body()) {
   try {
-    return body();
+    const auto result = body();
+    if (result < 0) log::explain_shortage(static_cast<int>(-result));
+    return result;
   } catch (const std::bad_alloc&) {
     return -ENOMEM;
   } catch (const std::system_error& e) {

@@ -14,6 +14,7 @@
 #include "provider/rdmav34/abi.h"
 #include "provider/verbs/completion_queue.h"
 #include "provider/verbs/context.h"
+#include "provider/verbs/log.h"
 #include "provider/verbs/memory.h"
 #include "provider/verbs/queue_pair_api.h"
 
@@ -91,6 +92,7 @@ int guarded(F&& body) {
   } catch (const std::bad_alloc&) {
     return failed(ENOMEM);
   } catch (const std::system_error& e) {
+    log::explain_shortage(e.code().value());
     return failed(e.code().value() != 0 ? e.code().value() : EIO);
   } catch (const std::exception&) {
     return failed(EIO);

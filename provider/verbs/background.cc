@@ -40,6 +40,7 @@ void Engine::start_thread() {
   if (running_.load(std::memory_order_relaxed)) return;
   std::string why;
   watcher_ = llp::make_watcher(options().io_uring, &why);
+  if (watcher_ == nullptr) throw std::system_error(EMFILE, std::generic_category());  // the next call may be luckier
   if (options().io_uring && !why.empty()) log::info("io_uring is not usable ({}): epoll instead", why);
   const std::string name = watcher_->name();
   name.copy(stats::page().poller, sizeof stats::page().poller - 1);

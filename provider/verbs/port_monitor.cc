@@ -9,6 +9,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <system_error>
 
 #include "llp/fd.h"
 #include "provider/verbs/context.h"
@@ -68,13 +69,18 @@ void PortMonitor::remove(Context& context) {
 }
 
 void PortMonitor::open() {
-  const int fd = open_route_socket();
-  if (fd < 0) {
-    log::debug("no port events: {}", std::strerror(-fd));
+  fd_ = open_route_socket();
+  if (fd_ < 0) {
+    log::debug("no port events: {}", std::strerror(-fd_));
     return;
   }
-  fd_ = fd;
-  watch();
+  try {
+    watch();
+  } catch (const std::system_error& e) {  // no descriptors for the background thread: the next device tries again
+    log::debug("no port events: {}", e.code().message());
+    ::close(fd_);
+    fd_ = -1;
+  }
 }
 
 void PortMonitor::watch() {

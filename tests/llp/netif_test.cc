@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <fstream>
 
 #include "../vectors/vectors.h"
+#include "sandbox.h"
 
 namespace {
 
@@ -65,6 +67,26 @@ std::optional<Interface> find(const std::string& name) {
   for (const Interface& i : interfaces())
     if (i.name == name) return i;
   return std::nullopt;
+}
+
+// A program that has used its last descriptor finds its interfaces as they were.
+void they_stay_without_descriptors(void**) {
+  const auto before = interfaces();
+  if (before.empty()) {
+    print_message("skipped: this machine has no interface with an address\n");
+    skip();
+  }
+  ewarp::test::in_child("without descriptors", [&] {
+    const rlimit none{0, 0};
+    if (setrlimit(RLIMIT_NOFILE, &none) != 0 || socket(AF_INET, SOCK_DGRAM, 0) >= 0) return 1;
+    const auto now = interfaces();
+    if (now.size() != before.size()) return 2;
+    for (std::size_t i = 0; i < now.size(); ++i)
+      if (now[i].name != before[i].name || addresses_of(now[i]) != addresses_of(before[i])) return 3;
+    if (interface_of(generic(before[0].addresses[0].address)) != before[0].index) return 4;
+    sockaddr_storage source{};
+    return source_for(generic(before[0].addresses[0].address), &source) == EMFILE ? ewarp::test::kHolds : 5;
+  });
 }
 
 // What holds on every machine.
@@ -288,7 +310,7 @@ void a_prohibited_route_is_said_so(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest anywhere[] = {cmocka_unit_test(loopback_is_there)};
+  const CMUnitTest anywhere[] = {cmocka_unit_test(loopback_is_there), cmocka_unit_test(they_stay_without_descriptors)};
   const CMUnitTest in_namespace[] = {
       cmocka_unit_test(an_interface_as_ip_made_it), cmocka_unit_test(only_those_with_an_address_are_listed),
       cmocka_unit_test(owners_of_addresses),        cmocka_unit_test(sources_towards),

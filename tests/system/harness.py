@@ -292,8 +292,13 @@ class Rig:
             # nodad: an address on probation cannot be bound
             self.ip("-n", name, "addr", "add", f"fd99::{number}/64", "dev", "ew0", "nodad")
             self.ip("-n", name, "link", "set", "ew0", "up")
-        wait_until(lambda: "LOWER_UP" in subprocess.run(["ip", "-n", one, "link", "show", "ew0"], capture_output=True,
-                   text=True, check=False).stdout, 5, "the veth pair does not come up")  # fmt: skip
+        self.wait_for_link(one, other)
+
+    def wait_for_link(self, *namespaces):
+        """Until ew0 runs in each: after both ends are up the kernel takes its time to say so."""
+        for name in namespaces:
+            wait_until(lambda name=name: "state UP" in subprocess.run(["ip", "-n", name, "link", "show", "ew0"],
+                       capture_output=True, text=True, check=False).stdout, 10, "the veth pair does not come up")  # fmt: skip
 
     def end_namespaces(self):
         for name in self._namespaces:
