@@ -369,7 +369,7 @@ def parse(argv):
     p.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of EtherWARP, such as spin_us=100")
     p.add_argument("--only", action="append", default=[], metavar="WORD", help="only rows whose name contains it, such as write_lat")
     p.add_argument("--latency-iterations", type=int, default=20000)
-    p.add_argument("--bandwidth-octets", type=int, default=1 << 30, help="octets of one bandwidth run (default: 1 GiB)")
+    p.add_argument("--bandwidth-octets", type=int, default=4 << 30, help="octets of one bandwidth run (default: 4 GiB)")
     p.add_argument("--timeout", type=int, default=60, help="seconds for one run (default: 60)")
     a = p.parse_args(argv)
     a.sizes = [64 << 10, 1 << 20]
