@@ -237,6 +237,7 @@ void BringUp::on_reply() {
 // --- the responder ---
 
 void BringUp::join(StartupSocket socket, mpa::Responder& responder) {
+  const auto alive = shared_from_this();  // the QP may be done with us before we are
   // The peer may have left, or spoken out of turn (RFC 5044 section 7.1.2), while its Request waited for us.
   std::byte octet;
   if (socket.receive(MutableOctets(&octet, 1), MSG_PEEK) != -EAGAIN) return;

@@ -14,8 +14,9 @@ bool QueuePair::may_be_told_its_peer() const {
 
 int QueuePair::start_bring_up(const PeerAddress& peer) {
   ord_ = kMaxRdAtomic;  // until RTS says less
-  bring_up_ = std::make_shared<BringUp>(*this, peer);
-  const int rc = bring_up_->start();
+  // A stream that starts and fails at once takes bring_up_ away while it is at work.
+  const auto b = bring_up_ = std::make_shared<BringUp>(*this, peer);
+  const int rc = b->start();
   if (rc == 0) return 0;
   stop_bring_up();
   enter_state(IBV_QPS_INIT);
@@ -35,6 +36,7 @@ void QueuePair::take_stream(int fd, const mpa::StreamParams& params) {
 
 void QueuePair::bring_up_failed(const std::string& why) {
   log::error("QP {:#08x}: {}", number_, why);
+  stats::add(context().device().counters().connect_failures);
   context().raise(IBV_EVENT_QP_FATAL, handle_);
   fail_stream(rdmap::Status::connection_lost);
 }
