@@ -9,10 +9,12 @@
 #include <cstring>
 
 #include "llp/spinlock.h"
+#include "provider/verbs/bring_up.h"
 #include "provider/verbs/connection.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
 #include "provider/verbs/port_monitor.h"
+#include "provider/verbs/qp_numbers.h"
 #include "provider/verbs/queue_pair.h"
 #include "provider/verbs/stats.h"
 
@@ -242,11 +244,13 @@ bool Engine::pass_many(std::size_t first, std::size_t count) {
 void Engine::before_fork() {
   enter();
   port_monitor().before_fork();
+  qp_numbers().before_fork();
   mutex_.lock();
 }
 
 void Engine::after_fork_parent() {
   mutex_.unlock();
+  qp_numbers().after_fork_parent();
   port_monitor().after_fork_parent();
   leave();
 }
@@ -272,6 +276,9 @@ void Engine::after_fork_child() {
   for (Connection* c : connections_) ::close(c->release_fd());
   for (const auto& [fd, w] : watches_)
     if (w.connection == nullptr) ::close(fd);
+  StartupSocket::close_all_in_child();
+  forget_arrivals_in_child();
+  qp_numbers().after_fork_child();
   if (watcher_ != nullptr) watcher_->close_in_child();
   batch_->close_in_child();
   forked_ = running_ && !begin_anew_in_child();

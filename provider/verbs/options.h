@@ -28,6 +28,7 @@ struct Options {
   int spin_us = -1;               // how long it spins before it sleeps; -1: 100 with 4 or more usable CPUs, else 0
   unsigned connect_timeout_ms = 10000;  // TCP connection and MPA Reply
   unsigned refused_wait_ms = 100;       // connect() goes on trying while the connection is refused; 0: not at all
+  unsigned bring_up_timeout_ms = 30000;  // a QP without rdma_cm waits so long for its peer
   unsigned request_timeout_ms = 5000;   // MPA Request after accept
   unsigned rtr_timeout_ms = 10000;      // first FPDU after Reply
   unsigned responder_wait_ms = 250;     // a responder without peer-to-peer holds its sends so long; 0: for ever

@@ -2,7 +2,6 @@
 #include "provider/verbs/queue_pair.h"
 
 #include <errno.h>
-#include <sys/random.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 
 #include "provider/verbs/engine.h"
 #include "provider/verbs/log.h"
+#include "provider/verbs/qp_numbers.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -19,22 +19,11 @@ constexpr std::uint32_t kMinInline = 64;
 struct Registry {
   std::mutex mutex;
   std::unordered_map<std::uint32_t, std::weak_ptr<QueuePair>> pairs;
-  std::uint32_t next = 0;
 };
 
 Registry& registry() {
   static Registry* r = new Registry;
   return *r;
-}
-
-// index << 16 | port (datagram-iwarp.md section 3). Nobody has to reach an RC QP by number over rdma_cm, so no port is
-// bound; numbers go round so that a freed one does not return soon.
-std::uint32_t take_number(Registry& r) {
-  if (r.next == 0 && getrandom(&r.next, sizeof r.next, 0) < 0) r.next = 1;
-  for (;;) {
-    const std::uint32_t n = ++r.next & 0xffffff;
-    if ((n & 0xffff) >= 1024 && n != 0xffffff && !r.pairs.contains(n)) return n;
-  }
 }
 
 ibv_wc_status wc_status(rdmap::Status s) {
@@ -74,11 +63,14 @@ int create_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, Completi
   if (send_cq == nullptr || recv_cq == nullptr || c.max_send_wr > kMaxQpWr || c.max_recv_wr > kMaxQpWr ||
       c.max_send_sge > kMaxSge || c.max_recv_sge > kMaxSge || c.max_inline_data > kMaxInline)
     return EINVAL;
+  const std::uint32_t number = qp_numbers().take();
+  auto qp = std::make_shared<QueuePair>(pd, send_cq, recv_cq, number);
+  if (const int rc = qp->create(init)) {
+    qp_numbers().give(number);
+    return rc;
+  }
   Registry& r = registry();
   std::lock_guard guard(r.mutex);
-  const std::uint32_t number = take_number(r);
-  auto qp = std::make_shared<QueuePair>(pd, send_cq, recv_cq, number);
-  if (const int rc = qp->create(init)) return rc;
   r.pairs[number] = qp;
   *out = std::move(qp);
   return 0;
@@ -136,6 +128,7 @@ void QueuePair::destroy() {
   Engine& e = engine();
   e.enter();
   e.serve_kicks();  // nobody posts to this QP any more, so it cannot come back to the list
+  stop_bring_up();
   if (connection_ != nullptr) {
     connection_->endpoint().abandon();
     connection_->drop_output();
@@ -148,6 +141,7 @@ void QueuePair::destroy() {
   if (slot_ != nullptr) stats::release_qp_slot(std::exchange(slot_, nullptr));
   stats::add(context().device().counters().qps_destroyed);
   e.leave();
+  qp_numbers().give(number_);
   pd_.users.fetch_sub(1);
   send_cq_->users.fetch_sub(1);
   recv_cq_->users.fetch_sub(1);

@@ -10,6 +10,7 @@
 #include <span>
 
 #include "llp/spinlock.h"
+#include "provider/verbs/bring_up.h"
 #include "provider/verbs/completion_queue.h"
 #include "provider/verbs/connection.h"
 #include "provider/verbs/memory.h"
@@ -104,6 +105,14 @@ class QueuePair final : public QueuePairApi,
   // After octets arrived, the stream ended, or something was written.
   void stream_progress();
 
+  // --- for the bring-up without rdma_cm (bring_up.h), engine held ---
+
+  BringUp* bring_up() const { return bring_up_.get(); }  // null: not told its peer
+  bool may_be_told_its_peer() const;                     // it may still be, without a RESET
+  std::uint32_t send_psn() const { return given_.sq_psn; }
+  void take_stream(int fd, const mpa::StreamParams& params);
+  void bring_up_failed(const std::string& why);
+
   std::atomic<bool> kicked{false};
   QueuePair* next_kick = nullptr;
 
@@ -140,6 +149,11 @@ class QueuePair final : public QueuePairApi,
   void enter_state(ibv_qp_state state);
   int check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attr, int mask) const;
   void apply(const ibv_qp_attr& attr, int mask);
+  int start_bring_up(const PeerAddress& peer);
+  void stop_bring_up();
+  bool wait_again();
+  bool peer_left();
+  void run_stream(int fd, const mpa::StreamParams& params);
   void reset_queues();
   void begin_close();
   void close_progress();
@@ -193,6 +207,9 @@ class QueuePair final : public QueuePairApi,
   std::atomic<bool> stalled_{false};  // post_recv() must kick
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<StreamObserver> observer_;
+  std::shared_ptr<BringUp> bring_up_;  // from RTR until ERR or RESET, if ibv_modify_qp() said the peer
+  bool peer_left_ = false;             // its stream has ended well; the next send fails
+  ibv_qp_attr given_{};                // what query() repeats
   std::uint64_t timer_ = 0;
   unsigned timer_generation_ = 0;
   rdmap::EndpointCounters published_;

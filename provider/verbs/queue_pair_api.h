@@ -48,7 +48,7 @@ class QueuePairApi {
   virtual int post_send(ibv_send_wr* wr, ibv_send_wr** bad) = 0;
   virtual int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) = 0;
   // ibv_modify_qp(): the tables of verbs-semantics.md section 2, strictly by mask. On an RNIC, INIT→RTR→RTS are made by
-  // attach(); SQD begins a graceful close; ERR aborts.
+  // attach(), or by the application where it names the peer (bring_up.h); SQD begins a graceful close; ERR aborts.
   virtual int modify(const ibv_qp_attr& attr, int mask) = 0;
   // ibv_query_qp().
   virtual int query(ibv_qp_attr& attr, ibv_qp_init_attr& init) = 0;

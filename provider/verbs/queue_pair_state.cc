@@ -20,13 +20,15 @@ const char* name_of(ibv_qp_state s) {
 
 // Which attributes may accompany a transition; 0 in `mask`: the transition is not allowed. On an RNIC the connection
 // manager makes RTR and RTS, and rdma_cm asks for fewer attributes than the IB table (verbs-semantics.md section 3), so
-// none is demanded; what is not in the table is refused all the same.
+// none is demanded; what is not in the table is refused all the same. With AV and DEST_QPN the QP is brought up without
+// rdma_cm (bring_up.h).
 struct Transition {
   ibv_qp_state from, to;
   int mask;
 };
 constexpr int kInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
-constexpr int kRtr = kInit | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
+constexpr int kPeer = IBV_QP_AV | IBV_QP_DEST_QPN;
+constexpr int kRtr = kInit | kPeer | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
                      IBV_QP_ALT_PATH;
 constexpr int kRts = kInit | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                      IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_CUR_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH |
@@ -60,8 +62,8 @@ int QueuePair::check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr&
   for (const Transition& t : kTransitions) {
     if (t.from != from || t.to != to) continue;
     const int rest = mask & ~IBV_QP_STATE;
-    // Bringing up RC by address, without the connection manager, does not exist yet.
-    if (to == IBV_QPS_RTR && (rest & (IBV_QP_AV | IBV_QP_DEST_QPN)) != 0) return EOPNOTSUPP;
+    if ((rest & kPeer) != 0 && (rest & kPeer) != kPeer) return EINVAL;
+    if ((rest & IBV_QP_PATH_MTU) != 0 && (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096)) return EINVAL;
     return (rest & ~t.mask) != 0 ? EINVAL : 0;
   }
   return EINVAL;
@@ -69,11 +71,26 @@ int QueuePair::check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr&
 
 void QueuePair::apply(const ibv_qp_attr& attr, int mask) {
   if (mask & IBV_QP_ACCESS_FLAGS) access_ = attr.qp_access_flags;
-  if (mask & IBV_QP_MAX_QP_RD_ATOMIC) ord_ = attr.max_rd_atomic;
+  // A stream that was there first has the last word.
+  if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
+    ord_ = connection_ != nullptr ? std::min<std::uint16_t>(attr.max_rd_atomic, ord_) : attr.max_rd_atomic;
   if (mask & IBV_QP_MAX_DEST_RD_ATOMIC) ird_ = attr.max_dest_rd_atomic;
+  if (mask & IBV_QP_AV) given_.ah_attr = attr.ah_attr;
+  if (mask & IBV_QP_DEST_QPN) given_.dest_qp_num = attr.dest_qp_num;
+  if (mask & IBV_QP_PATH_MTU) given_.path_mtu = attr.path_mtu;
+  if (mask & IBV_QP_RQ_PSN) given_.rq_psn = attr.rq_psn;
+  if (mask & IBV_QP_SQ_PSN) given_.sq_psn = attr.sq_psn;
+  if (mask & IBV_QP_TIMEOUT) given_.timeout = attr.timeout;
+  if (mask & IBV_QP_RETRY_CNT) given_.retry_cnt = attr.retry_cnt;
+  if (mask & IBV_QP_RNR_RETRY) given_.rnr_retry = attr.rnr_retry;
+  if (mask & IBV_QP_MIN_RNR_TIMER) given_.min_rnr_timer = attr.min_rnr_timer;
 }
 
 int QueuePair::modify(const ibv_qp_attr& attr, int mask) {
+  PeerAddress peer;
+  const bool by_address = (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RTR && (mask & kPeer) == kPeer;
+  // Looks at the interfaces: not with the engine held.
+  const int bad_peer = by_address ? parse_peer(attr, context().device(), &peer) : 0;
   Engine& e = engine();
   e.enter();
   const ibv_qp_state from = state_.load(std::memory_order_relaxed);
@@ -88,8 +105,9 @@ int QueuePair::modify(const ibv_qp_attr& attr, int mask) {
       rc = (mask & ~kRts) != 0 || from == IBV_QPS_RESET ? EINVAL : check_mask(IBV_QPS_RTS, IBV_QPS_RTS, attr, mask);
     else
       rc = check_mask(from, to, attr, mask);
-    // The stream makes RTS; an application cannot.
-    if (rc == 0 && from == IBV_QPS_RTR && to == IBV_QPS_RTS) rc = EINVAL;
+    // The stream makes RTS; an application cannot, unless it said who the peer is.
+    if (rc == 0 && from == IBV_QPS_RTR && to == IBV_QPS_RTS && bring_up_ == nullptr) rc = EINVAL;
+    if (rc == 0) rc = bad_peer;
     if (rc == 0) {
       apply(attr, mask);
       switch (to) {
@@ -98,7 +116,9 @@ int QueuePair::modify(const ibv_qp_attr& attr, int mask) {
         case IBV_QPS_SQD:
           if (from == IBV_QPS_RTS) begin_close();
           break;
-        default: enter_state(to);
+        default:
+          enter_state(to);
+          if (by_address) rc = start_bring_up(peer);
       }
     }
   }
@@ -107,10 +127,10 @@ int QueuePair::modify(const ibv_qp_attr& attr, int mask) {
 }
 
 int QueuePair::query(ibv_qp_attr& attr, ibv_qp_init_attr& init) {
-  attr = ibv_qp_attr{};
+  attr = given_;
   attr.qp_state = attr.cur_qp_state = state_.load(std::memory_order_relaxed);
   ibv_port_attr port{};
-  if (context().device().query_port(1, &port, sizeof port) == 0) attr.path_mtu = port.active_mtu;
+  if (attr.path_mtu == 0 && context().device().query_port(1, &port, sizeof port) == 0) attr.path_mtu = port.active_mtu;
   attr.path_mig_state = IBV_MIG_MIGRATED;
   attr.qp_access_flags = access_;
   attr.cap = cap_;
@@ -134,20 +154,28 @@ int QueuePair::attach(int fd, const mpa::StreamParams& params, std::shared_ptr<S
   Engine& e = engine();
   e.enter();
   const ibv_qp_state from = state_.load(std::memory_order_relaxed);
-  if (destroyed_ || connection_ != nullptr ||
+  if (destroyed_ || connection_ != nullptr || bring_up_ != nullptr ||
       (from != IBV_QPS_RESET && from != IBV_QPS_INIT && from != IBV_QPS_RTR)) {
     e.leave();
     ::close(fd);
     return EINVAL;
   }
-  ird_ = params.ird;
+  observer_ = std::move(observer);
   ord_ = params.ord;
+  enter_state(IBV_QPS_RTS);
+  run_stream(fd, params);
+  e.leave();
+  return 0;
+}
+
+void QueuePair::run_stream(int fd, const mpa::StreamParams& params) {
+  Engine& e = engine();
+  ird_ = params.ird;
   stalled_ = false;
   quiet_ = false;
   published_ = {};
   published_tx_ = published_rx_ = 0;
   established_told_ = false;
-  observer_ = std::move(observer);
   phase_ = Phase::running;
   connection_ = std::make_shared<Connection>(e, *this, fd, params);
   if (slot_ != nullptr) {
@@ -155,7 +183,6 @@ int QueuePair::attach(int fd, const mpa::StreamParams& params, std::shared_ptr<S
     slot_->peer[sizeof slot_->peer - 1] = 0;
   }
   stats::add(context().device().counters().connections);
-  enter_state(IBV_QPS_RTS);
   log::debug("QP {:#08x}: stream to {}: crc {}, extensions {}, ird {}, ord {}, {}", number_, connection_->peer(),
              params.crc, params.extensions, params.ird, params.ord, params.initiator ? "initiator" : "responder");
   e.add(*connection_);
@@ -163,19 +190,21 @@ int QueuePair::attach(int fd, const mpa::StreamParams& params, std::shared_ptr<S
   serve();
   if (connection_ != nullptr && !params.initiator && !params.peer_to_peer && options().responder_wait_ms > 0)
     start_timer(options().responder_wait_ms);
-  e.leave();
-  return 0;
 }
 
 void QueuePair::notify_established() {
   established_told_ = true;
   if (phase_ == Phase::running) stop_timer();
+  if (bring_up_ != nullptr) bring_up_->established();
   if (observer_ != nullptr) engine().post([o = observer_] { o->on_established(); });
 }
 
 void QueuePair::serve() {
   if (connection_ == nullptr) {
-    flush_posted();
+    if (peer_left_ && sq_.head() != sq_.tail())
+      fail_stream(rdmap::Status::connection_lost);
+    else
+      flush_posted();
     return;
   }
   if (stalled_.load(std::memory_order_relaxed) && has_receive()) {
@@ -247,6 +276,7 @@ void QueuePair::stream_fault() {
     fail_stream(rdmap::Status::flushed);
     return;
   }
+  if (wait_again()) return;
   const Fault f = *connection_->endpoint().fault();
   log::info("QP {:#08x}: stream error {}, peer {}", number_, rdmap::to_string(f), connection_->peer());
   enter_state(IBV_QPS_ERR);
@@ -272,6 +302,7 @@ void QueuePair::finish_terminate() {
 
 // Ends the stream and flushes all work; `first` is the status of the oldest unfinished send.
 void QueuePair::fail_stream(rdmap::Status first) {
+  stop_bring_up();
   enter_state(IBV_QPS_ERR);
   if (connection_ != nullptr) {
     connection_->endpoint().abandon();
@@ -309,10 +340,14 @@ void QueuePair::end_stream(bool drain) {
 }
 
 void QueuePair::stream_ended() {
+  if (wait_again() || peer_left()) return;
   Connection& c = *connection_;
   rdmap::Status first = rdmap::Status::flushed;
   switch (c.end()) {
-    case Connection::End::peer_closed: break;
+    case Connection::End::peer_closed:
+      // Without rdma_cm there is no disconnecting: to its sends such a peer is gone.
+      if (bring_up_ != nullptr) first = rdmap::Status::connection_lost;
+      break;
     case Connection::End::peer_closed_early:
     case Connection::End::lost:
       if (phase_ != Phase::running) break;  // both ends were done with each other
@@ -382,6 +417,7 @@ void QueuePair::disconnect(bool graceful) {
 void QueuePair::reset_queues() {
   // First: posters look at the state with the queue locked, so nothing is posted behind what is dropped here.
   enter_state(IBV_QPS_RESET);
+  stop_bring_up();
   if (connection_ != nullptr) {
     connection_->endpoint().abandon();
     connection_->drop_output();
@@ -397,6 +433,7 @@ void QueuePair::reset_queues() {
     rq_.retire(rq_.tail());
   }
   overflowed_ = false;
+  given_ = {};
   send_cq_->purge(number_);
   recv_cq_->purge(number_);
 }
@@ -426,6 +463,8 @@ void QueuePair::on_timer(unsigned generation) {
   } else if (phase_ == Phase::running && connection_->endpoint().established()) {
     connection_->endpoint().speak_first();
     serve();
+  } else if (wait_again()) {
+    return;
   } else if (phase_ == Phase::running) {
     log::info("QP {:#08x}: peer {} sent nothing after the start-up", number_, connection_->peer());
     fail_stream(rdmap::Status::connection_lost);

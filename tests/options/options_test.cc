@@ -81,6 +81,7 @@ void every_option_takes_its_values(void**) {
       {"ETHERWARP_SPIN_US=0", [](const Options& o) { return o.spin_us == 0 && effective_spin_us(o) == 0; }},
       {"ETHERWARP_CONNECT_TIMEOUT_MS=1", [](const Options& o) { return o.connect_timeout_ms == 1; }},
       {"ETHERWARP_REFUSED_WAIT_MS=0", [](const Options& o) { return o.refused_wait_ms == 0; }},
+      {"ETHERWARP_BRING_UP_TIMEOUT_MS=5", [](const Options& o) { return o.bring_up_timeout_ms == 5; }},
       {"ETHERWARP_REQUEST_TIMEOUT_MS=2", [](const Options& o) { return o.request_timeout_ms == 2; }},
       {"ETHERWARP_RTR_TIMEOUT_MS=3", [](const Options& o) { return o.rtr_timeout_ms == 3; }},
       {"ETHERWARP_CLOSE_TIMEOUT_MS=4", [](const Options& o) { return o.close_timeout_ms == 4; }},
@@ -117,6 +118,7 @@ void a_documented_default_is_the_default(void**) {
                 set.peer_to_peer == plain.peer_to_peer && set.io_uring == plain.io_uring &&
                 set.ulpdu_octets == plain.ulpdu_octets && set.takeover_us == plain.takeover_us &&
                 set.spin_us == plain.spin_us && set.connect_timeout_ms == plain.connect_timeout_ms &&
+                set.bring_up_timeout_ms == plain.bring_up_timeout_ms &&
                 set.request_timeout_ms == plain.request_timeout_ms && set.rtr_timeout_ms == plain.rtr_timeout_ms &&
                 set.close_timeout_ms == plain.close_timeout_ms && set.rnr_wait_ms == plain.rnr_wait_ms &&
                 set.responder_wait_ms == plain.responder_wait_ms && set.refused_wait_ms == plain.refused_wait_ms &&

@@ -110,6 +110,17 @@ def rcopy(rig):
     check(copied.digest() == digest.digest(), f"the copy of {copy.stat().st_size} octets has another SHA-256")
 
 
+def rc_pingpong(rig):
+    """ibv_rc_pingpong: no rdma_cm, the program exchanges GID and QPN; polling, sleeping for events, data checked."""
+    need("ibv_rc_pingpong")
+    for options, octets in (([], 4096 * 1000), (["-e"], 4096 * 1000), (["-s", 1 << 20, "-n", 1000], 1000 << 20),
+                            (["-c"], 4096 * 1000)):  # fmt: skip
+        port = free_port()
+        words = ["ibv_rc_pingpong", "-d", "ewarp_lo", "-g", 0, "-p", port, *options]
+        run = rig.pair(" ".join(map(str, ["ibv_rc_pingpong", *options])), words, [*words, "127.0.0.1"], port, octets)
+        check("iters in" in run.server and "iters in" in run.client, f"no figures:\n{run.client}")
+
+
 def qperf(rig):
     """qperf -cm 1: latency and bandwidth of Send, bandwidth of RDMA Read."""
     need("qperf")
@@ -135,4 +146,4 @@ def qperf_once(rig, test):
 
 
 if __name__ == "__main__":
-    main(devices_are_listed, rping, ucmatose, rdma_client, cmtime, rstream, riostream, rcopy, qperf)
+    main(devices_are_listed, rping, ucmatose, rdma_client, cmtime, rstream, riostream, rcopy, rc_pingpong, qperf)

@@ -1,0 +1,273 @@
+// The side that connects; failures, and the loop of a QP with itself.
+#include "provider/verbs/bring_up.h"
+
+#include <errno.h>
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "llp/fd.h"
+#include "llp/netif.h"
+#include "provider/verbs/log.h"
+#include "provider/verbs/options.h"
+#include "provider/verbs/qp_numbers.h"
+#include "provider/verbs/queue_pair.h"
+
+namespace ewarp::verbs {
+namespace {
+
+// Two sides are seldom ready at the same moment: the first tries follow closely.
+constexpr unsigned kFirstPauseMs = 2, kLongestPauseMs = 200;
+
+auto after(unsigned milliseconds) { return Reactor::Clock::now() + std::chrono::milliseconds(milliseconds); }
+
+bool is_unicast(const ibv_gid& gid) {
+  if (is_ipv4(gid)) return gid.raw[12] != 0 && gid.raw[12] < 224;
+  return gid.raw[0] != 0xff && std::any_of(std::begin(gid.raw), std::end(gid.raw), [](auto octet) { return octet != 0; });
+}
+
+bool same(const ibv_gid& a, const ibv_gid& b) { return memcmp(a.raw, b.raw, sizeof a.raw) == 0; }
+
+// A non-blocking TCP socket bound to the GID. late_port: its port is chosen at connect(), for one peer only.
+StartupSocket open_at(const SocketName& local, bool late_port) {
+  const int fd = llp::make_high_fd(
+      [&] { return ::socket(local.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
+  StartupSocket socket(fd);
+  if (!socket) return socket;
+  const int late = late_port;
+  setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &late, sizeof late);
+  if (::bind(fd, local.get(), local.size) == 0) return socket;
+  const int error = errno;
+  socket.close();
+  errno = error;
+  return socket;
+}
+
+// A free port of this host can be given to our own end, and TCP then connects it to itself.
+bool connected_to_itself(int fd) {
+  SocketName a, b;
+  a.size = b.size = sizeof a.storage;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&a.storage), &a.size);
+  getpeername(fd, reinterpret_cast<sockaddr*>(&b.storage), &b.size);
+  return a.size == b.size && memcmp(&a.storage, &b.storage, a.size) == 0;
+}
+
+}  // namespace
+
+int parse_peer(const ibv_qp_attr& attr, const Device& device, PeerAddress* out) {
+  const ibv_ah_attr& ah = attr.ah_attr;
+  const auto gids = device.gids();
+  const char* wrong = nullptr;
+  if (ah.is_global == 0)
+    wrong = "the address has no GID (is_global = 0); programs take an option for it, such as -g 0 or -x 0";
+  else if (ah.port_num != 1)
+    wrong = "the address names a port other than 1";
+  else if (ah.grh.sgid_index >= gids.size())
+    wrong = "there is no such GID index";
+  else if (!is_unicast(ah.grh.dgid))
+    wrong = "the peer's GID is no unicast address";
+  else if (is_ipv4(ah.grh.dgid) != is_ipv4(gids[ah.grh.sgid_index]))
+    wrong = "one GID is IPv4, the other IPv6";
+  else if (attr.dest_qp_num > 0xffffff)
+    wrong = "the peer's QP number has more than 24 bits";
+  if (wrong != nullptr) {
+    log::warn("ibv_modify_qp() to RTR: {}", wrong);
+    return EINVAL;
+  }
+  out->local = gids[ah.grh.sgid_index];
+  out->remote = ah.grh.dgid;
+  out->interface = device.interface_index();
+  out->number = attr.dest_qp_num;
+  return 0;
+}
+
+// GID, then QPN, as big-endian octets: the smaller one connects.
+BringUp::Role BringUp::role() const {
+  const int gids = memcmp(peer_.local.raw, peer_.remote.raw, sizeof peer_.local.raw);
+  if (gids != 0) return gids < 0 ? Role::initiator : Role::responder;
+  if (qp_.number() == peer_.number) return Role::loop;
+  return qp_.number() < peer_.number ? Role::initiator : Role::responder;
+}
+
+PairNames BringUp::names() const { return {peer_.number, qp_.number(), qp_.send_psn()}; }
+
+mpa::StartupConfig BringUp::config() const {
+  std::uint16_t ird = 0, ord = 0;
+  qp_.get_read_limits(&ird, &ord);
+  mpa::StartupConfig c;
+  c.want_crc = options().crc == CrcPolicy::always ||
+               (options().crc == CrcPolicy::by_path && !llp::is_local(*socket_name(peer_.remote, 0, 0).get()));
+  c.want_markers = options().markers;
+  c.extensions = options().extensions;
+  c.rtr = mpa::kRtrWrite | mpa::kRtrRead;
+  // At least one, or a Read that the peer posts would wait for ever instead of failing by its key.
+  c.ird = c.max_ird = std::max<std::uint16_t>(ird, 1);
+  c.ord = ord;  // the device's limit before RTS: the peer's IRD cuts it
+  return c;
+}
+
+int BringUp::start() {
+  deadline_ = engine().add_timer(after(options().bring_up_timeout_ms),
+                                 with_engine(shared_from_this(), [](BringUp& b) { b.on_deadline(); }));
+  int rc = 0;
+  switch (role()) {
+    case Role::loop:
+      rc = join_itself();
+      break;
+    case Role::responder:
+      state_ = State::waiting;
+      rc = accept_for(qp_.number());
+      if (rc == 0) serve_early(qp_.number());
+      break;
+    case Role::initiator:
+      state_ = State::connecting;
+      connect();
+      break;
+  }
+  if (rc != 0) stop();
+  return rc;
+}
+
+void BringUp::stop() {
+  state_ = State::stopped;
+  engine().cancel_timer(std::exchange(deadline_, 0));
+  engine().cancel_timer(std::exchange(retry_, 0));
+  socket_.abort();
+  initiator_.reset();
+}
+
+void BringUp::established() { engine().cancel_timer(std::exchange(deadline_, 0)); }
+
+void BringUp::wait_again() {
+  why_ = "the peer went away during the start-up";
+  state_ = State::waiting;
+  // Not from here: the QP is in the middle of its stream's end.
+  engine().post(with_engine(shared_from_this(), [](BringUp& b) {
+    if (b.state_ == State::waiting) serve_early(b.qp_.number());
+  }));
+}
+
+bool BringUp::waits_for(const PairNames& names, const ibv_gid& from) const {
+  return state_ == State::waiting && names.destination == qp_.number() && names.source == peer_.number &&
+         same(from, peer_.remote);
+}
+
+void BringUp::on_deadline() {
+  if (deadline_ == 0) return;  // cancelled while it was on its way
+  deadline_ = 0;
+  qp_.bring_up_failed(fmt::format("no connection with QP {:#08x} at {} within {} ms: {}", peer_.number,
+                                  text_of(peer_.remote), options().bring_up_timeout_ms, why_));
+}
+
+// --- the initiator ---
+
+void BringUp::when_ready(std::uint32_t events, void (BringUp::*then)()) {
+  engine().watch(socket_.fd(), events, with_engine(shared_from_this(), [then, fd = socket_.fd()](BringUp& b) {
+                   // What was on its way when the socket was given up is for nobody.
+                   if (b.state_ == State::connecting && b.socket_.fd() == fd) (b.*then)();
+                 }));
+}
+
+void BringUp::connect() {
+  retry_ = 0;
+  const SocketName remote = socket_name(peer_.remote, port_of(peer_.number), peer_.interface);
+  socket_ = open_at(socket_name(peer_.local, 0, peer_.interface), true);
+  if (!socket_) return try_again(strerror(errno));
+  tune_startup_socket(socket_.fd(), llp::is_local(*remote.get()));
+  if (::connect(socket_.fd(), remote.get(), remote.size) != 0 && errno != EINPROGRESS) return try_again(strerror(errno));
+  when_ready(POLLOUT, &BringUp::on_connected);
+}
+
+void BringUp::try_again(std::string why) {
+  log::debug("QP {:#08x}: connecting to QP {:#08x} at {}: {}", qp_.number(), peer_.number, text_of(peer_.remote), why);
+  why_ = std::move(why);
+  socket_.abort();
+  initiator_.reset();
+  pause_ms_ = std::clamp(2 * pause_ms_, kFirstPauseMs, kLongestPauseMs);
+  retry_ = engine().add_timer(after(pause_ms_), with_engine(shared_from_this(), [](BringUp& b) {
+                                if (b.state_ == State::connecting && b.retry_ != 0) b.connect();
+                              }));
+}
+
+void BringUp::on_connected() {
+  int error = 0;
+  socklen_t size = sizeof error;
+  getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+  if (error == 0 && connected_to_itself(socket_.fd())) error = ECONNREFUSED;
+  if (error != 0) return try_again(strerror(error));
+  if (!initiator_) {
+    initiator_.emplace(config(), names().emit());
+    sent_ = 0;
+  }
+  while (sent_ < initiator_->request().size()) {
+    const long n = socket_.send(initiator_->request().subspan(sent_));
+    if (n == -EAGAIN || n == -EINTR) return when_ready(POLLOUT, &BringUp::on_connected);
+    if (n < 0) return try_again(strerror(static_cast<int>(-n)));
+    sent_ += static_cast<std::size_t>(n);
+  }
+  when_ready(POLLIN, &BringUp::on_reply);
+}
+
+void BringUp::on_reply() {
+  std::array<std::byte, mpa::kStartupHeader + mpa::kMaxPrivateData> buffer;
+  auto outcome = mpa::Initiator::Outcome::more;
+  while (outcome == mpa::Initiator::Outcome::more) {
+    // Never beyond the frame: what follows is the stream's.
+    const long n = socket_.receive(MutableOctets(buffer).first(std::min(initiator_->want(), buffer.size())));
+    if (n == -EAGAIN || n == -EINTR) return when_ready(POLLIN, &BringUp::on_reply);
+    if (n <= 0) return try_again(n == 0 ? "the peer's process closed the connection" : strerror(static_cast<int>(-n)));
+    outcome = initiator_->feed(Octets(buffer).first(static_cast<std::size_t>(n)));
+  }
+  if (outcome == mpa::Initiator::Outcome::rejected) return try_again("the peer's QP does not wait for this one");
+  if (outcome == mpa::Initiator::Outcome::failed) return try_again("no MPA Reply, but something else");
+  const auto theirs = PairNames::parse(initiator_->private_data());
+  if (!theirs || theirs->destination != qp_.number() || theirs->source != peer_.number)
+    return try_again("another QP answered");
+  const mpa::StreamParams params = initiator_->params();
+  initiator_.reset();
+  state_ = State::joined;
+  qp_.take_stream(socket_.release(), params);
+}
+
+// --- the responder ---
+
+void BringUp::join(StartupSocket socket, mpa::Responder& responder) {
+  const auto alive = shared_from_this();  // the QP may be done with us before we are
+  // The peer may have left, or spoken out of turn (RFC 5044 section 7.1.2), while its Request waited for us.
+  std::byte octet;
+  if (socket.receive(MutableOctets(&octet, 1), MSG_PEEK) != -EAGAIN) return;
+  const auto reply = responder.accept(config(), names().emit());
+  // Into an empty send buffer: it fits or the connection is dead.
+  if (socket.send(reply) != static_cast<long>(reply.size())) return;
+  state_ = State::joined;
+  qp_.take_stream(socket.release(), responder.params());
+}
+
+// --- a QP that is its own peer ---
+
+// TCP connects a socket to its own address; what is written there comes back to be read. One stream then has both ends.
+int BringUp::join_itself() {
+  SocketName self = socket_name(peer_.local, 0, peer_.interface);
+  StartupSocket socket = open_at(self, false);
+  if (!socket) return errno;
+  getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&self.storage), &self.size);
+  tune_startup_socket(socket.fd(), true);
+  if (::connect(socket.fd(), self.get(), self.size) != 0 && errno != EINPROGRESS) return errno;
+  mpa::StreamParams params;
+  params.initiator = true;
+  params.crc = options().crc == CrcPolicy::always;
+  params.extensions = options().extensions;
+  std::uint16_t ird = 0, ord = 0;
+  qp_.get_read_limits(&ird, &ord);
+  params.ird = params.ord = std::max<std::uint16_t>(ird, 1);
+  state_ = State::joined;
+  qp_.take_stream(socket.release(), params);
+  return 0;
+}
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,196 @@
+// The side that is connected to: the ports of this process's QP numbers, and the Requests that arrive there.
+//
+// Bounds: kMaxArrivals connections between accept() and their QP, each for request_timeout_ms; further ones wait in TCP's
+// own queue. A connection goes to no QP but the one that its Request names, and only if that one named this peer.
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include <chrono>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "llp/fd.h"
+#include "llp/netif.h"
+#include "provider/verbs/bring_up.h"
+#include "provider/verbs/log.h"
+#include "provider/verbs/options.h"
+#include "provider/verbs/qp_numbers.h"
+#include "provider/verbs/queue_pair.h"
+
+namespace ewarp::verbs {
+namespace {
+
+constexpr std::size_t kMaxArrivals = 512;
+constexpr int kTcpBacklog = 1024;
+constexpr int kAcceptsAtOnce = 64;  // then others get the engine
+constexpr auto kStarvedRetry = std::chrono::milliseconds(100);
+
+// A connection whose QP is not known yet, or not ready for it.
+struct Arrival : std::enable_shared_from_this<Arrival> {
+  StartupSocket socket;
+  ibv_gid from{};
+  mpa::Responder responder;
+  std::optional<PairNames> names;  // once the Request is complete
+  std::uint64_t timer = 0;
+};
+using ArrivalRef = std::shared_ptr<Arrival>;
+
+struct Listener : std::enable_shared_from_this<Listener> {
+  explicit Listener(int f) : fd(f) {}
+  const int fd;
+  bool watching = false;
+};
+
+struct Arrivals {
+  std::unordered_set<ArrivalRef> all;
+  std::unordered_map<std::uint16_t, std::shared_ptr<Listener>> listeners;  // by port
+};
+
+Arrivals& arrivals() {
+  static auto* a = new Arrivals;
+  return *a;
+}
+
+void accept_connections(Listener& l);
+
+void watch(Listener& l) {
+  if (l.watching || arrivals().all.size() >= kMaxArrivals) return;
+  l.watching = true;
+  engine().watch(l.fd, POLLIN, with_engine(l.shared_from_this(), accept_connections));
+}
+
+void watch_all() {
+  for (const auto& [port, l] : arrivals().listeners) watch(*l);
+}
+
+// The socket, if it was not handed on, is closed. The caller holds a reference.
+void forget(Arrival& a) {
+  engine().cancel_timer(std::exchange(a.timer, 0));
+  a.socket.close();
+  arrivals().all.erase(a.shared_from_this());
+  watch_all();
+}
+
+// The Reply says no; the initiator tries again later.
+void refuse(Arrival& a, const char* why) {
+  log::debug("QP {:#08x} at {} asked for QP {:#08x}: {}", a.names->source, text_of(a.from), a.names->destination, why);
+  const auto reply = a.responder.reject(mpa::StartupConfig{}, {});
+  if (a.socket.send(reply) == static_cast<long>(reply.size())) engine().drain_and_close(a.socket.release());
+  forget(a);
+}
+
+void on_early_noise(Arrival& a) {
+  if (a.socket) forget(a);  // it left, or spoke before the Reply
+}
+
+// To the QP that it names; keeps it while that QP has not been told its peer.
+void dispatch(Arrival& a) {
+  const auto qp = find_qp(a.names->destination);
+  if (qp == nullptr) return refuse(a, "no such QP");
+  if (qp->bring_up() == nullptr) {
+    if (!qp->may_be_told_its_peer()) return refuse(a, "it is not connected by address");
+    engine().watch(a.socket.fd(), POLLIN, with_engine(a.shared_from_this(), on_early_noise));
+    return;
+  }
+  if (!qp->bring_up()->waits_for(*a.names, a.from)) return refuse(a, "it has, or waits for, another peer");
+  // Forgotten first: joining may lead to anything, the end of the QP's stream included.
+  StartupSocket socket = std::move(a.socket);
+  forget(a);
+  qp->bring_up()->join(std::move(socket), a.responder);
+}
+
+void read_request(Arrival& a) {
+  std::array<std::byte, mpa::kStartupHeader + mpa::kMaxPrivateData> buffer;
+  auto outcome = mpa::Responder::Outcome::more;
+  while (outcome == mpa::Responder::Outcome::more) {
+    const long n = a.socket.receive(MutableOctets(buffer).first(std::min(a.responder.want(), buffer.size())));
+    if (n == -EAGAIN || n == -EINTR) {
+      engine().watch(a.socket.fd(), POLLIN, with_engine(a.shared_from_this(), [](Arrival& ready) {
+                       if (ready.socket) read_request(ready);
+                     }));
+      return;
+    }
+    if (n <= 0) return forget(a);
+    outcome = a.responder.feed(Octets(buffer).first(static_cast<std::size_t>(n)));
+  }
+  if (outcome == mpa::Responder::Outcome::request) a.names = PairNames::parse(a.responder.private_data());
+  // RFC 5044 section 7.1.2: no Reply. A Request without our private data is meant for somebody else.
+  if (!a.names || !a.responder.request().enhanced) {
+    log::info("bad MPA Request from {} for a QP of this process", text_of(a.from));
+    return forget(a);
+  }
+  dispatch(a);
+}
+
+void admit(int fd) {
+  const auto a = std::make_shared<Arrival>();
+  a->socket = StartupSocket(fd);
+  a->from = gid_of_peer(fd);
+  tune_startup_socket(fd, llp::is_local(*socket_name(a->from, 0, 0).get()));
+  arrivals().all.insert(a);
+  a->timer = engine().add_timer(Reactor::Clock::now() + std::chrono::milliseconds(options().request_timeout_ms),
+                                with_engine(a, [](Arrival& late) {
+                                  if (late.timer != 0) forget(late);
+                                }));
+  read_request(*a);
+}
+
+void accept_connections(Listener& l) {
+  l.watching = false;
+  for (int i = 0; i < kAcceptsAtOnce && arrivals().all.size() < kMaxArrivals; ++i) {
+    const int fd = llp::make_high_fd([&] { return ::accept4(l.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+    if (fd >= 0) {
+      admit(fd);
+      continue;
+    }
+    if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      // The listening socket stays readable, so waiting for readiness would spin.
+      log::error("cannot accept connections for QPs: {}; raise the limit on open files (ulimit -n)", strerror(errno));
+      l.watching = true;
+      engine().add_timer(Reactor::Clock::now() + kStarvedRetry, with_engine(l.shared_from_this(), [](Listener& again) {
+                           again.watching = false;
+                           watch_all();
+                         }));
+      return;
+    }
+  }
+  watch(l);
+}
+
+}  // namespace
+
+int accept_for(std::uint32_t number) {
+  const int fd = qp_numbers().socket_of(number);
+  if (fd < 0) {
+    log::error("QP {:#08x} has no TCP port (none was free), so its peer cannot connect", number);
+    return EADDRNOTAVAIL;
+  }
+  auto& l = arrivals().listeners[port_of(number)];
+  if (l != nullptr) return 0;
+  if (::listen(fd, kTcpBacklog) != 0) {
+    arrivals().listeners.erase(port_of(number));
+    return errno;
+  }
+  l = std::make_shared<Listener>(fd);
+  watch(*l);
+  return 0;
+}
+
+void serve_early(std::uint32_t number) {
+  std::vector<ArrivalRef> mine;
+  for (const ArrivalRef& a : arrivals().all)
+    if (a->names && a->names->destination == number) mine.push_back(a);
+  for (const ArrivalRef& a : mine)
+    if (a->socket) dispatch(*a);
+}
+
+void forget_arrivals_in_child() {
+  arrivals().all.clear();
+  arrivals().listeners.clear();
+}
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,47 @@
+// QP numbers, and the TCP ports behind them: number = index << 16 | port (datagram-iwarp.md section 3), so that {GID, QPN}
+// is all that a peer has to know.
+#pragma once
+
+#include <bitset>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace ewarp::verbs {
+
+// A port is reserved by a bound socket, one for 256 QPs, since a number that a program knows must not belong to another
+// process by the time it is used. Nobody listens on it before a QP asks for it (bring_up.h).
+// Threading: any thread; never enters the engine.
+class QpNumbers {
+ public:
+  // Round-robin, so that a freed number does not return soon. Without a free port the numbers have a port below 1024:
+  // good for everything but being reached by number.
+  std::uint32_t take();
+  void give(std::uint32_t number);
+  // The bound socket of this number's port; -1 if it has none. Stays open for good.
+  int socket_of(std::uint32_t number);
+
+  void before_fork() { mutex_.lock(); }
+  void after_fork_parent() { mutex_.unlock(); }
+  // The ports are the parent's.
+  void after_fork_child();
+
+ private:
+  struct Port {
+    int fd;
+    std::uint16_t port;
+    std::uint8_t next;
+    std::bitset<256> taken;
+  };
+  Port& with_room();
+
+  std::mutex mutex_;
+  std::vector<Port> ports_;
+};
+
+QpNumbers& qp_numbers();
+
+constexpr std::uint16_t port_of(std::uint32_t number) { return static_cast<std::uint16_t>(number); }
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,69 @@
+// Queue pairs that are told their peer by ibv_modify_qp() (docs/byaddr.md): the QP's side of bring_up.h.
+#include <algorithm>
+
+#include "provider/verbs/engine.h"
+#include "provider/verbs/log.h"
+#include "provider/verbs/queue_pair.h"
+
+namespace ewarp::verbs {
+
+bool QueuePair::may_be_told_its_peer() const {
+  const ibv_qp_state s = state_.load(std::memory_order_relaxed);
+  return bring_up_ == nullptr && connection_ == nullptr && (s == IBV_QPS_RESET || s == IBV_QPS_INIT);
+}
+
+int QueuePair::start_bring_up(const PeerAddress& peer) {
+  ord_ = kMaxRdAtomic;  // until RTS says less
+  // A stream that starts and fails at once takes bring_up_ away while it is at work.
+  const auto b = bring_up_ = std::make_shared<BringUp>(*this, peer);
+  const int rc = b->start();
+  if (rc == 0) return 0;
+  stop_bring_up();
+  enter_state(IBV_QPS_INIT);
+  return rc;
+}
+
+void QueuePair::stop_bring_up() {
+  peer_left_ = false;
+  if (const auto b = std::exchange(bring_up_, nullptr)) b->stop();
+}
+
+// In RTR the QP stays there: it is the application that makes RTS.
+void QueuePair::take_stream(int fd, const mpa::StreamParams& params) {
+  ord_ = std::min<std::uint16_t>(ord_, params.ord);
+  run_stream(fd, params);
+}
+
+void QueuePair::bring_up_failed(const std::string& why) {
+  log::error("QP {:#08x}: {}", number_, why);
+  stats::add(context().device().counters().connect_failures);
+  context().raise(IBV_EVENT_QP_FATAL, handle_);
+  fail_stream(rdmap::Status::connection_lost);
+}
+
+// The initiator left, or was silent, before its first message: nothing was lost, and it will come again.
+bool QueuePair::wait_again() {
+  if (bring_up_ == nullptr || established_told_ || phase_ != Phase::running) return false;
+  connection_->endpoint().abandon();
+  connection_->drop_output();
+  end_stream(false);
+  bring_up_->wait_again();
+  return true;
+}
+
+// The peer's QP is gone, between two messages and with nothing of ours unanswered. On IB one would not hear of it, and
+// programs leave without a word when both sides have what they wanted: receives stay posted, the next send fails.
+bool QueuePair::peer_left() {
+  if (bring_up_ == nullptr || phase_ != Phase::running || connection_->end() != Connection::End::peer_closed ||
+      sq_.head() != sq_.tail())
+    return false;
+  log::info("QP {:#08x}: its peer {} has left", number_, connection_->peer());
+  connection_->endpoint().abandon();
+  connection_->drop_output();
+  end_stream(true);
+  peer_left_ = true;
+  // Pairs with post_send(), which publishes, then kicks: what was posted meanwhile is served by the holder's leave().
+  return true;
+}
+
+}  // namespace ewarp::verbs

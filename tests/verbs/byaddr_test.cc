@@ -1,0 +1,532 @@
+// RC queue pairs that are told their peer by ibv_modify_qp(), without rdma_cm (docs/byaddr.md).
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "mpa/startup.h"
+#include "provider/verbs/pair_names.h"
+#include "provider/verbs/qp_numbers.h"
+#include "tests/wire/scene.h"
+
+using namespace ewarp;
+using namespace ewarp::wire;
+
+namespace {
+
+using test::Side;
+constexpr unsigned kTimeoutMs = 700;  // ETHERWARP_BRING_UP_TIMEOUT_MS
+
+std::uint32_t number(Side& s) { return api(*s.qp).number(); }
+
+// The index of the first GID of this family; -1: there is none.
+int gid_index(bool ipv4) {
+  const auto gids = test::any_device().gids();
+  for (std::size_t i = 0; i < gids.size(); ++i)
+    if ((gids[i].raw[10] == 0xff) == ipv4) return static_cast<int>(i);
+  return -1;
+}
+
+int to_init(Side& s) {
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_INIT;
+  a.port_num = 1;
+  a.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+  return api(*s.qp).modify(a, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS);
+}
+
+constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                         IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+
+ibv_qp_attr rtr_attr(std::uint32_t peer, int gid = gid_index(true)) {
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_RTR;
+  a.path_mtu = IBV_MTU_1024;
+  a.dest_qp_num = peer;
+  a.max_dest_rd_atomic = 4;
+  a.ah_attr.is_global = 1;
+  a.ah_attr.port_num = 1;
+  a.ah_attr.grh.sgid_index = static_cast<std::uint8_t>(gid);
+  a.ah_attr.grh.dgid = test::any_device().gids()[static_cast<std::size_t>(gid)];
+  return a;
+}
+
+int to_rtr(Side& s, std::uint32_t peer, int gid = gid_index(true)) {
+  return api(*s.qp).modify(rtr_attr(peer, gid), kRtrMask);
+}
+
+int to_rts(Side& s) {
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_RTS;
+  a.timeout = 14;
+  a.retry_cnt = a.rnr_retry = 7;
+  a.max_rd_atomic = 4;
+  return api(*s.qp).modify(a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                                  IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+void up(Side& s, std::uint32_t peer, int gid = gid_index(true)) {
+  assert_int_equal(to_init(s), 0);
+  assert_int_equal(to_rtr(s, peer, gid), 0);
+  assert_int_equal(to_rts(s), 0);
+}
+
+void reset(Side& s) {
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_RESET;
+  assert_int_equal(api(*s.qp).modify(a, IBV_QP_STATE), 0);
+}
+
+void sleep_ms(int ms) { poll(nullptr, 0, ms); }
+
+void expect_wc(Side& s, std::uint64_t id, ibv_wc_status status = IBV_WC_SUCCESS, int line = __builtin_LINE()) {
+  const ibv_wc wc = s.wait();
+  if (wc.wr_id != id || wc.status != status)
+    fail_msg("line %d: completion %lu with status %d, want %lu with %d", line, wc.wr_id, wc.status, id, status);
+}
+
+// A Send, a Write and a Read from one side to the other.
+void traffic(Side& a, Side& b) {
+  std::memset(a.at(0), 0x5a, 4096);
+  std::memset(b.at(0), 0, 8192);
+  std::memset(b.at(8192), 0xa5, 4096);
+  assert_int_equal(b.receive({b.sge(0, 4096)}, 100), 0);
+  assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 4096)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
+  expect_wc(a, 1);
+  expect_wc(b, 100);
+  assert_int_equal(a.send(IBV_WR_RDMA_WRITE, {a.sge(0, 4096)}, b.address(4096), b.mr->stag(), IBV_SEND_SIGNALED, 2), 0);
+  expect_wc(a, 2);
+  assert_int_equal(a.send(IBV_WR_RDMA_READ, {a.sge(8192, 4096)}, b.address(8192), b.mr->stag(), IBV_SEND_SIGNALED, 3), 0);
+  expect_wc(a, 3);
+  assert_memory_equal(b.at(0), a.at(0), 4096);
+  assert_memory_equal(b.at(4096), a.at(0), 4096);
+  assert_memory_equal(a.at(8192), b.at(8192), 4096);
+}
+
+std::size_t open_fds() {
+  std::size_t n = 0;
+  DIR* d = opendir("/proc/self/fd");
+  while (readdir(d) != nullptr) ++n;
+  closedir(d);
+  return n;
+}
+
+// What a bring-up opened is closed again, if not at once.
+void expect_fds(std::size_t want) {
+  for (int i = 0; i < 500 && open_fds() > want; ++i) sleep_ms(10);
+  assert_true(open_fds() <= want);
+}
+
+// --- cases ---
+
+void both_orders_and_delays(void**) {
+  for (const bool ipv4 : {true, false}) {
+    const int gid = gid_index(ipv4);
+    if (gid < 0) continue;
+    for (const int delay : {0, 1, 30, 300})
+      for (const bool swapped : {false, true}) {
+        Side a(1 << 14), b(1 << 14);
+        Side& first = swapped ? b : a;
+        Side& second = swapped ? a : b;
+        up(first, number(second), gid);
+        assert_int_equal(first.state(), IBV_QPS_RTS);
+        sleep_ms(delay);
+        up(second, number(first), gid);
+        traffic(first, second);
+        traffic(second, first);
+      }
+  }
+}
+
+// The side that is connected already waits in RTR; the other's sends wait in RTS.
+void rtr_long_before_rts(void**) {
+  Side a(1 << 14), b(1 << 14);
+  for (Side* s : {&a, &b}) assert_int_equal(to_init(*s), 0);
+  assert_int_equal(to_rtr(a, number(b)), 0);
+  assert_int_equal(to_rtr(b, number(a)), 0);
+  sleep_ms(100);
+  for (Side* s : {&a, &b}) {
+    assert_int_equal(s->state(), IBV_QPS_RTR);
+    assert_int_equal(s->send(IBV_WR_SEND, {s->sge(0, 1)}), EINVAL);
+  }
+  assert_int_equal(to_rts(a), 0);
+  assert_int_equal(b.receive({b.sge(0, 64)}), 0);
+  assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 64)}), 0);
+  expect_wc(a, 1);
+  expect_wc(b, 100);
+  assert_int_equal(to_rts(b), 0);
+  traffic(b, a);
+}
+
+void sends_wait_for_the_connection(void**) {
+  for (const bool swapped : {false, true}) {
+    Side a(1 << 14), b(1 << 14);
+    Side& early = swapped ? b : a;
+    Side& late = swapped ? a : b;
+    up(early, number(late));
+    for (std::uint64_t i = 1; i <= 100; ++i)
+      assert_int_equal(early.send(IBV_WR_SEND, {early.sge(0, 16)}, 0, 0, IBV_SEND_SIGNALED, i), 0);
+    sleep_ms(50);
+    ibv_wc wc;
+    assert_int_equal(early.cq.poll(1, &wc), 0);
+    assert_int_equal(to_init(late), 0);
+    for (std::uint64_t i = 1; i <= 100; ++i) assert_int_equal(late.receive({late.sge(0, 16)}, 100 + i), 0);
+    assert_int_equal(to_rtr(late, number(early)), 0);
+    for (std::uint64_t i = 1; i <= 100; ++i) expect_wc(early, i);
+    for (std::uint64_t i = 1; i <= 100; ++i) expect_wc(late, 100 + i);
+  }
+}
+
+void many_at_once(void**) {
+  constexpr std::size_t kPairs = 300;
+  Side warm(64);  // what the process opens once is open
+  const std::size_t before = open_fds();
+  {
+    std::vector<std::unique_ptr<Side>> sides;
+    for (std::size_t i = 0; i < 2 * kPairs; ++i) sides.push_back(std::make_unique<Side>(1 << 14));
+    std::vector<std::uint32_t> numbers;
+    for (const auto& s : sides) numbers.push_back(number(*s));
+    std::sort(numbers.begin(), numbers.end());
+    assert_true(std::adjacent_find(numbers.begin(), numbers.end()) == numbers.end());
+    // Two threads: each brings up one side of all pairs, in opposite order.
+    std::thread others([&] {
+      for (std::size_t i = kPairs; i-- > 0;) up(*sides[2 * i + 1], number(*sides[2 * i]));
+    });
+    for (std::size_t i = 0; i < kPairs; ++i) up(*sides[2 * i], number(*sides[2 * i + 1]));
+    others.join();
+    for (std::size_t i = 0; i < kPairs; ++i) traffic(*sides[2 * i], *sides[2 * i + 1]);
+    for (std::size_t i = 0; i < kPairs; ++i) traffic(*sides[2 * i + 1], *sides[2 * i]);
+  }
+  expect_fds(before + 4);  // ports of further QP numbers stay
+}
+
+void self_loop(void**) {
+  for (const bool ipv4 : {true, false}) {
+    const int gid = gid_index(ipv4);
+    if (gid < 0) continue;
+    Side s(1 << 20);
+    up(s, number(s), gid);
+    for (int i = 0; i < 10; ++i) {
+      assert_int_equal(s.receive({s.sge(4096, 64)}, 100), 0);
+      assert_int_equal(s.send(IBV_WR_SEND, {s.sge(0, 64)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
+      std::uint64_t seen = 0;
+      for (int n = 0; n < 2; ++n) {
+        const ibv_wc wc = s.wait();
+        assert_int_equal(wc.status, IBV_WC_SUCCESS);
+        seen += wc.wr_id;
+      }
+      assert_int_equal(seen, 101);
+    }
+    std::memset(s.at(0), 0x11, 1 << 18);
+    assert_int_equal(s.send(IBV_WR_RDMA_WRITE, {s.sge(0, 1 << 18)}, s.address(1 << 18), s.mr->stag()), 0);
+    expect_wc(s, 1);
+    assert_int_equal(s.send(IBV_WR_RDMA_READ, {s.sge(1 << 19, 1 << 18)}, s.address(1 << 18), s.mr->stag()), 0);
+    expect_wc(s, 1);
+    assert_memory_equal(s.at(0), s.at(1 << 19), 1 << 18);
+  }
+}
+
+void wrong_attributes(void**) {
+  const struct {
+    const char* what;
+    int mask;
+    void (*spoil)(ibv_qp_attr&);
+  } kCases[] = {
+      {"no DEST_QPN", kRtrMask & ~IBV_QP_DEST_QPN, [](ibv_qp_attr&) {}},
+      {"no AV", kRtrMask & ~IBV_QP_AV, [](ibv_qp_attr&) {}},
+      {"no GID", kRtrMask, [](ibv_qp_attr& a) { a.ah_attr.is_global = 0; }},
+      {"port 2", kRtrMask, [](ibv_qp_attr& a) { a.ah_attr.port_num = 2; }},
+      {"GID index", kRtrMask, [](ibv_qp_attr& a) { a.ah_attr.grh.sgid_index = 200; }},
+      {"zero GID", kRtrMask, [](ibv_qp_attr& a) { a.ah_attr.grh.dgid = {}; }},
+      {"multicast", kRtrMask, [](ibv_qp_attr& a) { a.ah_attr.grh.dgid.raw[12] = 224; }},
+      {"other family", kRtrMask, [](ibv_qp_attr& a) { a.ah_attr.grh.dgid.raw[0] = 0xfd; }},
+      {"number", kRtrMask, [](ibv_qp_attr& a) { a.dest_qp_num = 1 << 24; }},
+      {"MTU", kRtrMask, [](ibv_qp_attr& a) { a.path_mtu = static_cast<ibv_mtu>(6); }},
+  };
+  for (const auto& c : kCases) {
+    print_message("case: %s\n", c.what);
+    Side s(64);
+    assert_int_equal(to_init(s), 0);
+    ibv_qp_attr a = rtr_attr(number(s));
+    c.spoil(a);
+    assert_int_equal(api(*s.qp).modify(a, c.mask), EINVAL);
+    assert_int_equal(s.state(), IBV_QPS_INIT);
+    up(s, number(s));  // no harm was done
+  }
+}
+
+void query_repeats_what_was_said(void**) {
+  Side a(64), b(64);
+  up(a, number(b));
+  ibv_qp_attr got{};
+  ibv_qp_init_attr init{};
+  assert_int_equal(api(*a.qp).query(got, init), 0);
+  assert_int_equal(got.qp_state, IBV_QPS_RTS);
+  assert_int_equal(got.dest_qp_num, number(b));
+  assert_int_equal(got.path_mtu, IBV_MTU_1024);
+  assert_int_equal(got.timeout, 14);
+  assert_int_equal(got.ah_attr.is_global, 1);
+}
+
+// Nobody answers: the QP fails after bring_up_timeout_ms, its work comes back.
+void expect_failed(Side& s) {
+  assert_int_equal(s.event(), IBV_EVENT_QP_FATAL);
+  assert_true(s.reaches(IBV_QPS_ERR));
+  std::vector<std::pair<std::uint64_t, int>> got;
+  for (int i = 0; i < 3; ++i) {
+    const ibv_wc wc = s.wait();
+    got.emplace_back(wc.wr_id, wc.status);
+  }
+  std::sort(got.begin(), got.end());
+  const std::vector<std::pair<std::uint64_t, int>> want = {
+      {1, IBV_WC_RETRY_EXC_ERR}, {2, IBV_WC_WR_FLUSH_ERR}, {100, IBV_WC_WR_FLUSH_ERR}};
+  assert_true(got == want);
+}
+
+void nobody_there(void**) {
+  Side warm(64);
+  const std::size_t before = open_fds();
+  for (const bool initiator : {true, false}) {
+    Side s(64);
+    // A number of the other order whose port nobody has.
+    const std::uint32_t nobody = initiator ? 0xff0000 | 1024 : 1025;
+    up(s, nobody);
+    assert_int_equal(s.receive({s.sge(0, 8)}), 0);
+    for (const std::uint64_t id : {1, 2})
+      assert_int_equal(s.send(IBV_WR_SEND, {s.sge(0, 8)}, 0, 0, IBV_SEND_SIGNALED, id), 0);
+    assert_int_equal(s.event(kTimeoutMs / 2), -1);
+    expect_failed(s);
+  }
+  expect_fds(before + 5);  // two sides' event channels and what closes late
+}
+
+// The other QP exists, but never asks for this one, or asks for another.
+void the_other_wants_somebody_else(void**) {
+  for (const bool swapped : {false, true}) {
+    Side a(64), b(64), c(64);
+    Side& asking = swapped ? b : a;
+    Side& wanted = swapped ? a : b;
+    up(wanted, number(c));
+    up(asking, number(wanted));
+    assert_int_equal(asking.receive({asking.sge(0, 8)}), 0);
+    for (const std::uint64_t id : {1, 2})
+      assert_int_equal(asking.send(IBV_WR_SEND, {asking.sge(0, 8)}, 0, 0, IBV_SEND_SIGNALED, id), 0);
+    expect_failed(asking);
+    assert_int_equal(wanted.event(), IBV_EVENT_QP_FATAL);
+  }
+}
+
+// RESET, ERR and destroy at any moment; then the same QPs are brought up again.
+void an_end_at_any_moment(void**) {
+  Side warm(64), peer(1 << 14);
+  sleep_ms(50);
+  const std::size_t before = open_fds();
+  for (int microseconds = 0; microseconds < 3000; microseconds += 50)
+    for (const int end : {0, 1, 2}) {
+      auto s = std::make_unique<Side>(1 << 14);
+      up(*s, number(peer));
+      up(peer, number(*s));
+      assert_int_equal(s->send(IBV_WR_SEND, {s->sge(0, 8)}, 0, 0, 0), 0);
+      const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(microseconds);
+      while (std::chrono::steady_clock::now() < until) {
+      }
+      if (end == 0) {
+        s.reset();
+      } else {
+        ibv_qp_attr a{};
+        a.qp_state = end == 1 ? IBV_QPS_RESET : IBV_QPS_ERR;
+        assert_int_equal(api(*s->qp).modify(a, IBV_QP_STATE), 0);
+        reset(*s);
+        reset(peer);
+        up(peer, number(*s));
+        up(*s, number(peer));
+        traffic(*s, peer);
+      }
+      reset(peer);
+    }
+  expect_fds(before + 5);
+}
+
+// The peer goes when both have what they wanted: nothing is said, until something is sent to it.
+void a_peer_that_leaves(void**) {
+  Side a(1 << 14);
+  {
+    Side b(1 << 14);
+    up(a, number(b));
+    up(b, number(a));
+    traffic(a, b);
+    assert_int_equal(a.receive({a.sge(0, 64)}, 100), 0);
+    assert_int_equal(a.receive({a.sge(0, 64)}, 101), 0);
+    assert_int_equal(b.send(IBV_WR_SEND, {b.sge(0, 8)}), 0);
+    expect_wc(b, 1);
+  }
+  expect_wc(a, 100);
+  sleep_ms(100);
+  ibv_wc wc;
+  assert_int_equal(a.cq.poll(1, &wc), 0);
+  assert_int_equal(a.state(), IBV_QPS_RTS);
+  assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 8)}), 0);
+  std::vector<std::pair<std::uint64_t, int>> got;
+  for (int i = 0; i < 2; ++i) {
+    wc = a.wait();
+    got.emplace_back(wc.wr_id, wc.status);
+  }
+  std::sort(got.begin(), got.end());
+  const std::vector<std::pair<std::uint64_t, int>> want = {{1, IBV_WC_RETRY_EXC_ERR}, {101, IBV_WC_WR_FLUSH_ERR}};
+  assert_true(got == want);
+  assert_int_equal(a.state(), IBV_QPS_ERR);
+}
+
+// --- a raw socket as the initiator ---
+
+int connect_raw(std::uint32_t qp, const char* from = "127.0.0.1") {
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  inet_pton(AF_INET, from, &at.sin_addr);
+  assert_int_equal(bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  at.sin_port = htons(port_of(qp));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  assert_int_equal(connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at), 0);
+  return fd;
+}
+
+// What the peer says within two seconds: 'A' accepting Reply, 'R' rejecting one, 'C' closed, 'T' nothing.
+char answer(int fd) {
+  mpa::FrameReader reader;
+  std::byte buffer[600];
+  while (!reader.complete()) {
+    pollfd p{fd, POLLIN, 0};
+    if (poll(&p, 1, 2000) != 1) return 'T';
+    const ssize_t n = recv(fd, buffer, std::min(sizeof buffer, reader.want()), 0);
+    if (n <= 0) return 'C';
+    assert_true(reader.feed(Octets(buffer, static_cast<std::size_t>(n)), true));
+  }
+  return mpa::StartupFrame::parse(reader.frame()).value().reject ? 'R' : 'A';
+}
+
+void hostile_requests(void**) {
+  Side s(64);
+  const std::uint32_t peer = 1025;  // smaller, so s waits for it
+  up(s, peer);
+  const auto good = verbs::PairNames{number(s), peer, 0}.emit();
+  const auto changed = [&](std::size_t at, unsigned octet) {
+    auto bad = good;
+    bad[at] = std::byte(octet);
+    return std::vector(bad.begin(), bad.end());
+  };
+  const struct {
+    const char* what;
+    std::vector<std::byte> data;
+    bool enhanced;
+    const char* from;
+    char want;
+  } kCases[] = {
+      {"another source QP", changed(15, 0xff), true, "127.0.0.1", 'R'},
+      {"another address", {good.begin(), good.end()}, true, "127.0.0.2", 'R'},
+      {"a QP that does not exist", changed(9, std::to_integer<unsigned>(good[9]) ^ 0x55), true, "127.0.0.1", 'R'},
+      {"magic", changed(0, 0), true, "127.0.0.1", 'C'},
+      {"version", changed(4, 2), true, "127.0.0.1", 'C'},
+      {"no private data", {}, true, "127.0.0.1", 'C'},
+      {"short private data", {good.begin(), good.end() - 1}, true, "127.0.0.1", 'C'},
+      {"revision 1", {good.begin(), good.end()}, false, "127.0.0.1", 'C'},
+      {"the right one", {good.begin(), good.end()}, true, "127.0.0.1", 'A'},
+      {"the right one, twice", {good.begin(), good.end()}, true, "127.0.0.1", 'R'},
+  };
+  std::vector<int> fds;
+  for (const auto& c : kCases) {
+    print_message("case: %s\n", c.what);
+    fds.push_back(connect_raw(number(s), c.from));
+    mpa::StartupConfig config;
+    config.enhanced = c.enhanced;
+    mpa::Initiator initiator(config, c.data);
+    const Octets request = initiator.request();
+    assert_int_equal(send(fds.back(), request.data(), request.size(), 0), request.size());
+    const char got = answer(fds.back());
+    if (got != c.want) fail_msg("%s: '%c', not '%c'", c.what, got, c.want);
+    assert_int_equal(s.state(), IBV_QPS_RTS);
+  }
+  // No Request at all, and octets that are none.
+  fds.push_back(connect_raw(number(s)));
+  assert_int_equal(answer(fds.back()), 'C');  // request_timeout_ms
+  fds.push_back(connect_raw(number(s)));
+  assert_int_equal(send(fds.back(), "GET / HTTP/1.0\r\n\r\n......", 24, 0), 24);
+  assert_int_equal(answer(fds.back()), 'C');
+  for (const int fd : fds) close(fd);
+}
+
+// The initiator leaves, or talks nonsense, between Reply and first message: the QP waits for the next one.
+void a_start_up_that_breaks_off(void**) {
+  for (const bool nonsense : {false, true}) {
+    Side s(64);
+    const std::uint32_t peer = 1025;
+    up(s, peer);
+    for (int i = 0; i < 3; ++i) {
+      char got = 'R';
+      int fd = -1;
+      // The QP hears of the former one's end a moment later.
+      for (int tries = 0; got == 'R' && tries < 100; ++tries) {
+        if (fd >= 0) close(fd);
+        sleep_ms(tries > 0 ? 5 : 0);
+        fd = connect_raw(number(s));
+        mpa::Initiator initiator(mpa::StartupConfig{}, verbs::PairNames{number(s), peer, 0}.emit());
+        const Octets request = initiator.request();
+        assert_int_equal(send(fd, request.data(), request.size(), 0), request.size());
+        got = answer(fd);
+      }
+      assert_int_equal(got, 'A');
+      if (nonsense) assert_int_equal(send(fd, "\0\0\0\0\0\0\0\0\0\0\0\0", 12, 0), 12);
+      close(fd);
+    }
+    assert_int_equal(s.state(), IBV_QPS_RTS);
+    assert_int_equal(s.event(0), -1);
+    assert_int_equal(s.event(), IBV_EVENT_QP_FATAL);  // in the end nobody came
+    assert_true(s.reaches(IBV_QPS_ERR));
+  }
+}
+
+// A QP for which nobody asked by address: no listener, and no start-up of somebody else's reaches it.
+void a_qp_of_rdma_cm_has_no_listener(void**) {
+  Side s(64);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_port = htons(port_of(number(s)));
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  assert_int_equal(connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at), -1);
+  assert_int_equal(errno, ECONNREFUSED);
+  close(fd);
+  const std::size_t before = open_fds();
+  Side more(64);
+  assert_true(open_fds() <= before + 6);  // the event channels of a Side, and nothing else
+}
+
+}  // namespace
+
+int main() {
+  stop_at_first_failure();
+  set_waits("500", "300");
+  setenv("ETHERWARP_BRING_UP_TIMEOUT_MS", std::to_string(kTimeoutMs).c_str(), 1);
+  setenv("ETHERWARP_REQUEST_TIMEOUT_MS", "400", 1);
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(a_qp_of_rdma_cm_has_no_listener),  // first: the port is listened on for good
+      cmocka_unit_test(both_orders_and_delays),
+      cmocka_unit_test(rtr_long_before_rts),
+      cmocka_unit_test(sends_wait_for_the_connection),
+      cmocka_unit_test(many_at_once),
+      cmocka_unit_test(self_loop),
+      cmocka_unit_test(wrong_attributes),
+      cmocka_unit_test(query_repeats_what_was_said),
+      cmocka_unit_test(nobody_there),
+      cmocka_unit_test(the_other_wants_somebody_else),
+      cmocka_unit_test(an_end_at_any_moment),
+      cmocka_unit_test(a_peer_that_leaves),
+      cmocka_unit_test(hostile_requests),
+      cmocka_unit_test(a_start_up_that_breaks_off),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
