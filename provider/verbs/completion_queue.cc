@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "provider/verbs/engine.h"
+#include "provider/verbs/log.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -76,6 +77,7 @@ bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
     }
   }
   if (overflowed_.load(std::memory_order_relaxed)) {
+    log::warn("a completion queue of {} entries overflowed: make it larger, or poll it more often", capacity());
     context_.raise(IBV_EVENT_CQ_ERR, handle_);
     return false;
   }

@@ -147,7 +147,7 @@ const Entry kTable[] = {
     {{"ulpdu_octets", "octets", "64768", "Largest ULPDU sent to peers that consented to large ones (extensions)."},
      [](Options& o, std::string_view v) { return set_number(o.ulpdu_octets, v, 512u, 65'535u); }},
     {{"takeover_us", "microseconds", "500",
-      "The background thread takes over this long after an application's last poll."},
+      "The background thread takes over when the application has not polled for this long (it may take twice as long to notice)."},
      [](Options& o, std::string_view v) { return set_number(o.takeover_us, v, 1u, 1'000'000u); }},
     {{"spin_us", "microseconds", "-1",
       "How long the background thread spins before it sleeps; -1: 100 with 4 or more usable CPUs, else 0."},
