@@ -24,14 +24,19 @@ namespace {
 // Two sides are seldom ready at the same moment: the first tries follow closely.
 constexpr unsigned kFirstPauseMs = 2, kLongestPauseMs = 200;
 
-auto after(unsigned milliseconds) { return Reactor::Clock::now() + std::chrono::milliseconds(milliseconds); }
+auto after(unsigned milliseconds) {
+  return Reactor::Clock::now() + std::chrono::milliseconds(milliseconds);
+}
 
 bool is_unicast(const ibv_gid& gid) {
   if (is_ipv4(gid)) return gid.raw[12] != 0 && gid.raw[12] < 224;
-  return gid.raw[0] != 0xff && std::any_of(std::begin(gid.raw), std::end(gid.raw), [](auto octet) { return octet != 0; });
+  return gid.raw[0] != 0xff &&
+         std::any_of(std::begin(gid.raw), std::end(gid.raw), [](auto octet) { return octet != 0; });
 }
 
-bool same(const ibv_gid& a, const ibv_gid& b) { return memcmp(a.raw, b.raw, sizeof a.raw) == 0; }
+bool same(const ibv_gid& a, const ibv_gid& b) {
+  return memcmp(a.raw, b.raw, sizeof a.raw) == 0;
+}
 
 // A non-blocking TCP socket bound to the GID. late_port: its port is chosen at connect(), for one peer only.
 StartupSocket open_at(const SocketName& local, bool late_port) {
@@ -94,7 +99,9 @@ BringUp::Role BringUp::role() const {
   return qp_.number() < peer_.number ? Role::initiator : Role::responder;
 }
 
-PairNames BringUp::names() const { return {peer_.number, qp_.number(), qp_.send_psn()}; }
+PairNames BringUp::names() const {
+  return {peer_.number, qp_.number(), qp_.send_psn()};
+}
 
 mpa::StartupConfig BringUp::config() const {
   std::uint16_t ird = 0, ord = 0;
@@ -141,7 +148,9 @@ void BringUp::stop() {
   initiator_.reset();
 }
 
-void BringUp::established() { engine().cancel_timer(std::exchange(deadline_, 0)); }
+void BringUp::established() {
+  engine().cancel_timer(std::exchange(deadline_, 0));
+}
 
 void BringUp::wait_again() {
   why_ = "the peer went away during the start-up";
@@ -179,7 +188,8 @@ void BringUp::connect() {
   socket_ = open_at(socket_name(peer_.local, 0, peer_.interface), true);
   if (!socket_) return try_again(strerror(errno));
   tune_startup_socket(socket_.fd(), llp::is_local(*remote.get()));
-  if (::connect(socket_.fd(), remote.get(), remote.size) != 0 && errno != EINPROGRESS) return try_again(strerror(errno));
+  if (::connect(socket_.fd(), remote.get(), remote.size) != 0 && errno != EINPROGRESS)
+    return try_again(strerror(errno));
   when_ready(POLLOUT, &BringUp::on_connected);
 }
 

@@ -1,7 +1,7 @@
 // The side that is connected to: the ports of this process's QP numbers, and the Requests that arrive there.
 //
-// Bounds: kMaxArrivals connections between accept() and their QP, each for request_timeout_ms; further ones wait in TCP's
-// own queue. A connection goes to no QP but the one that its Request names, and only if that one named this peer.
+// Bounds: kMaxArrivals connections between accept() and their QP, each for request_timeout_ms; further ones wait in
+// TCP's own queue. A connection goes to no QP but the one that its Request names, and only if that one named this peer.
 #include <errno.h>
 #include <poll.h>
 #include <string.h>

@@ -11,7 +11,7 @@ namespace ewarp::verbs {
 
 struct PairNames {
   static constexpr std::size_t kSize = 24;
-  static constexpr std::uint32_t kMagic = 0x49574942;  // "IWIB"
+  static constexpr std::uint32_t kMagic = 0x49574942;    // "IWIB"
   static constexpr std::uint32_t kVersion = 0x01000000;  // version 1, 3 zero octets
 
   std::uint32_t destination = 0, source = 0;  // QP numbers, as the sender of the frame sees them

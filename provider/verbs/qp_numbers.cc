@@ -35,8 +35,8 @@ void ephemeral_ports(unsigned* first, unsigned* last) {
   }
 }
 
-// On all addresses, of both families where there is IPv6. No SO_REUSEADDR: two processes that set it could have the same
-// port. -1: the port is taken, or nothing can be had.
+// On all addresses, of both families where there is IPv6. No SO_REUSEADDR: two processes that set it could have the
+// same port. -1: the port is taken, or nothing can be had.
 int bind_port(unsigned port) {
   const int type = SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
   int fd = llp::make_high_fd([&] { return ::socket(AF_INET6, type, 0); });

@@ -1,5 +1,5 @@
-// QP numbers, and the TCP ports behind them: number = index << 16 | port (datagram-iwarp.md section 3), so that {GID, QPN}
-// is all that a peer has to know.
+// QP numbers, and the TCP ports behind them: number = index << 16 | port (datagram-iwarp.md section 3), so that {GID,
+// QPN} is all that a peer has to know.
 #pragma once
 
 #include <bitset>
@@ -42,6 +42,8 @@ class QpNumbers {
 
 QpNumbers& qp_numbers();
 
-constexpr std::uint16_t port_of(std::uint32_t number) { return static_cast<std::uint16_t>(number); }
+constexpr std::uint16_t port_of(std::uint32_t number) {
+  return static_cast<std::uint16_t>(number);
+}
 
 }  // namespace ewarp::verbs
