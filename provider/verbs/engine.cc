@@ -10,6 +10,7 @@
 
 #include "llp/spinlock.h"
 #include "provider/verbs/connection.h"
+#include "provider/verbs/kickable.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
 #include "provider/verbs/port_monitor.h"
@@ -70,11 +71,11 @@ void Engine::leave() {
   } while (kicks_.load(std::memory_order_seq_cst) != nullptr && try_enter());
 }
 
-void Engine::kick(QueuePair& qp) {
-  if (!qp.kicked.exchange(true, std::memory_order_seq_cst)) {
-    QueuePair* first = kicks_.load(std::memory_order_relaxed);
-    do qp.next_kick = first;
-    while (!kicks_.compare_exchange_weak(first, &qp, std::memory_order_seq_cst));
+void Engine::kick(Kickable& object) {
+  if (!object.kicked.exchange(true, std::memory_order_seq_cst)) {
+    Kickable* first = kicks_.load(std::memory_order_relaxed);
+    do object.next_kick = first;
+    while (!kicks_.compare_exchange_weak(first, &object, std::memory_order_seq_cst));
   }
   // The holder serves it in leave(). It is worth a short wait to find the engine free: then the completion is there
   // when this returns.
@@ -83,18 +84,18 @@ void Engine::kick(QueuePair& qp) {
       leave();
       return;
     }
-    if (!qp.kicked.load(std::memory_order_relaxed)) return;
+    if (!object.kicked.load(std::memory_order_relaxed)) return;
     llp::cpu_relax();
   }
 }
 
 void Engine::serve_kicks() {
-  QueuePair* qp = kicks_.exchange(nullptr, std::memory_order_seq_cst);
-  while (qp != nullptr) {
-    QueuePair* next = qp->next_kick;
-    qp->kicked.exchange(false, std::memory_order_seq_cst);
-    qp->serve();
-    qp = next;
+  Kickable* object = kicks_.exchange(nullptr, std::memory_order_seq_cst);
+  while (object != nullptr) {
+    Kickable* next = object->next_kick;
+    object->kicked.exchange(false, std::memory_order_seq_cst);
+    object->serve();
+    object = next;
   }
 }
 
