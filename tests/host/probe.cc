@@ -150,9 +150,30 @@ void use_device(ibv_device* device) {
   CHECK(ibv_destroy_cq(cq) == 0);
   CHECK(ibv_destroy_comp_channel(channel) == 0);
 
-  ibv_srq_init_attr srq{};
-  srq.attr.max_wr = srq.attr.max_sge = 1;
-  CHECK(ibv_create_srq(pd, &srq) == nullptr && errno == EOPNOTSUPP);
+  ibv_srq_init_attr srq_init{};
+  srq_init.attr.max_wr = srq_init.attr.max_sge = 3;
+  ibv_srq* srq = ibv_create_srq(pd, &srq_init);
+  CHECK(srq != nullptr && srq->context == context && srq->pd == pd && srq_init.attr.max_wr >= 3);
+  ibv_srq_attr limit{0, 0, 2}, queried{};
+  CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);  // fewer are there, so the event comes at once
+  CHECK(ibv_query_srq(srq, &queried) == 0 && queried.max_wr == srq_init.attr.max_wr && queried.srq_limit == 0);
+  ibv_recv_wr receive{}, *bad = nullptr;
+  receive.num_sge = 4;
+  CHECK(ibv_post_srq_recv(srq, &receive, &bad) == EINVAL && bad == &receive);
+  ibv_async_event event{};
+  CHECK(ibv_get_async_event(context, &event) == 0 && event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED &&
+        event.element.srq == srq);
+  CHECK(ibv_dealloc_pd(pd) == EBUSY);
+  ibv_ack_async_event(&event);
+  CHECK(ibv_destroy_srq(srq) == 0);
+  ibv_srq_init_attr_ex of_type{};
+  of_type.attr = srq_init.attr;
+  of_type.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  of_type.pd = pd;
+  of_type.srq_type = IBV_SRQT_BASIC;
+  CHECK((srq = ibv_create_srq_ex(context, &of_type)) != nullptr && ibv_destroy_srq(srq) == 0);
+  of_type.srq_type = IBV_SRQT_XRC;
+  CHECK(ibv_create_srq_ex(context, &of_type) == nullptr && errno == EOPNOTSUPP);
   ibv_ah_attr ah{};
   CHECK(ibv_create_ah(pd, &ah) == nullptr && errno == EOPNOTSUPP);
 
