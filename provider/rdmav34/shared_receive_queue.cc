@@ -59,8 +59,8 @@ int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 std::span<const Operation> shared_receive_queue_operations() {
   static const std::array all = {
-      operation("create_srq", create_srq),   operation("modify_srq", modify_srq),
-      operation("query_srq", query_srq),     operation("destroy_srq", destroy_srq),
+      operation("create_srq", create_srq),       operation("modify_srq", modify_srq),
+      operation("query_srq", query_srq),         operation("destroy_srq", destroy_srq),
       operation("post_srq_recv", post_srq_recv),
   };
   return all;

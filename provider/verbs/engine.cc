@@ -222,6 +222,8 @@ bool Engine::pass_many(std::size_t first, std::size_t count) {
   }
   for (std::size_t i = 0; i < reading; ++i) ops[i] = {turn[i]->fd(), false, turn[i]->prepare(), 0};
   batch_->run(std::span(ops.data(), reading));
+  // Before any stream's octets are handled: they may take away a region that another one was reading into.
+  for (std::size_t i = 0; i < reading; ++i) turn[i]->leave_regions();
   bool any = false;
   for (std::size_t i = 0; i < count; ++i) {
     Connection& c = *turn[i];

@@ -106,8 +106,8 @@ bool WorkQueue<Entry>::resize(std::uint32_t depth) {
   return true;
 }
 
-// ibv_post_recv() and ibv_post_srq_recv(): 0 or errno; *bad is the first request that was not taken. Requires: its lock.
-// allowed: whether the state of its owner permits it. max_sge: what its owner promised.
+// ibv_post_recv() and ibv_post_srq_recv(): 0 or errno; *bad is the first request that was not taken. Requires: its
+// lock. allowed: whether the state of its owner permits it. max_sge: what its owner promised.
 inline int put_receives(WorkQueue<ReceiveEntry>& queue, bool allowed, std::uint32_t max_sge, ibv_recv_wr* wr,
                         ibv_recv_wr** bad) {
   int rc = 0;

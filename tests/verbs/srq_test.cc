@@ -36,8 +36,8 @@ struct Hub {
         srq(std::make_unique<SharedReceiveQueue>(pd, kSrqHandle)) {
     granted = ibv_srq_attr{.max_wr = depth, .max_sge = 2, .srq_limit = 0};
     assert_int_equal(srq->create(granted), 0);
-    assert_int_equal(memory().add(pd, memory_octets.data(), memory_octets.size(), address(0), IBV_ACCESS_LOCAL_WRITE, &mr),
-                     0);
+    assert_int_equal(
+        memory().add(pd, memory_octets.data(), memory_octets.size(), address(0), IBV_ACCESS_LOCAL_WRITE, &mr), 0);
   }
   ~Hub() {
     for (const auto& qp : qps) api(*qp).destroy();
@@ -102,7 +102,9 @@ struct Hub {
     attr.qp_state = state;
     return api(*qps[qp]).modify(attr, IBV_QP_STATE);
   }
-  int arm(std::uint32_t limit) { return srq->modify(ibv_srq_attr{.max_wr = 0, .max_sge = 0, .srq_limit = limit}, IBV_SRQ_LIMIT); }
+  int arm(std::uint32_t limit) {
+    return srq->modify(ibv_srq_attr{.max_wr = 0, .max_sge = 0, .srq_limit = limit}, IBV_SRQ_LIMIT);
+  }
   ibv_srq_attr query() {
     ibv_srq_attr attr{};
     srq->query(attr);
