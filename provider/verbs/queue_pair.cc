@@ -54,8 +54,9 @@ ibv_wc_status wc_status(rdmap::Status s) {
   return IBV_WC_GENERAL_ERR;
 }
 
-ibv_wc_opcode wc_opcode(rdmap::Operation op) {
-  switch (op) {
+ibv_wc_opcode wc_opcode(const SendEntry& e) {
+  if (e.local != LocalOperation::none) return e.local == LocalOperation::bind ? IBV_WC_BIND_MW : IBV_WC_LOCAL_INV;
+  switch (e.operation) {
     case rdmap::Operation::send: return IBV_WC_SEND;
     case rdmap::Operation::write: return IBV_WC_RDMA_WRITE;
     case rdmap::Operation::read: return IBV_WC_RDMA_READ;
@@ -195,7 +196,8 @@ void QueuePair::retire_sends() {
     ibv_wc wc{};
     wc.wr_id = e.wr_id;
     wc.status = wc_status(e.status);
-    wc.opcode = wc_opcode(e.operation);
+    wc.opcode = wc_opcode(e);
+    if (e.local == LocalOperation::bind && e.status == rdmap::Status::local_protection) wc.status = IBV_WC_MW_BIND_ERR;
     wc.byte_len = e.length;
     // The slot first: who sees the completion may post into it at once.
     sq_.retire(++head);

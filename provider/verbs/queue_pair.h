@@ -19,6 +19,8 @@
 
 namespace ewarp::verbs {
 
+enum class LocalOperation : std::uint8_t { none, bind, invalidate };
+
 // An entry of the send queue.
 struct SendEntry : rdmap::SendRequest {
   std::uint64_t wr_id;
@@ -27,6 +29,8 @@ struct SendEntry : rdmap::SendRequest {
   bool done;
   rdmap::Status status;
   std::uint16_t sge_count;
+  LocalOperation local;  // not none: the peer is told nothing of it
+  WindowBind bind;
 };
 
 class QueuePair final : public QueuePairApi,
@@ -84,6 +88,8 @@ class QueuePair final : public QueuePairApi,
   // Posting (queue_pair_post.cc).
   int check_send(const ibv_send_wr& wr, std::uint64_t* length) const;
   int put_send(const ibv_send_wr& wr, std::uint64_t position);
+  int put_local(const ibv_send_wr& wr, std::uint64_t position);
+  bool execute_local(SendEntry& e);
   rdmap::Status sge_memory(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n,
                            unsigned need, rdmap::ExtentList& out);
 
@@ -142,6 +148,7 @@ class QueuePair final : public QueuePairApi,
   Phase phase_ = Phase::none;
   bool established_told_ = false;
   bool overflowed_ = false;
+  bool local_failed_ = false;
   bool last_receive_told_ = false;  // LAST_WQE_REACHED, since the QP was reset
   bool quiet_ = false;  // the last send that completed did not say so
   std::atomic<bool> stalled_{false};  // post_recv() must kick

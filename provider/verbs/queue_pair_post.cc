@@ -41,6 +41,7 @@ int QueuePair::check_send(const ibv_send_wr& wr, std::uint64_t* length) const {
 }
 
 int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
+  if (wr.opcode == IBV_WR_BIND_MW || wr.opcode == IBV_WR_LOCAL_INV) return put_local(wr, position);
   std::uint64_t length = 0;
   if (const int rc = check_send(wr, &length)) return rc;
   SendEntry& e = sq_.entry(position);
@@ -50,6 +51,7 @@ int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   e.fence = (wr.send_flags & IBV_SEND_FENCE) != 0;
   e.is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
   e.done = false;
+  e.local = LocalOperation::none;
   e.status = rdmap::Status::success;
   e.length = static_cast<std::uint32_t>(length);
   e.invalidate = wr.opcode == IBV_WR_SEND_WITH_INV;
@@ -112,7 +114,12 @@ int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 rdmap::SendRequest* QueuePair::next_send() {
   const std::uint64_t limit = phase_ == Phase::closing ? close_limit_ : sq_.tail();
-  return started_ < limit ? &sq_.entry(started_) : nullptr;
+  while (started_ < limit) {
+    SendEntry& e = sq_.entry(started_);
+    if (e.local == LocalOperation::none) return local_failed_ ? nullptr : &e;
+    if (!execute_local(e)) break;
+  }
+  return nullptr;
 }
 
 // The pieces of [offset, offset + n) of a scatter/gather list.
@@ -171,9 +178,9 @@ rdmap::Status QueuePair::receive_memory(std::uint64_t offset, std::uint64_t n, r
 ddp::Verdict QueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
                                 llp::Extent& out) {
   const unsigned need = right == rdmap::RemoteRight::read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-  return memory().resolve(stag, pd_, to, n, need, &out);
+  return memory().resolve(stag, pd_, to, n, need, &out, number_);
 }
 
-ddp::Verdict QueuePair::invalidate(std::uint32_t stag) { return memory().invalidate(stag, pd_); }
+ddp::Verdict QueuePair::invalidate(std::uint32_t stag) { return memory().invalidate(stag, pd_, number_); }
 
 }  // namespace ewarp::verbs

@@ -247,6 +247,8 @@ void QueuePair::stream_progress() {
   } else if (overflowed_) {
     context().raise(IBV_EVENT_QP_FATAL, handle_);
     fail_stream(rdmap::Status::flushed);
+  } else if (local_failed_) {
+    fail_stream(rdmap::Status::flushed);
   } else if (c.has_output()) {
     engine().wait_writable(c);
   }
@@ -410,7 +412,7 @@ void QueuePair::reset_queues() {
     std::lock_guard guard(rq_.lock);
     rq_.retire(rq_.tail());
   }
-  overflowed_ = false;
+  overflowed_ = local_failed_ = false;
   last_receive_told_ = false;
   send_cq_->purge(number_);
   recv_cq_->purge(number_);

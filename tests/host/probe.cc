@@ -149,6 +149,16 @@ void use_srq(ibv_pd* pd) {
   CHECK(ibv_create_srq_ex(context, &of_type) == nullptr && errno == EOPNOTSUPP);
 }
 
+// Bound only with a connection; see tests/verbs/window_test.cc.
+void use_window(ibv_pd* pd) {
+  for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
+    ibv_mw* mw = ibv_alloc_mw(pd, type);
+    CHECK(mw != nullptr && mw->pd == pd && mw->context == pd->context && mw->type == type && mw->rkey != 0);
+    CHECK(ibv_dealloc_pd(pd) == EBUSY);
+    CHECK(ibv_dealloc_mw(mw) == 0);
+  }
+}
+
 void use_device(ibv_device* device) {
   CHECK(device->node_type == IBV_NODE_RNIC && device->transport_type == IBV_TRANSPORT_IWARP);
   ibv_context* context = ibv_open_device(device);
@@ -199,6 +209,7 @@ void use_device(ibv_device* device) {
   CHECK(ibv_destroy_comp_channel(channel) == 0);
 
   use_srq(pd);
+  use_window(pd);
   ibv_ah_attr ah{};
   CHECK(ibv_create_ah(pd, &ah) == nullptr && errno == EOPNOTSUPP);
 
