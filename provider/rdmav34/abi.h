@@ -93,7 +93,7 @@ static_assert(sizeof(VerbsMr) == 56 && offsetof(VerbsMr, type) == 48 && offsetof
 
 // Room for the library's structs in front of what is ours.
 inline constexpr std::size_t kContextReserve = 1024;  // verbs_context
-inline constexpr std::size_t kObjectReserve = 512;    // verbs_qp, verbs_cq
+inline constexpr std::size_t kObjectReserve = 512;    // verbs_qp, verbs_cq, verbs_srq
 inline constexpr std::size_t kMaxOps = 128;
 
 struct Operation {

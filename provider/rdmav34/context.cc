@@ -105,7 +105,8 @@ void* alloc_context(ibv_device* device, int command_fd, void*) {
     return nullptr;
   }
   std::vector<Operation> all;
-  for (const auto part : {context_operations(), memory_operations(), completion_operations(), queue_pair_operations()})
+  for (const auto part : {context_operations(), memory_operations(), completion_operations(), queue_pair_operations(),
+                          shared_receive_queue_operations()})
     all.insert(all.end(), part.begin(), part.end());
   library.set_ops(memory, all);
   return memory;

@@ -47,9 +47,53 @@ int rereg_mr(VerbsMr* mr, int flags, ibv_pd* pd, void* address, std::size_t leng
 int dereg_mr(VerbsMr* mr) {
   return guarded([&] {
     MrObject& m = object(mr);
-    verbs::memory().remove(m.region);
+    if (const int error = verbs::memory().remove(m.region); error != 0) return error;
     delete &m;
     return 0;
+  });
+}
+
+struct MwObject : ibv_mw {
+  verbs::MemoryRegion* window = nullptr;
+};
+
+ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
+  ibv_mw* out = nullptr;
+  guarded([&] {
+    if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return EINVAL;
+    auto mw = std::make_unique<MwObject>();
+    if (const int error = verbs::memory().add_window(impl(pd), type, &mw->window, &mw->rkey); error != 0) return error;
+    mw->context = pd->context;
+    mw->pd = pd;
+    mw->handle = next_handle();
+    mw->type = type;
+    out = mw.release();
+    return 0;
+  });
+  return out;
+}
+
+int dealloc_mw(ibv_mw* mw) {
+  return guarded([&] {
+    verbs::memory().remove_window(static_cast<MwObject*>(mw)->window);
+    delete static_cast<MwObject*>(mw);
+    return 0;
+  });
+}
+
+// Type 1: the window has a new key as soon as the request is posted.
+int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
+  return guarded([&] {
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = bind->wr_id;
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.send_flags = bind->send_flags;
+    wr.bind_mw.mw = mw;
+    wr.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+    wr.bind_mw.bind_info = bind->bind_info;
+    const int error = impl(qp).post_send(&wr, &bad);
+    if (error == 0) mw->rkey = wr.bind_mw.rkey;
+    return error;
   });
 }
 
@@ -59,7 +103,8 @@ std::span<const Operation> memory_operations() {
   static const std::array all = {
       operation("reg_mr", reg_mr),
       operation("rereg_mr", rereg_mr),
-      operation("dereg_mr", dereg_mr),
+      operation("dereg_mr", dereg_mr), operation("alloc_mw", alloc_mw),
+      operation("dealloc_mw", dealloc_mw), operation("bind_mw", bind_mw),
   };
   return all;
 }

@@ -17,6 +17,7 @@
 #include "provider/verbs/log.h"
 #include "provider/verbs/memory.h"
 #include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/shared_receive_queue.h"
 
 namespace ewarp::rdmav34 {
 
@@ -55,6 +56,11 @@ struct CqObject : ibv_cq {
   std::unique_ptr<verbs::CompletionQueue> impl;
 };
 
+struct SrqObject : ibv_srq {
+  std::byte reserve[kObjectReserve - sizeof(ibv_srq)];  // verbs_srq
+  std::unique_ptr<verbs::SharedReceiveQueue> impl;
+};
+
 struct QpObject : ibv_qp {
   std::byte reserve[kObjectReserve - sizeof(ibv_qp)];  // verbs_qp: its comp_mask must read 0
   std::shared_ptr<verbs::QueuePair> impl;
@@ -72,6 +78,9 @@ inline verbs::CompletionQueue& impl(ibv_cq* cq) {
 }
 inline verbs::QueuePairApi& impl(ibv_qp* qp) {
   return *static_cast<QpObject*>(qp)->api;
+}
+inline verbs::SharedReceiveQueue& impl(ibv_srq* srq) {
+  return *static_cast<SrqObject*>(srq)->impl;
 }
 inline std::uint64_t handle_of(const void* object) {
   return reinterpret_cast<std::uintptr_t>(object);
@@ -111,6 +120,7 @@ std::span<const Operation> context_operations();
 std::span<const Operation> memory_operations();
 std::span<const Operation> completion_operations();
 std::span<const Operation> queue_pair_operations();
+std::span<const Operation> shared_receive_queue_operations();
 
 // device.cc
 const DeviceOps& device_ops();

@@ -12,6 +12,7 @@ void fill(QpObject& qp, ibv_pd* pd, const ibv_qp_init_attr& init) {
   qp.pd = pd;
   qp.send_cq = init.send_cq;
   qp.recv_cq = init.recv_cq;
+  qp.srq = init.srq;
   qp.handle = next_handle();
   qp.qp_num = qp.api->number();
   qp.state = IBV_QPS_RESET;
@@ -21,10 +22,11 @@ void fill(QpObject& qp, ibv_pd* pd, const ibv_qp_init_attr& init) {
 }
 
 int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp) {
-  if (init.srq != nullptr) return EOPNOTSUPP;
   for (const ibv_cq* cq : {init.send_cq, init.recv_cq})
     if (cq == nullptr || cq->context != pd->context) return EINVAL;
-  if (const int error = verbs::create_qp(impl(pd), init, &impl(init.send_cq), &impl(init.recv_cq), &qp.impl))
+  if (init.srq != nullptr && init.srq->context != pd->context) return EINVAL;
+  verbs::SharedReceiveQueue* srq = init.srq != nullptr ? &impl(init.srq) : nullptr;
+  if (const int error = verbs::create_qp(impl(pd), init, &impl(init.send_cq), &impl(init.recv_cq), &qp.impl, srq))
     return error;
   qp.api = &verbs::api(*qp.impl);
   qp.api->set_handle(handle_of(static_cast<ibv_qp*>(&qp)));
@@ -111,7 +113,7 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 }  // namespace
 
-// SRQ, AH and multicast have no entry: libibverbs then answers EOPNOTSUPP for us.
+// AH and multicast have no entry: libibverbs then answers EOPNOTSUPP for us.
 std::span<const Operation> queue_pair_operations() {
   static const std::array all = {
       operation("create_qp", create_qp), operation("create_qp_ex", create_qp_ex), operation("query_qp", query_qp),

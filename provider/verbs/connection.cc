@@ -75,7 +75,7 @@ msghdr* Connection::prepare() {
   std::size_t count = 0;
   for (const llp::Extent& e : endpoint_.direct()) {
     if (e.region != nullptr && !memory().enter(e.region, e.ticket)) {
-      leave_regions(0);
+      leave_regions();
       endpoint_.direct_failed();
       direct_wanted_ = count = 0;
       break;
@@ -97,14 +97,15 @@ msghdr* Connection::prepare() {
   return &message_;
 }
 
-void Connection::leave_regions(std::size_t) {
+void Connection::leave_regions() {
+  if (direct_entered_ == 0) return;
   for (const llp::Extent& e : endpoint_.direct().first(direct_entered_))
     if (e.region != nullptr) memory().leave(e.region);
   direct_entered_ = 0;
 }
 
 bool Connection::completed(ssize_t result) {
-  leave_regions(0);
+  leave_regions();
   if (result == -EAGAIN || result == -EWOULDBLOCK || result == -EINTR) return false;
   if (result == -EFAULT && direct_wanted_ > 0) {
     endpoint_.direct_failed();

@@ -40,6 +40,8 @@ class Connection {
   // completed() takes the result (octets or -errno). True: something arrived.
   msghdr* prepare();
   bool completed(ssize_t result);
+  // The system call is over. completed() does it too, but may come after other streams' octets were handled.
+  void leave_regions();
   std::size_t asked() const { return asked_; }  // octets that prepare() made room for
   // Both halves, repeated while much is waiting. True: something happened.
   bool receive();
@@ -70,7 +72,6 @@ class Connection {
  private:
   bool enter_regions();
   bool still_full() const;
-  void leave_regions(std::size_t count);
   void parse();
 
   Engine& engine_;

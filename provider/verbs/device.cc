@@ -163,12 +163,16 @@ void Device::query(ibv_device_attr& attr) const {
   attr.vendor_part_id = kVendorPartId;
   attr.max_qp = kMaxQp;
   attr.max_qp_wr = kMaxQpWr;
-  attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD;
+  attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE |
+                          IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   attr.max_sge = attr.max_sge_rd = kMaxSge;
   attr.max_cq = kMaxCq;
   attr.max_cqe = kMaxCqe;
-  attr.max_mr = kMaxMr;
+  attr.max_mr = attr.max_mw = kMaxMr;
   attr.max_pd = kMaxPd;
+  attr.max_srq = kMaxSrq;
+  attr.max_srq_wr = kMaxSrqWr;
+  attr.max_srq_sge = kMaxSge;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMaxRdAtomic;
   attr.max_res_rd_atom = kMaxRdAtomic * kMaxQp;
   attr.atomic_cap = IBV_ATOMIC_NONE;

@@ -24,6 +24,8 @@ inline constexpr int kMaxQp = 65536;
 inline constexpr int kMaxCq = 65536;
 inline constexpr int kMaxMr = 1 << 20;
 inline constexpr int kMaxPd = 65536;
+inline constexpr int kMaxSrq = 65536;
+inline constexpr int kMaxSrqWr = 1 << 18;
 
 // Who we are in ibv_device_attr: a locally administered OUI (no vendor has it) and our part number.
 inline constexpr std::uint32_t kVendorId = 0x024557;

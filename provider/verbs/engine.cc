@@ -11,6 +11,7 @@
 #include "llp/spinlock.h"
 #include "provider/verbs/bring_up.h"
 #include "provider/verbs/connection.h"
+#include "provider/verbs/kickable.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
 #include "provider/verbs/port_monitor.h"
@@ -72,11 +73,11 @@ void Engine::leave() {
   } while (kicks_.load(std::memory_order_seq_cst) != nullptr && try_enter());
 }
 
-void Engine::kick(QueuePair& qp) {
-  if (!qp.kicked.exchange(true, std::memory_order_seq_cst)) {
-    QueuePair* first = kicks_.load(std::memory_order_relaxed);
-    do qp.next_kick = first;
-    while (!kicks_.compare_exchange_weak(first, &qp, std::memory_order_seq_cst));
+void Engine::kick(Kickable& object) {
+  if (!object.kicked.exchange(true, std::memory_order_seq_cst)) {
+    Kickable* first = kicks_.load(std::memory_order_relaxed);
+    do object.next_kick = first;
+    while (!kicks_.compare_exchange_weak(first, &object, std::memory_order_seq_cst));
   }
   // The holder serves it in leave(). It is worth a short wait to find the engine free: then the completion is there
   // when this returns.
@@ -85,18 +86,18 @@ void Engine::kick(QueuePair& qp) {
       leave();
       return;
     }
-    if (!qp.kicked.load(std::memory_order_relaxed)) return;
+    if (!object.kicked.load(std::memory_order_relaxed)) return;
     llp::cpu_relax();
   }
 }
 
 void Engine::serve_kicks() {
-  QueuePair* qp = kicks_.exchange(nullptr, std::memory_order_seq_cst);
-  while (qp != nullptr) {
-    QueuePair* next = qp->next_kick;
-    qp->kicked.exchange(false, std::memory_order_seq_cst);
-    qp->serve();
-    qp = next;
+  Kickable* object = kicks_.exchange(nullptr, std::memory_order_seq_cst);
+  while (object != nullptr) {
+    Kickable* next = object->next_kick;
+    object->kicked.exchange(false, std::memory_order_seq_cst);
+    object->serve();
+    object = next;
   }
 }
 
@@ -223,6 +224,8 @@ bool Engine::pass_many(std::size_t first, std::size_t count) {
   }
   for (std::size_t i = 0; i < reading; ++i) ops[i] = {turn[i]->fd(), false, turn[i]->prepare(), 0};
   batch_->run(std::span(ops.data(), reading));
+  // Before any stream's octets are handled: they may take away a region that another one was reading into.
+  for (std::size_t i = 0; i < reading; ++i) turn[i]->leave_regions();
   bool any = false;
   for (std::size_t i = 0; i < count; ++i) {
     Connection& c = *turn[i];

@@ -1,7 +1,7 @@
 // The engine: drives every stream of this process (design.md section 3). Whoever holds it may touch the streams: an
 // application thread for one non-blocking pass, or the background thread.
 //
-// Lock order, outermost first: engine, QP (SQ or RQ), CQ. Registration never takes the engine: an application's memory
+// Lock order, outermost first: engine, work queue (SQ, RQ or SRQ), CQ. Registration never takes the engine: an application's memory
 // hooks may deregister from inside free() while this thread holds it.
 #pragma once
 
@@ -26,7 +26,7 @@
 namespace ewarp::verbs {
 
 class Connection;
-class QueuePair;
+class Kickable;
 
 class Engine final : public Reactor {
  public:
@@ -35,7 +35,7 @@ class Engine final : public Reactor {
   // --- holding the engine ---
   bool try_enter();
   void enter();
-  // Also serves the queue pairs that were kicked meanwhile.
+  // Also serves what was kicked meanwhile.
   void leave();
   // Serves them now. Requires: held.
   void serve_kicks();
@@ -47,8 +47,8 @@ class Engine final : public Reactor {
   void application_pass(bool armed);
   // ibv_req_notify_cq(): the application is likely to sleep now.
   void application_may_sleep();
-  // A queue pair has new work: it is served now, by this thread or by the holder.
-  void kick(QueuePair& qp);
+  // A queue pair (or an SRQ) has new work: it is served now, by this thread or by the holder.
+  void kick(Kickable& object);
 
   // --- streams; all need the engine held ---
   void add(Connection& connection);
@@ -122,7 +122,7 @@ class Engine final : public Reactor {
 
   std::atomic<int> held_{0};
   std::atomic<int> waiting_{0};  // threads in enter()
-  std::atomic<QueuePair*> kicks_{nullptr};
+  std::atomic<Kickable*> kicks_{nullptr};
 
   // Engine held.
   std::vector<Connection*> active_;

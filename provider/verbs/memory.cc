@@ -18,6 +18,8 @@ constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
                                   IBV_ACCESS_HUGETLB;
 constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
+// A right that every region has and no window: windows are for peers only.
+constexpr unsigned kLocalRead = 1u << 31;
 constexpr std::uint32_t kIndexMask = 0xffffff;
 
 std::uint32_t random32() {
@@ -122,7 +124,7 @@ void MemoryTable::set(MemoryRegion& r, Pd& pd, void* address, std::size_t length
   r.address_ = static_cast<std::byte*>(address);
   r.base_ = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
   r.length_ = length;
-  r.access_ = access;
+  r.access_ = access | kLocalRead;
   r.pd_ = &pd;
   r.key_ = static_cast<std::uint8_t>(r.key_ + 1 + random32() % 127);
   r.stag_.store(r.index_ << 8 | r.key_, std::memory_order_seq_cst);
@@ -143,10 +145,15 @@ int MemoryTable::add(Pd& pd, void* address, std::size_t length, std::uint64_t io
   return 0;
 }
 
-// No key opens the region from here on, and nobody is in it.
-void MemoryTable::close(MemoryRegion& r) {
-  r.stag_.exchange(0, std::memory_order_seq_cst);
+// No key opens the region from here on, and nobody is in it. False: a window is bound to it.
+bool MemoryTable::close(MemoryRegion& r) {
+  {
+    std::lock_guard guard(window_lock_);
+    if (r.windows_ != 0) return false;
+    r.stag_.exchange(0, std::memory_order_seq_cst);
+  }
   wait_for_users(r);
+  return true;
 }
 
 void MemoryTable::wait_for_users(const MemoryRegion& r) {
@@ -154,9 +161,14 @@ void MemoryTable::wait_for_users(const MemoryRegion& r) {
     ++spins % 64 == 0 ? static_cast<void>(sched_yield()) : llp::cpu_relax();
 }
 
-void MemoryTable::remove(MemoryRegion* r) {
-  close(*r);
+int MemoryTable::remove(MemoryRegion* r) {
+  if (!close(*r)) return EBUSY;
   r->pd_->users.fetch_sub(1);
+  give_slot(r);
+  return 0;
+}
+
+void MemoryTable::give_slot(MemoryRegion* r) {
   std::lock_guard guard(lock_);
   r->next_free_ = nullptr;
   (free_last_ != nullptr ? free_last_->next_free_ : free_first_) = r;
@@ -167,7 +179,7 @@ int MemoryTable::change(MemoryRegion* r, int flags, Pd* pd, void* address, std::
   constexpr int kKnown = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
   if (flags == 0 || (flags & ~kKnown) != 0) return EINVAL;
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
-  const unsigned rights = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : r->access_;
+  const unsigned rights = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : (r->access_ & ~kLocalRead);
   Pd* owner = (flags & IBV_REREG_MR_CHANGE_PD) != 0 ? pd : r->pd_;
   void* at = moves ? address : r->address_;
   const std::size_t size = moves ? length : r->length_;
@@ -176,7 +188,7 @@ int MemoryTable::change(MemoryRegion* r, int flags, Pd* pd, void* address, std::
   if (const int rc = check_access(rights)) return rc;
   if (size > 0 && reinterpret_cast<std::uintptr_t>(at) > UINTPTR_MAX - (size - 1)) return EINVAL;
   if (size > 0 && !mapped(at, size, (rights & IBV_ACCESS_LOCAL_WRITE) != 0)) return EFAULT;
-  close(*r);
+  if (!close(*r)) return EBUSY;
   if (owner != r->pd_) {
     owner->users.fetch_add(1);
     r->pd_->users.fetch_sub(1);
@@ -185,16 +197,22 @@ int MemoryTable::change(MemoryRegion* r, int flags, Pd* pd, void* address, std::
   return 0;
 }
 
-Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd) {
+Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t qp) {
   MemoryRegion* r = find(stag);
   if (r == nullptr || stag == 0 || !enter(r, stag)) return Verdict::invalid_stag;
-  const bool ours = r->pd_ == &pd;
-  if (ours) {
-    std::uint32_t expected = stag;
-    r->stag_.compare_exchange_strong(expected, 0, std::memory_order_seq_cst);
-  }
+  // Entered, so these do not change (a region's kind never does while it is one).
+  const bool ours = r->pd_ == &pd && r->kind_ != MemoryRegion::Kind::window_1 && (r->qp_ == 0 || r->qp_ == qp);
+  const bool window = r->kind_ == MemoryRegion::Kind::window_2;
+  std::uint32_t expected = stag;
+  const bool closed = ours && r->stag_.compare_exchange_strong(expected, 0, std::memory_order_seq_cst);
   leave(r);
   if (!ours) return Verdict::not_associated;
+  if (window && closed) {
+    wait_for_users(*r);
+    std::lock_guard guard(window_lock_);
+    if (r->stag_.load(std::memory_order_relaxed) == 0) unbind(*r);
+    return Verdict::ok;
+  }
   // The key is gone. Its owner may have given the region a new one meanwhile, so only the users of the old are waited
   // for: application threads in a copy or a system call that does not block.
   wait_for_users(*r);
@@ -202,11 +220,12 @@ Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd) {
 }
 
 Verdict MemoryTable::resolve(std::uint32_t stag, const Pd& pd, std::uint64_t address, std::uint64_t length,
-                             unsigned need, llp::Extent* out) {
+                             unsigned need, llp::Extent* out, std::uint32_t qp) {
+  if (need == 0) need = kLocalRead;
   MemoryRegion* r = find(stag);
   if (r == nullptr || stag == 0 || !enter(r, stag)) return Verdict::invalid_stag;
   Verdict v = Verdict::ok;
-  if (r->pd_ != &pd)
+  if (r->pd_ != &pd || (r->qp_ != 0 && r->qp_ != qp))
     v = Verdict::not_associated;
   else if ((r->access_ & need) != need)
     v = Verdict::access;

@@ -2,6 +2,8 @@
 // RFC 5042 section 6).
 #pragma once
 
+#include <infiniband/verbs.h>
+
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -38,6 +40,20 @@ class MemoryRegion {
   std::uint32_t index_ = 0;
   std::uint8_t key_ = 0;
   MemoryRegion* next_free_ = nullptr;
+  // Windows (under the table's window lock).
+  enum class Kind : std::uint8_t { region, window_1, window_2 };
+  Kind kind_ = Kind::region;
+  std::uint32_t qp_ = 0;               // type 2, bound: the QP whose peer may use it
+  std::uint32_t windows_ = 0;          // of a region: how many are bound to it
+  MemoryRegion* window_of_ = nullptr;  // of a window that is bound: its region
+};
+
+// What a bind asks for.
+struct WindowBind {
+  std::uint32_t rkey;  // the window, and the key that it gets
+  std::uint32_t lkey;  // the region
+  std::uint64_t address, length;
+  unsigned access;
 };
 
 // The rules for access flags (ibv_reg_mr(3)): 0 or EINVAL.
@@ -54,18 +70,30 @@ class MemoryTable final : public llp::MemoryGate {
   // iova: the address that peers use for the first octet (0 with IBV_ACCESS_ZERO_BASED).
   int add(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access, MemoryRegion** out);
   // ibv_dereg_mr(). After return nothing touches the memory any more. Waits for copies and system calls in progress
-  // (they do not block), never for the engine.
-  void remove(MemoryRegion* region);
-  // ibv_rereg_mr(): flags are IBV_REREG_MR_*. The STag changes. On failure the region is unchanged. 0 or errno.
+  // (they do not block), never for the engine. 0, or EBUSY while a window is bound to it.
+  int remove(MemoryRegion* region);
+  // ibv_rereg_mr(): flags are IBV_REREG_MR_*. The STag changes. On failure the region is unchanged. 0 or errno (EBUSY
+  // while a window is bound to it).
   int change(MemoryRegion* region, int flags, Pd* pd, void* address, std::size_t length, unsigned access);
   // A peer's Send with Invalidate. The region stays allocated but no key opens it any more (as Linux siw, ordinary
   // regions of the PD may be invalidated: rdmap.md section 3).
-  Verdict invalidate(std::uint32_t stag, const Pd& pd);
+  // A window of type 2 that is bound for this QP is unbound; one of type 1 cannot be invalidated.
+  Verdict invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t qp);
+
+  // --- memory windows (memory_window.cc) ---
+
+  // ibv_alloc_mw(): bound to nothing. rkey: its first key, to be changed in the low 8 bits. 0 or ENOMEM.
+  int add_window(Pd& pd, ibv_mw_type type, MemoryRegion** out, std::uint32_t* rkey);
+  void remove_window(MemoryRegion* window);
+  // Executes a bind of this QP. False: refused, nothing has changed.
+  bool bind(const WindowBind& request, const Pd& pd, std::uint32_t qp);
+
+  // --- use ---
 
   // Checks [address, address + length) against the region that stag names, for a QP of this PD, with all the rights
-  // in `need` (0: local read). ok: *out is the memory. Requires length > 0.
+  // in `need` (0: local read). ok: *out is the memory. Requires length > 0. qp: for a peer's access, whose peer it is.
   Verdict resolve(std::uint32_t stag, const Pd& pd, std::uint64_t address, std::uint64_t length, unsigned need,
-                  llp::Extent* out);
+                  llp::Extent* out, std::uint32_t qp = 0);
 
   bool enter(void* region, std::uint32_t ticket) override;
   void leave(void* region) override;
@@ -76,12 +104,15 @@ class MemoryTable final : public llp::MemoryGate {
   MemoryRegion* find(std::uint32_t stag) const;
   MemoryRegion* take_slot();
   void set(MemoryRegion& region, Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access);
-  void close(MemoryRegion& region);
+  bool close(MemoryRegion& region);
   static void wait_for_users(const MemoryRegion& region);
+  void give_slot(MemoryRegion* region);
+  static void unbind(MemoryRegion& window);
 
   // STag index = slot * factor + offset mod 2^24 with random odd factor: keys of neighbours do not tell each other.
   std::uint32_t factor_, inverse_, offset_;
   llp::Spinlock lock_;  // free list and growth
+  llp::Spinlock window_lock_;  // which window is bound to which region
   std::array<std::atomic<MemoryRegion*>, kMaxRegions / kChunk> chunks_{};
   std::uint32_t slots_ = 0;
   MemoryRegion* free_first_ = nullptr;  // FIFO: a key that went out of use stays so as long as possible

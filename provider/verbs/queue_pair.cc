@@ -43,8 +43,9 @@ ibv_wc_status wc_status(rdmap::Status s) {
   return IBV_WC_GENERAL_ERR;
 }
 
-ibv_wc_opcode wc_opcode(rdmap::Operation op) {
-  switch (op) {
+ibv_wc_opcode wc_opcode(const SendEntry& e) {
+  if (e.local != LocalOperation::none) return e.local == LocalOperation::bind ? IBV_WC_BIND_MW : IBV_WC_LOCAL_INV;
+  switch (e.operation) {
     case rdmap::Operation::send: return IBV_WC_SEND;
     case rdmap::Operation::write: return IBV_WC_RDMA_WRITE;
     case rdmap::Operation::read: return IBV_WC_RDMA_READ;
@@ -57,14 +58,15 @@ ibv_wc_opcode wc_opcode(rdmap::Operation op) {
 QueuePairApi& api(QueuePair& qp) { return qp; }
 
 int create_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
-              std::shared_ptr<QueuePair>* out) {
-  if (init.qp_type != IBV_QPT_RC || init.srq != nullptr) return EOPNOTSUPP;
-  const ibv_qp_cap& c = init.cap;
+              std::shared_ptr<QueuePair>* out, SharedReceiveQueue* srq) {
+  if (init.qp_type != IBV_QPT_RC) return EOPNOTSUPP;
+  ibv_qp_cap& c = init.cap;
+  if (srq != nullptr) c.max_recv_wr = c.max_recv_sge = 0;  // a receive queue of its own does not exist
   if (send_cq == nullptr || recv_cq == nullptr || c.max_send_wr > kMaxQpWr || c.max_recv_wr > kMaxQpWr ||
       c.max_send_sge > kMaxSge || c.max_recv_sge > kMaxSge || c.max_inline_data > kMaxInline)
     return EINVAL;
   const std::uint32_t number = qp_numbers().take();
-  auto qp = std::make_shared<QueuePair>(pd, send_cq, recv_cq, number);
+  auto qp = std::make_shared<QueuePair>(pd, send_cq, recv_cq, srq, number);
   if (const int rc = qp->create(init)) {
     qp_numbers().give(number);
     return rc;
@@ -83,23 +85,33 @@ std::shared_ptr<QueuePair> find_qp(std::uint32_t number) {
   return it == r.pairs.end() ? nullptr : it->second.lock();
 }
 
-QueuePair::QueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, std::uint32_t number)
-    : pd_(pd), send_cq_(send_cq), recv_cq_(recv_cq), number_(number), ird_(kMaxRdAtomic), ord_(kMaxRdAtomic) {}
+QueuePair::QueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq,
+                     std::uint32_t number)
+    : pd_(pd),
+      send_cq_(send_cq),
+      recv_cq_(recv_cq),
+      srq_(srq),
+      number_(number),
+      ird_(kMaxRdAtomic),
+      ord_(kMaxRdAtomic) {}
 
 QueuePair::~QueuePair() { destroy(); }
 
 int QueuePair::create(ibv_qp_init_attr& init) {
   ibv_qp_cap& c = init.cap;
   // Some room for inline data is always there: rsockets asks for none and then needs 4 octets of it on iWARP.
-  if (!sq_.create(c.max_send_wr, c.max_send_sge, std::max(c.max_inline_data, kMinInline)) || !rq_.create(c.max_recv_wr, c.max_recv_sge, 0)) {
+  if (!sq_.create(c.max_send_wr, c.max_send_sge, std::max(c.max_inline_data, kMinInline)) ||
+      !rq_.create(c.max_recv_wr, srq_ != nullptr ? srq_->sges() : c.max_recv_sge, 0)) {
     destroyed_ = true;
     return ENOMEM;
   }
   c.max_send_wr = sq_.depth();
   c.max_send_sge = sq_.sges();
   c.max_inline_data = sq_.extra();
-  c.max_recv_wr = rq_.depth();
-  c.max_recv_sge = rq_.sges();
+  if (srq_ == nullptr) {
+    c.max_recv_wr = rq_.depth();
+    c.max_recv_sge = rq_.sges();
+  }
   cap_ = c;
   type_ = init.qp_type;
   signal_all_ = init.sq_sig_all != 0;
@@ -107,6 +119,7 @@ int QueuePair::create(ibv_qp_init_attr& init) {
   pd_.users.fetch_add(1);
   send_cq_->users.fetch_add(1);
   recv_cq_->users.fetch_add(1);
+  if (srq_ != nullptr) srq_->users.fetch_add(1);
   slot_ = stats::take_qp_slot();
   if (slot_ != nullptr) {
     slot_->device = context().device().index();
@@ -145,6 +158,7 @@ void QueuePair::destroy() {
   pd_.users.fetch_sub(1);
   send_cq_->users.fetch_sub(1);
   recv_cq_->users.fetch_sub(1);
+  if (srq_ != nullptr) srq_->users.fetch_sub(1);
 }
 
 // --- completions ---
@@ -176,7 +190,8 @@ void QueuePair::retire_sends() {
     ibv_wc wc{};
     wc.wr_id = e.wr_id;
     wc.status = wc_status(e.status);
-    wc.opcode = wc_opcode(e.operation);
+    wc.opcode = wc_opcode(e);
+    if (e.local == LocalOperation::bind && e.status == rdmap::Status::local_protection) wc.status = IBV_WC_MW_BIND_ERR;
     wc.byte_len = e.length;
     // The slot first: who sees the completion may post into it at once.
     sq_.retire(++head);

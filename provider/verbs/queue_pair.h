@@ -4,26 +4,23 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <span>
 
-#include "llp/spinlock.h"
 #include "provider/verbs/bring_up.h"
 #include "provider/verbs/completion_queue.h"
 #include "provider/verbs/connection.h"
+#include "provider/verbs/kickable.h"
 #include "provider/verbs/memory.h"
 #include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/shared_receive_queue.h"
+#include "provider/verbs/work_queue.h"
 #include "rdmap/request.h"
 
 namespace ewarp::verbs {
 
-struct Sge {
-  std::uint64_t address;
-  std::uint32_t length;
-  std::uint32_t lkey;
-};
+enum class LocalOperation : std::uint8_t { none, bind, invalidate };
 
 // An entry of the send queue.
 struct SendEntry : rdmap::SendRequest {
@@ -33,55 +30,16 @@ struct SendEntry : rdmap::SendRequest {
   bool done;
   rdmap::Status status;
   std::uint16_t sge_count;
-};
-
-struct ReceiveEntry {
-  std::uint64_t wr_id;
-  std::uint64_t length;  // octets that fit
-  std::uint16_t sge_count;
-};
-
-// A ring of entries, each with `sges` scatter/gather elements and `extra` octets of its own.
-// Threading: one producer at a time (under the queue's lock), one consumer (the engine's holder). Positions only grow;
-// tail_ is published by the producer, head_ by the consumer.
-template <class Entry>
-class WorkQueue {
- public:
-  // False: no memory.
-  bool create(std::uint32_t depth, std::uint32_t sges, std::uint32_t extra);
-  std::uint32_t depth() const { return depth_; }
-  std::uint32_t sges() const { return sges_; }
-  std::uint32_t extra() const { return extra_; }
-  Entry& entry(std::uint64_t position) { return entries_[position & mask_]; }
-  Sge* sge(std::uint64_t position) { return sge_array_.get() + (position & mask_) * sges_; }
-  std::byte* extra(std::uint64_t position) { return extra_array_.get() + (position & mask_) * extra_; }
-  std::uint64_t position(const Entry& e) const;  // of an entry between head and tail
-
-  std::uint64_t head() const { return head_.load(std::memory_order_acquire); }
-  std::uint64_t tail() const { return tail_.load(std::memory_order_acquire); }
-  bool full() const { return tail_.load(std::memory_order_relaxed) - head() >= depth_; }
-  // seq_cst: the poster then looks at the state, the flusher at the tail; one of them sees the other.
-  void publish(std::uint64_t tail) { tail_.exchange(tail, std::memory_order_seq_cst); }
-  void retire(std::uint64_t head) { head_.store(head, std::memory_order_release); }
-  llp::Spinlock lock;  // producers
-
- private:
-  struct Free {
-    void operator()(void* p) const { std::free(p); }
-  };
-  std::uint32_t depth_ = 0, sges_ = 0, extra_ = 0;
-  std::uint64_t mask_ = 0;
-  std::unique_ptr<Entry[], Free> entries_;
-  std::unique_ptr<Sge[], Free> sge_array_;
-  std::unique_ptr<std::byte[], Free> extra_array_;
-  std::atomic<std::uint64_t> head_{0}, tail_{0};
+  LocalOperation local;  // not none: the peer is told nothing of it
+  WindowBind bind;
 };
 
 class QueuePair final : public QueuePairApi,
+                        public Kickable,
                         private rdmap::Consumer,
                         public std::enable_shared_from_this<QueuePair> {
  public:
-  QueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, std::uint32_t number);
+  QueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq, std::uint32_t number);
   ~QueuePair() override;
   int create(ibv_qp_init_attr& init);  // 0 or errno
 
@@ -101,7 +59,7 @@ class QueuePair final : public QueuePairApi,
   // --- for the engine, which is held ---
 
   // New work was posted, or the socket may take more.
-  void serve();
+  void serve() override;
   // After octets arrived, the stream ended, or something was written.
   void stream_progress();
 
@@ -113,9 +71,6 @@ class QueuePair final : public QueuePairApi,
   void take_stream(int fd, const mpa::StreamParams& params);
   void bring_up_failed(const std::string& why);
 
-  std::atomic<bool> kicked{false};
-  QueuePair* next_kick = nullptr;
-
  private:
   friend class Connection;
 
@@ -126,7 +81,7 @@ class QueuePair final : public QueuePairApi,
   rdmap::Status request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
                                rdmap::ExtentList& out) override;
   bool take_receive() override;
-  bool has_receive() const override { return rq_.head() != rq_.tail(); }
+  bool has_receive() const override;
   std::uint64_t receive_capacity() const override { return receive_length_; }
   rdmap::Status receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) override;
   void receive_done(const rdmap::Received& received) override;
@@ -142,8 +97,10 @@ class QueuePair final : public QueuePairApi,
   // Posting (queue_pair_post.cc).
   int check_send(const ibv_send_wr& wr, std::uint64_t* length) const;
   int put_send(const ibv_send_wr& wr, std::uint64_t position);
-  rdmap::Status sge_memory(std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n, unsigned need,
-                           rdmap::ExtentList& out);
+  int put_local(const ibv_send_wr& wr, std::uint64_t position);
+  bool execute_local(SendEntry& e);
+  rdmap::Status sge_memory(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n,
+                           unsigned need, rdmap::ExtentList& out);
 
   // State (queue_pair_state.cc). Engine held.
   void enter_state(ibv_qp_state state);
@@ -173,11 +130,13 @@ class QueuePair final : public QueuePairApi,
   void on_timer(unsigned generation);
   void notify_established();
   void check_stall();
+  bool leave_stall();
   void publish_counters();
 
   Pd& pd_;
   CompletionQueue* send_cq_;
   CompletionQueue* recv_cq_;
+  SharedReceiveQueue* const srq_;  // null: receives are posted to rq_
   const std::uint32_t number_;
   std::uint64_t handle_ = 0;
   ibv_qp_type type_ = IBV_QPT_RC;
@@ -193,7 +152,7 @@ class QueuePair final : public QueuePairApi,
   std::uint16_t pkey_index_ = 0;
 
   WorkQueue<SendEntry> sq_;
-  WorkQueue<ReceiveEntry> rq_;
+  WorkQueue<ReceiveEntry> rq_;      // with an SRQ: of one entry, the receive that this QP has taken from it
   std::uint64_t started_ = 0;       // position of the next send to start
   std::uint64_t close_limit_ = 0;   // sends posted before the close began
   std::uint64_t receive_at_ = 0;    // position of the current receive
@@ -203,6 +162,8 @@ class QueuePair final : public QueuePairApi,
   Phase phase_ = Phase::none;
   bool established_told_ = false;
   bool overflowed_ = false;
+  bool local_failed_ = false;
+  bool last_receive_told_ = false;  // LAST_WQE_REACHED, since the QP was reset
   bool quiet_ = false;  // the last send that completed did not say so
   std::atomic<bool> stalled_{false};  // post_recv() must kick
   std::shared_ptr<Connection> connection_;

@@ -13,6 +13,7 @@
 namespace ewarp::verbs {
 
 class QueuePair;
+class SharedReceiveQueue;
 
 // What the connection manager wants to know of the stream it attached. Called on the background thread, with no lock
 // held, each at most once and in this order; on_disconnected() also without on_established().
@@ -27,10 +28,10 @@ class StreamObserver {
 };
 
 // ibv_create_qp(). init.cap is updated to what was granted. handle: names the QP in asynchronous events (the ibv_qp
-// pointer; may be set later with set_handle()). 0 or a positive errno: EINVAL (caps above the device's, no CQ),
+// pointer; may be set later with set_handle()). srq: where its receives come from; init.srq is not looked at. 0 or a positive errno: EINVAL (caps above the device's, no CQ),
 // EOPNOTSUPP (type not supported), ENOMEM.
 int create_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
-              std::shared_ptr<QueuePair>* out);
+              std::shared_ptr<QueuePair>* out, SharedReceiveQueue* srq = nullptr);
 
 // The QP of this number on this process's device, or null.
 std::shared_ptr<QueuePair> find_qp(std::uint32_t number);

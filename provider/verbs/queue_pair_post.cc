@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include <algorithm>
-#include <bit>
 
 #include "provider/verbs/engine.h"
 #include "provider/verbs/queue_pair.h"
@@ -19,28 +18,6 @@ bool can_post_send(ibv_qp_state s) {
 }
 
 }  // namespace
-
-template <class Entry>
-bool WorkQueue<Entry>::create(std::uint32_t depth, std::uint32_t sges, std::uint32_t extra) {
-  depth_ = std::bit_ceil(std::max(depth, 1u));
-  sges_ = std::max(sges, 1u);
-  extra_ = extra;
-  mask_ = depth_ - 1;
-  entries_.reset(static_cast<Entry*>(std::calloc(depth_, sizeof(Entry))));
-  sge_array_.reset(static_cast<Sge*>(std::calloc(std::size_t{depth_} * sges_, sizeof(Sge))));
-  if (extra > 0) extra_array_.reset(static_cast<std::byte*>(std::calloc(depth_, extra)));
-  return entries_ != nullptr && sge_array_ != nullptr && (extra == 0 || extra_array_ != nullptr);
-}
-
-template <class Entry>
-std::uint64_t WorkQueue<Entry>::position(const Entry& e) const {
-  const std::uint64_t head = head_.load(std::memory_order_relaxed);
-  const auto index = static_cast<std::uint64_t>(&e - entries_.get());
-  return head + ((index - head) & mask_);
-}
-
-template class WorkQueue<SendEntry>;
-template class WorkQueue<ReceiveEntry>;
 
 // What the caller controls; memory is looked at when the request is executed.
 int QueuePair::check_send(const ibv_send_wr& wr, std::uint64_t* length) const {
@@ -64,6 +41,7 @@ int QueuePair::check_send(const ibv_send_wr& wr, std::uint64_t* length) const {
 }
 
 int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
+  if (wr.opcode == IBV_WR_BIND_MW || wr.opcode == IBV_WR_LOCAL_INV) return put_local(wr, position);
   std::uint64_t length = 0;
   if (const int rc = check_send(wr, &length)) return rc;
   SendEntry& e = sq_.entry(position);
@@ -73,6 +51,7 @@ int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   e.fence = (wr.send_flags & IBV_SEND_FENCE) != 0;
   e.is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
   e.done = false;
+  e.local = LocalOperation::none;
   e.status = rdmap::Status::success;
   e.length = static_cast<std::uint32_t>(length);
   e.invalidate = wr.opcode == IBV_WR_SEND_WITH_INV;
@@ -124,29 +103,8 @@ int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int rc = 0;
   {
     std::lock_guard guard(rq_.lock);
-    std::uint64_t tail = rq_.tail();
-    const bool allowed = state_.load(std::memory_order_relaxed) != IBV_QPS_RESET;
-    for (; wr != nullptr; wr = wr->next) {
-      if (!allowed || wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > cap_.max_recv_sge)
-        rc = EINVAL;
-      else if (tail - rq_.head() >= rq_.depth())
-        rc = ENOMEM;
-      if (rc != 0) {
-        *bad = wr;
-        break;
-      }
-      ReceiveEntry& e = rq_.entry(tail);
-      Sge* sges = rq_.sge(tail);
-      e.wr_id = wr->wr_id;
-      e.length = 0;
-      e.sge_count = static_cast<std::uint16_t>(wr->num_sge);
-      for (int i = 0; i < wr->num_sge; ++i) {
-        sges[i] = Sge{wr->sg_list[i].addr, wr->sg_list[i].length, wr->sg_list[i].lkey};
-        e.length += wr->sg_list[i].length;
-      }
-      ++tail;
-    }
-    rq_.publish(tail);
+    const bool allowed = state_.load(std::memory_order_relaxed) != IBV_QPS_RESET && srq_ == nullptr;
+    rc = put_receives(rq_, allowed, cap_.max_recv_sge, wr, bad);
   }
   // In these states nobody else would flush it. Pairs with publish(): the flusher reads the tail after it set the state.
   const ibv_qp_state s = state_.load(std::memory_order_seq_cst);
@@ -156,12 +114,17 @@ int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 rdmap::SendRequest* QueuePair::next_send() {
   const std::uint64_t limit = phase_ == Phase::closing ? close_limit_ : sq_.tail();
-  return started_ < limit ? &sq_.entry(started_) : nullptr;
+  while (started_ < limit) {
+    SendEntry& e = sq_.entry(started_);
+    if (e.local == LocalOperation::none) return local_failed_ ? nullptr : &e;
+    if (!execute_local(e)) break;
+  }
+  return nullptr;
 }
 
 // The pieces of [offset, offset + n) of a scatter/gather list.
-rdmap::Status QueuePair::sge_memory(std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n, unsigned need,
-                                    rdmap::ExtentList& out) {
+rdmap::Status QueuePair::sge_memory(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n,
+                                    unsigned need, rdmap::ExtentList& out) {
   out.clear();
   for (const Sge& s : sges) {
     if (n == 0) break;
@@ -171,7 +134,7 @@ rdmap::Status QueuePair::sge_memory(std::span<const Sge> sges, std::uint64_t off
     }
     const std::uint64_t size = std::min<std::uint64_t>(n, s.length - offset);
     llp::Extent e;
-    if (memory().resolve(s.lkey, pd_, s.address + offset, size, need, &e) != Verdict::ok)
+    if (memory().resolve(s.lkey, pd, s.address + offset, size, need, &e) != Verdict::ok)
       return rdmap::Status::local_protection;
     out.add(e);
     n -= size;
@@ -190,27 +153,34 @@ rdmap::Status QueuePair::request_memory(const rdmap::SendRequest& request, std::
     return rdmap::Status::success;
   }
   const unsigned need = e.operation == rdmap::Operation::read ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
-  return sge_memory(std::span(sq_.sge(position), e.sge_count), offset, n, need, out);
+  return sge_memory(pd_, std::span(sq_.sge(position), e.sge_count), offset, n, need, out);
+}
+
+// In a graceful close nothing more is received (docs/verbs.md).
+bool QueuePair::has_receive() const {
+  if (rq_.head() != rq_.tail()) return true;
+  return srq_ != nullptr && phase_ == Phase::running && srq_->ready_for(*this);
 }
 
 bool QueuePair::take_receive() {
   receive_at_ = rq_.head();
-  if (receive_at_ == rq_.tail()) return false;
+  if (receive_at_ == rq_.tail() && (srq_ == nullptr || phase_ != Phase::running || !srq_->take(rq_))) return false;
   receive_length_ = rq_.entry(receive_at_).length;
   return true;
 }
 
 rdmap::Status QueuePair::receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) {
-  return sge_memory(std::span(rq_.sge(receive_at_), rq_.entry(receive_at_).sge_count), offset, n,
+  const Pd& pd = srq_ != nullptr ? srq_->pd() : pd_;
+  return sge_memory(pd, std::span(rq_.sge(receive_at_), rq_.entry(receive_at_).sge_count), offset, n,
                     IBV_ACCESS_LOCAL_WRITE, out);
 }
 
 ddp::Verdict QueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
                                 llp::Extent& out) {
   const unsigned need = right == rdmap::RemoteRight::read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-  return memory().resolve(stag, pd_, to, n, need, &out);
+  return memory().resolve(stag, pd_, to, n, need, &out, number_);
 }
 
-ddp::Verdict QueuePair::invalidate(std::uint32_t stag) { return memory().invalidate(stag, pd_); }
+ddp::Verdict QueuePair::invalidate(std::uint32_t stag) { return memory().invalidate(stag, pd_, number_); }
 
 }  // namespace ewarp::verbs

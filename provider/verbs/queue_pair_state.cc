@@ -210,7 +210,7 @@ void QueuePair::serve() {
   if (stalled_.load(std::memory_order_relaxed) && has_receive()) {
     // If the message behind this one has to wait too, that is a wait of its own: check_stall() begins it.
     stop_timer();
-    stalled_.exchange(false, std::memory_order_seq_cst);
+    leave_stall();
     connection_->resume();
     engine().rearm();
   }
@@ -222,15 +222,27 @@ void QueuePair::serve() {
 void QueuePair::check_stall() {
   const bool now = connection_->endpoint().stalled();
   if (now == stalled_.load(std::memory_order_relaxed)) return;
-  stalled_.exchange(now, std::memory_order_seq_cst);
   if (!now) {
+    leave_stall();
     stop_timer();
     engine().rearm();
     return;
   }
+  stalled_.exchange(true, std::memory_order_seq_cst);
   start_timer(options().rnr_wait_ms);
+  if (srq_ != nullptr) {
+    srq_->wait(*this);
+    return;
+  }
   // Pairs with post_recv(), which publishes, then looks at stalled_.
   if (has_receive()) engine().kick(*this);
+}
+
+// True: it was stalled.
+bool QueuePair::leave_stall() {
+  if (!stalled_.exchange(false, std::memory_order_seq_cst)) return false;
+  if (srq_ != nullptr) srq_->forget(*this);
+  return true;
 }
 
 // Work posted after the flush.
@@ -263,6 +275,8 @@ void QueuePair::stream_progress() {
     close_progress();
   } else if (overflowed_) {
     context().raise(IBV_EVENT_QP_FATAL, handle_);
+    fail_stream(rdmap::Status::flushed);
+  } else if (local_failed_) {
     fail_stream(rdmap::Status::flushed);
   } else if (c.has_output()) {
     engine().wait_writable(c);
@@ -310,6 +324,7 @@ void QueuePair::fail_stream(rdmap::Status first) {
   }
   flush_sends(first);
   flush_receives();
+  if (srq_ != nullptr && !std::exchange(last_receive_told_, true)) context().raise(IBV_EVENT_QP_LAST_WQE_REACHED, handle_);
   if (connection_ != nullptr) end_stream(true);
 }
 
@@ -326,6 +341,7 @@ void QueuePair::raise_for(const Fault& f) {
 void QueuePair::end_stream(bool drain) {
   publish_counters();
   stop_timer();
+  leave_stall();
   Engine& e = engine();
   const bool reached = connection_->end() == Connection::End::none;
   e.remove(*connection_);
@@ -372,7 +388,7 @@ void QueuePair::begin_close() {
   }
   enter_state(IBV_QPS_SQD);
   phase_ = Phase::closing;
-  stalled_.exchange(false);
+  leave_stall();
   close_limit_ = sq_.tail();
   flush_receives();
   start_timer(options().close_timeout_ms);
@@ -432,7 +448,8 @@ void QueuePair::reset_queues() {
     std::lock_guard guard(rq_.lock);
     rq_.retire(rq_.tail());
   }
-  overflowed_ = false;
+  overflowed_ = local_failed_ = false;
+  last_receive_told_ = false;
   given_ = {};
   send_cq_->purge(number_);
   recv_cq_->purge(number_);

@@ -118,7 +118,9 @@ void attributes_keep_the_promises_of_the_header(void**) {
   assert_int_equal(attr.max_qp_wr, kMaxQpWr);
   assert_int_equal(attr.max_sge, kMaxSge);
   assert_int_equal(attr.max_cqe, kMaxCqe);
-  assert_int_equal(attr.max_srq, 0);
+  assert_int_equal(attr.max_srq, kMaxSrq);
+  assert_int_equal(attr.max_srq_wr, kMaxSrqWr);
+  assert_int_equal(attr.max_srq_sge, kMaxSge);
   assert_int_equal(attr.atomic_cap, IBV_ATOMIC_NONE);
   assert_int_equal(attr.vendor_id, kVendorId);
   assert_true(be64toh(attr.node_guid) == device.guid());

@@ -101,6 +101,64 @@ void use_gids(ibv_context* context, const ibv_port_attr& port) {
   CHECK(ibv_query_gid(context, 2, 0, &beyond) != 0);
 }
 
+void use_srq(ibv_pd* pd) {
+  ibv_context* context = pd->context;
+  ibv_srq_init_attr srq_init{};
+  srq_init.attr.max_wr = srq_init.attr.max_sge = 3;
+  ibv_srq* srq = ibv_create_srq(pd, &srq_init);
+  CHECK(srq != nullptr && srq->context == context && srq->pd == pd && srq_init.attr.max_wr >= 3);
+  ibv_srq_attr limit{0, 0, 2}, queried{};
+  CHECK(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);  // fewer are there, so the event comes at once
+  CHECK(ibv_query_srq(srq, &queried) == 0 && queried.max_wr == srq_init.attr.max_wr && queried.srq_limit == 0);
+  ibv_recv_wr receive{}, *bad = nullptr;
+  receive.num_sge = 4;
+  CHECK(ibv_post_srq_recv(srq, &receive, &bad) == EINVAL && bad == &receive);
+  ibv_async_event event{};
+  CHECK(ibv_get_async_event(context, &event) == 0 && event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED &&
+        event.element.srq == srq);
+  CHECK(ibv_dealloc_pd(pd) == EBUSY);
+  ibv_ack_async_event(&event);
+
+  ibv_cq* cq = ibv_create_cq(context, 10, nullptr, nullptr, 0);
+  ibv_qp_init_attr init{};
+  init.qp_type = IBV_QPT_RC;
+  init.send_cq = init.recv_cq = cq;
+  init.srq = srq;
+  init.cap = {1, 99, 1, 99, 0};
+  ibv_qp* qp = ibv_create_qp(pd, &init);
+  CHECK(qp != nullptr && qp->srq == srq && init.cap.max_recv_wr == 0);
+  CHECK(ibv_destroy_srq(srq) == EBUSY);
+  ibv_qp_attr to_init{}, to_error{};
+  to_init.qp_state = IBV_QPS_INIT;
+  to_error.qp_state = IBV_QPS_ERR;
+  CHECK(ibv_modify_qp(qp, &to_init, IBV_QP_STATE) == 0);
+  CHECK(ibv_post_recv(qp, &receive, &bad) == EINVAL);
+  CHECK(ibv_modify_qp(qp, &to_error, IBV_QP_STATE) == 0);
+  CHECK(ibv_get_async_event(context, &event) == 0 && event.event_type == IBV_EVENT_QP_LAST_WQE_REACHED &&
+        event.element.qp == qp);
+  ibv_ack_async_event(&event);
+  CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_cq(cq) == 0 && ibv_destroy_srq(srq) == 0);
+
+  ibv_srq_init_attr_ex of_type{};
+  of_type.attr = srq_init.attr;
+  of_type.comp_mask = IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD;
+  of_type.pd = pd;
+  of_type.srq_type = IBV_SRQT_BASIC;
+  CHECK((srq = ibv_create_srq_ex(context, &of_type)) != nullptr && ibv_destroy_srq(srq) == 0);
+  of_type.srq_type = IBV_SRQT_XRC;
+  CHECK(ibv_create_srq_ex(context, &of_type) == nullptr && errno == EOPNOTSUPP);
+}
+
+// Bound only with a connection; see tests/verbs/window_test.cc.
+void use_window(ibv_pd* pd) {
+  for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
+    ibv_mw* mw = ibv_alloc_mw(pd, type);
+    CHECK(mw != nullptr && mw->pd == pd && mw->context == pd->context && mw->type == type && mw->rkey != 0);
+    CHECK(ibv_dealloc_pd(pd) == EBUSY);
+    CHECK(ibv_dealloc_mw(mw) == 0);
+  }
+}
+
 void use_device(ibv_device* device) {
   CHECK(device->node_type == IBV_NODE_RNIC && device->transport_type == IBV_TRANSPORT_IWARP);
   ibv_context* context = ibv_open_device(device);
@@ -150,9 +208,8 @@ void use_device(ibv_device* device) {
   CHECK(ibv_destroy_cq(cq) == 0);
   CHECK(ibv_destroy_comp_channel(channel) == 0);
 
-  ibv_srq_init_attr srq{};
-  srq.attr.max_wr = srq.attr.max_sge = 1;
-  CHECK(ibv_create_srq(pd, &srq) == nullptr && errno == EOPNOTSUPP);
+  use_srq(pd);
+  use_window(pd);
   ibv_ah_attr ah{};
   CHECK(ibv_create_ah(pd, &ah) == nullptr && errno == EOPNOTSUPP);
 

@@ -73,6 +73,14 @@ def inline_data(rig):
         perftest(rig, tool, "-I", 64, sizes=[64], iterations=1000)
 
 
+def shared_receive_queue(rig):
+    """--use-srq: all receives from one queue, for one queue pair and for 16."""
+    perftest(rig, "ib_send_lat", "--use-srq", sizes=[64], iterations=1000)
+    perftest(rig, "ib_send_bw", "--use-srq", sizes=[4096], iterations=2000)
+    perftest(rig, "ib_send_bw", "--use-srq", "-q", 16, sizes=[65536], iterations=50)
+    perftest(rig, "ib_send_bw", "--use-srq", "-b", "-q", 16, sizes=[4096], iterations=100)
+
+
 def crc(rig):
     """CRC32C for everything, and for nothing; with markers, too."""
     for run_options in (["--crc", "always"], ["--crc", "never"], ["--crc", "always", "--markers"]):
@@ -99,4 +107,5 @@ def epoll(rig):
 
 
 if __name__ == "__main__":
-    main(all_sizes_latency, all_sizes_bandwidth, events, bandwidth_options, inline_data, crc, small_segments, epoll)
+    main(all_sizes_latency, all_sizes_bandwidth, events, bandwidth_options, inline_data, shared_receive_queue, crc,
+         small_segments, epoll)  # fmt: skip

@@ -257,7 +257,7 @@ void invalidation_races_with_the_owner(void**) {
   std::atomic<std::uint32_t> stag{0};
   std::atomic<bool> stop{false};
   std::thread peer([&] {
-    while (!stop) memory().invalidate(stag.exchange(0), w.pd);
+    while (!stop) memory().invalidate(stag.exchange(0), w.pd, 0);
   });
   for (int i = 0; i < 20000; ++i) {
     MemoryRegion* mr = add(w.pd, p, kAll, p.address());

@@ -1,0 +1,69 @@
+// Shared receive queues.
+#include <array>
+
+#include "provider/rdmav34/objects.h"
+
+namespace ewarp::rdmav34 {
+namespace {
+
+int make_srq(ibv_pd* pd, ibv_srq_init_attr& init, SrqObject& srq) {
+  srq.impl = std::make_unique<verbs::SharedReceiveQueue>(impl(pd), handle_of(static_cast<ibv_srq*>(&srq)));
+  if (const int error = srq.impl->create(init.attr); error != 0) return error;
+  srq.context = pd->context;
+  srq.srq_context = init.srq_context;
+  srq.pd = pd;
+  srq.handle = next_handle();
+  pthread_mutex_init(&srq.mutex, nullptr);
+  pthread_cond_init(&srq.cond, nullptr);
+  return 0;
+}
+
+// libibverbs turns ibv_create_srq_ex() of the basic type into this; the others (XRC, tag matching) have no entry.
+ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
+  ibv_srq* out = nullptr;
+  guarded([&] {
+    auto srq = std::unique_ptr<SrqObject>(new SrqObject());
+    if (const int error = make_srq(pd, *init, *srq); error != 0) return error;
+    out = srq.release();
+    return 0;
+  });
+  return out;
+}
+
+int modify_srq(ibv_srq* srq, ibv_srq_attr* attr, int mask) {
+  return guarded([&] { return impl(srq).modify(*attr, mask); });
+}
+
+int query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
+  impl(srq).query(*attr);
+  return 0;
+}
+
+int destroy_srq(ibv_srq* srq) {
+  return guarded([&] {
+    if (impl(srq).users != 0) return EBUSY;
+    ContextState& state = state_of(srq->context);
+    wait_acknowledged(srq->mutex, srq->cond, srq->events_completed, state.context.retire_async(handle_of(srq)));
+    pthread_cond_destroy(&srq->cond);
+    pthread_mutex_destroy(&srq->mutex);
+    delete static_cast<SrqObject*>(srq);
+    return 0;
+  });
+}
+
+int post_srq_recv(ibv_srq* srq, ibv_recv_wr* wr, ibv_recv_wr** bad) {
+  return guarded([&] { return impl(srq).post(wr, bad); });
+}
+
+}  // namespace
+
+std::span<const Operation> shared_receive_queue_operations() {
+  static const std::array all = {
+      operation("create_srq", create_srq),       operation("modify_srq", modify_srq),
+      operation("query_srq", query_srq),         operation("destroy_srq", destroy_srq),
+      operation("post_srq_recv", post_srq_recv),
+  };
+  return all;
+}
+
+}  // namespace ewarp::rdmav34

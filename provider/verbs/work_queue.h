@@ -1,0 +1,139 @@
+// The rings that work requests wait in.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "llp/spinlock.h"
+
+namespace ewarp::verbs {
+
+struct Sge {
+  std::uint64_t address;
+  std::uint32_t length;
+  std::uint32_t lkey;
+};
+
+struct ReceiveEntry {
+  std::uint64_t wr_id;
+  std::uint64_t length;  // octets that fit
+  std::uint16_t sge_count;
+};
+
+// A ring of entries, each with `sges` scatter/gather elements and `extra` octets of its own.
+// Threading: one producer at a time (under the queue's lock), one consumer (the engine's holder). Positions only grow;
+// tail_ is published by the producer, head_ by the consumer.
+template <class Entry>
+class WorkQueue {
+ public:
+  // False: no memory.
+  bool create(std::uint32_t depth, std::uint32_t sges, std::uint32_t extra);
+  std::uint32_t depth() const { return depth_; }
+  std::uint32_t sges() const { return sges_; }
+  std::uint32_t extra() const { return extra_; }
+  Entry& entry(std::uint64_t position) { return entries_[position & mask_]; }
+  Sge* sge(std::uint64_t position) { return sge_array_.get() + (position & mask_) * sges_; }
+  std::byte* extra(std::uint64_t position) { return extra_array_.get() + (position & mask_) * extra_; }
+  std::uint64_t position(const Entry& e) const;  // of an entry between head and tail
+
+  std::uint64_t head() const { return head_.load(std::memory_order_acquire); }
+  std::uint64_t tail() const { return tail_.load(std::memory_order_acquire); }
+  bool full() const { return tail_.load(std::memory_order_relaxed) - head() >= depth_; }
+  // seq_cst: the poster then looks at the state, the flusher at the tail; one of them sees the other.
+  void publish(std::uint64_t tail) { tail_.exchange(tail, std::memory_order_seq_cst); }
+  void retire(std::uint64_t head) { head_.store(head, std::memory_order_release); }
+  // What is queued moves to a ring of another depth. False: no memory, or it does not fit; nothing has changed then.
+  // Requires: neither producer nor consumer at work.
+  bool resize(std::uint32_t depth);
+  llp::Spinlock lock;  // producers
+
+ private:
+  struct Free {
+    void operator()(void* p) const { std::free(p); }
+  };
+  template <class T>
+  static std::unique_ptr<T[], Free> allocate(std::size_t n) {
+    return std::unique_ptr<T[], Free>(static_cast<T*>(std::calloc(n, sizeof(T))));
+  }
+  std::uint32_t depth_ = 0, sges_ = 0, extra_ = 0;
+  std::uint64_t mask_ = 0;
+  std::unique_ptr<Entry[], Free> entries_;
+  std::unique_ptr<Sge[], Free> sge_array_;
+  std::unique_ptr<std::byte[], Free> extra_array_;
+  std::atomic<std::uint64_t> head_{0}, tail_{0};
+};
+
+template <class Entry>
+bool WorkQueue<Entry>::create(std::uint32_t depth, std::uint32_t sges, std::uint32_t extra) {
+  depth_ = std::bit_ceil(std::max(depth, 1u));
+  sges_ = std::max(sges, 1u);
+  extra_ = extra;
+  mask_ = depth_ - 1;
+  entries_ = allocate<Entry>(depth_);
+  sge_array_ = allocate<Sge>(std::size_t{depth_} * sges_);
+  if (extra > 0) extra_array_ = allocate<std::byte>(std::size_t{depth_} * extra);
+  return entries_ != nullptr && sge_array_ != nullptr && (extra == 0 || extra_array_ != nullptr);
+}
+
+template <class Entry>
+std::uint64_t WorkQueue<Entry>::position(const Entry& e) const {
+  const std::uint64_t head = head_.load(std::memory_order_relaxed);
+  const auto index = static_cast<std::uint64_t>(&e - entries_.get());
+  return head + ((index - head) & mask_);
+}
+
+template <class Entry>
+bool WorkQueue<Entry>::resize(std::uint32_t depth) {
+  depth = std::bit_ceil(std::max(depth, 1u));
+  auto entries = allocate<Entry>(depth);
+  auto sges = allocate<Sge>(std::size_t{depth} * sges_);
+  if (tail() - head() > depth || entries == nullptr || sges == nullptr) return false;
+  for (std::uint64_t at = head(); at < tail(); ++at) {
+    entries[at & (depth - 1)] = entry(at);
+    std::copy_n(sge(at), sges_, sges.get() + (at & (depth - 1)) * sges_);
+  }
+  entries_ = std::move(entries);
+  sge_array_ = std::move(sges);
+  depth_ = depth;
+  mask_ = depth - 1;
+  return true;
+}
+
+// ibv_post_recv() and ibv_post_srq_recv(): 0 or errno; *bad is the first request that was not taken. Requires: its
+// lock. allowed: whether the state of its owner permits it. max_sge: what its owner promised.
+inline int put_receives(WorkQueue<ReceiveEntry>& queue, bool allowed, std::uint32_t max_sge, ibv_recv_wr* wr,
+                        ibv_recv_wr** bad) {
+  int rc = 0;
+  std::uint64_t tail = queue.tail();
+  for (; wr != nullptr; wr = wr->next) {
+    if (!allowed || wr->num_sge < 0 || static_cast<std::uint32_t>(wr->num_sge) > max_sge)
+      rc = EINVAL;
+    else if (tail - queue.head() >= queue.depth())
+      rc = ENOMEM;
+    if (rc != 0) {
+      *bad = wr;
+      break;
+    }
+    ReceiveEntry& e = queue.entry(tail);
+    Sge* sges = queue.sge(tail);
+    e.wr_id = wr->wr_id;
+    e.length = 0;
+    e.sge_count = static_cast<std::uint16_t>(wr->num_sge);
+    for (int i = 0; i < wr->num_sge; ++i) {
+      sges[i] = Sge{wr->sg_list[i].addr, wr->sg_list[i].length, wr->sg_list[i].lkey};
+      e.length += wr->sg_list[i].length;
+    }
+    ++tail;
+  }
+  queue.publish(tail);
+  return rc;
+}
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,199 @@
+// Memory windows: binding, what opens them, how they are closed.
+#include <errno.h>
+
+#include "tests/wire/scene.h"
+
+using namespace ewarp;
+using namespace ewarp::wire;
+
+namespace {
+
+constexpr unsigned kRemote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+
+// `a` lends parts of its memory to `b` by windows.
+struct Lender {
+  explicit Lender(ibv_mw_type type, unsigned rights = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND) {
+    mpa::StreamParams pa = test::params(true), pb = test::params(false);
+    pa.peer_to_peer = pb.peer_to_peer = true;
+    pa.rtr = pb.rtr = mpa::kRtrWrite;
+    test::join(a, b, pa, pb);
+    assert_int_equal(memory().add(a.pd, a.at(0), a.memory_octets.size(), a.address(0), rights, &region), 0);
+    mr.lkey = region->stag();
+    assert_int_equal(memory().add_window(a.pd, type, &window, &mw.rkey), 0);
+    mw.type = type;
+  }
+  ~Lender() {
+    memory().remove_window(window);
+    if (region != nullptr) assert_int_equal(memory().remove(region), 0);
+  }
+  // Posts a bind to the next key.
+  int post_bind(std::size_t offset, std::uint64_t octets, unsigned access = kRemote) {
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = 7;
+    wr.opcode = IBV_WR_BIND_MW;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.bind_mw.mw = &mw;
+    wr.bind_mw.rkey = ibv_inc_rkey(mw.rkey);
+    wr.bind_mw.bind_info = {&mr, a.address(offset), octets, access};
+    const int rc = api(*a.qp).post_send(&wr, &bad);
+    if (rc == 0) mw.rkey = wr.bind_mw.rkey;
+    return rc;
+  }
+  ibv_wc_status bind(std::size_t offset, std::uint64_t octets, unsigned access = kRemote) {
+    assert_int_equal(post_bind(offset, octets, access), 0);
+    const ibv_wc wc = a.wait();
+    assert_int_equal(wc.wr_id, 7);
+    if (wc.status == IBV_WC_SUCCESS) assert_int_equal(wc.opcode, IBV_WC_BIND_MW);
+    return wc.status;
+  }
+  ibv_wc_status invalidate() {
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.opcode = IBV_WR_LOCAL_INV;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.invalidate_rkey = mw.rkey;
+    assert_int_equal(api(*a.qp).post_send(&wr, &bad), 0);
+    const ibv_wc wc = a.wait();
+    if (wc.status == IBV_WC_SUCCESS) assert_int_equal(wc.opcode, IBV_WC_LOCAL_INV);
+    return wc.status;
+  }
+  // b reads through the window.
+  ibv_wc_status read(std::size_t offset, std::uint32_t octets) {
+    assert_int_equal(b.send(IBV_WR_RDMA_READ, {b.sge(0, octets)}, a.address(offset), mw.rkey), 0);
+    return b.wait().status;
+  }
+  Verdict opens(std::uint32_t key, std::size_t offset, std::size_t octets, unsigned need, std::uint32_t qp) {
+    llp::Extent e;
+    return memory().resolve(key, a.pd, a.address(offset), octets, need, &e, qp);
+  }
+
+  test::Side a, b;
+  ibv_mr mr{};
+  ibv_mw mw{};
+  MemoryRegion *region = nullptr, *window = nullptr;
+};
+
+// VRB-25: a part of the region, with its own rights, for peers only.
+void vrb_25_what_a_window_opens(void**) {
+  for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
+    Lender l(type);
+    const std::uint32_t qp = api(*l.a.qp).number();
+    assert_int_equal(l.opens(l.mw.rkey, 1000, 1, IBV_ACCESS_REMOTE_READ, qp), Verdict::invalid_stag);
+    assert_int_equal(l.bind(1000, 100, IBV_ACCESS_REMOTE_READ), IBV_WC_SUCCESS);
+    *l.a.at(1050) = std::byte{42};
+    assert_int_equal(l.read(1000, 100), IBV_WC_SUCCESS);
+    assert_int_equal(*l.b.at(50), std::byte{42});
+    const std::uint32_t key = l.mw.rkey;
+    assert_int_equal(l.opens(key, 1000, 101, IBV_ACCESS_REMOTE_READ, qp), Verdict::bounds);
+    assert_int_equal(l.opens(key, 999, 1, IBV_ACCESS_REMOTE_READ, qp), Verdict::bounds);
+    assert_int_equal(l.opens(key, 1000, 1, IBV_ACCESS_REMOTE_WRITE, qp), Verdict::access);
+    assert_int_equal(l.opens(key, 1000, 1, 0, qp), Verdict::access);
+    assert_int_equal(l.opens(key, 1000, 1, IBV_ACCESS_LOCAL_WRITE, qp), Verdict::access);
+    assert_int_equal(l.opens(key, 1000, 1, IBV_ACCESS_REMOTE_READ, qp + 1),
+                     type == IBV_MW_TYPE_1 ? Verdict::ok : Verdict::not_associated);
+    llp::Extent e;
+    assert_int_equal(memory().resolve(key, l.b.pd, l.a.address(1000), 1, IBV_ACCESS_REMOTE_READ, &e, qp),
+                     Verdict::not_associated);
+    // VRB-24
+    assert_int_equal(memory().remove(l.region), EBUSY);
+    assert_int_equal(memory().change(l.region, IBV_REREG_MR_CHANGE_ACCESS, nullptr, nullptr, 0, 1), EBUSY);
+  }
+}
+
+// VRB-25: type 1 is bound anew over an old bind, and unbound by a bind of nothing.
+void vrb_25_type_1(void**) {
+  Lender l(IBV_MW_TYPE_1);
+  assert_int_equal(l.bind(0, 100), IBV_WC_SUCCESS);
+  const std::uint32_t old = l.mw.rkey;
+  assert_int_equal(l.bind(500, 100), IBV_WC_SUCCESS);
+  assert_int_equal(l.opens(old, 0, 1, IBV_ACCESS_REMOTE_READ, 0), Verdict::invalid_stag);
+  assert_int_equal(l.read(500, 100), IBV_WC_SUCCESS);
+  assert_int_equal(memory().invalidate(l.mw.rkey, l.a.pd, api(*l.a.qp).number()), Verdict::not_associated);
+  assert_int_equal(l.bind(0, 0), IBV_WC_SUCCESS);
+  assert_int_equal(l.opens(l.mw.rkey, 500, 1, IBV_ACCESS_REMOTE_READ, 0), Verdict::invalid_stag);
+  assert_int_equal(memory().remove(std::exchange(l.region, nullptr)), 0);
+}
+
+// VRB-25, VRB-29: type 2 has to be invalidated first: by its owner, or by the peer's Send with Invalidate.
+void vrb_25_type_2(void**) {
+  Lender l(IBV_MW_TYPE_2);
+  assert_int_equal(l.bind(0, 100), IBV_WC_SUCCESS);
+  assert_int_equal(l.invalidate(), IBV_WC_SUCCESS);
+  assert_int_equal(l.bind(100, 100), IBV_WC_SUCCESS);
+  assert_int_equal(l.a.receive({l.a.sge(4096, 64)}), 0);
+  assert_int_equal(l.b.send(IBV_WR_SEND_WITH_INV, {l.b.sge(0, 8)}, 0, l.mw.rkey), 0);
+  const ibv_wc wc = l.a.wait();
+  assert_int_equal(wc.status, IBV_WC_SUCCESS);
+  assert_int_equal(wc.wc_flags, IBV_WC_WITH_INV);
+  assert_int_equal(wc.invalidated_rkey, l.mw.rkey);
+  assert_int_equal(l.b.wait().status, IBV_WC_SUCCESS);
+  assert_int_equal(l.bind(200, 100), IBV_WC_SUCCESS);
+  assert_int_equal(l.bind(300, 100), IBV_WC_MW_BIND_ERR);  // still bound
+  assert_true(l.a.reaches(IBV_QPS_ERR));
+}
+
+// VRB-13: a bind that may not be ends the stream; what is behind it is flushed.
+void what_a_bind_refuses(void**) {
+  struct Case {
+    const char* what;
+    unsigned rights;
+    std::size_t offset;
+    std::uint64_t octets;
+    unsigned access;
+  };
+  constexpr unsigned kGood = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
+  constexpr Case kCases[] = {
+      {"no right to bind", IBV_ACCESS_LOCAL_WRITE, 0, 10, IBV_ACCESS_REMOTE_READ},
+      {"writes into what is read-only", IBV_ACCESS_MW_BIND, 0, 10, IBV_ACCESS_REMOTE_WRITE},
+      {"too long", kGood, 0, (1 << 20) + 1, IBV_ACCESS_REMOTE_READ},
+      {"beyond", kGood, 1 << 20, 1, IBV_ACCESS_REMOTE_READ},
+      {"no end", kGood, 1, UINT64_MAX, IBV_ACCESS_REMOTE_READ},
+      {"local rights", kGood, 0, 10, IBV_ACCESS_LOCAL_WRITE},
+  };
+  for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2})
+    for (const Case& c : kCases) {
+      print_message("case: %s\n", c.what);
+      Lender l(type, c.rights);
+      assert_int_equal(l.bind(c.offset, c.octets, c.access), IBV_WC_MW_BIND_ERR);
+      assert_true(l.a.reaches(IBV_QPS_ERR));
+      assert_int_equal(l.post_bind(0, 10), 0);
+      assert_int_equal(l.a.wait().status, IBV_WC_WR_FLUSH_ERR);
+    }
+  Lender l(IBV_MW_TYPE_2);
+  assert_int_equal(l.invalidate(), IBV_WC_LOC_PROT_ERR);  // not bound
+  assert_true(l.a.reaches(IBV_QPS_ERR));
+}
+
+// A bind takes its turn: earlier Reads into the same memory are finished, later work finds the key valid.
+void binds_keep_the_order_of_the_queue(void**) {
+  Lender l(IBV_MW_TYPE_2);
+  for (int round = 0; round < 50; ++round) {
+    assert_int_equal(l.b.receive({l.b.sge(0, 8)}), 0);
+    assert_int_equal(
+        l.a.send(IBV_WR_RDMA_READ, {l.a.sge(0, 100000)}, l.b.address(0), l.b.mr->stag(), IBV_SEND_SIGNALED, 1), 0);
+    assert_int_equal(l.post_bind(0, 100000), 0);
+    assert_int_equal(l.a.send(IBV_WR_SEND, {l.a.sge(0, 8)}, 0, 0, IBV_SEND_SIGNALED, 2), 0);
+    for (const std::uint64_t id : {std::uint64_t{1}, std::uint64_t{7}, std::uint64_t{2}}) {
+      const ibv_wc wc = l.a.wait();
+      assert_int_equal(wc.status, IBV_WC_SUCCESS);
+      assert_int_equal(wc.wr_id, id);
+    }
+    assert_int_equal(l.b.wait().status, IBV_WC_SUCCESS);
+    assert_int_equal(l.read(0, 100000), IBV_WC_SUCCESS);
+    assert_int_equal(l.invalidate(), IBV_WC_SUCCESS);
+  }
+}
+
+}  // namespace
+
+int main() {
+  stop_at_first_failure();
+  set_waits("500", "1000");
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(vrb_25_what_a_window_opens),
+      cmocka_unit_test(vrb_25_type_1),
+      cmocka_unit_test(vrb_25_type_2),
+      cmocka_unit_test(what_a_bind_refuses),
+      cmocka_unit_test(binds_keep_the_order_of_the_queue),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
