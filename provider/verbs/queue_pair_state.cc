@@ -142,6 +142,7 @@ int QueuePair::attach(int fd, const mpa::StreamParams& params, std::shared_ptr<S
   }
   ird_ = params.ird;
   ord_ = params.ord;
+  extensions_ = params.extensions;
   stalled_ = false;
   quiet_ = false;
   published_ = {};
