@@ -24,6 +24,8 @@ class UntaggedQueues {
     for (Queue& q : state_) q.msn = first_msn;
   }
 
+  std::uint32_t count() const { return queues_; }
+
   // Checks QN (1/2/01), MSN (1/2/03), MO (1/2/04: not where the message stands, or past 2^32-1), in this order.
   // Buffers are the caller's to check between the two: no buffer 1/2/02, too long 1/2/05.
   std::optional<Fault> check_queue(const UntaggedHeader& h) const;

@@ -39,7 +39,7 @@ bool guarded_copy_by_kernel(void* to, const void* from, std::size_t n) noexcept 
 
 #include <ucontext.h>
 
-// bool ewarp_copy(void* to, const void* from, size_t n): false by way of ewarp_copy_fault.
+// bool ewarp_copy(void* to, const void* from, size_t n): false by way of ewarp_copy_fault, as are the two atomics.
 // It uses no stack, so going on at ewarp_copy_fault is right from any instruction of the range. Head and tail of short
 // pieces overlap, which saves the loops; stores are in ascending order, and on x86 seen in it. `rep movsb` is the
 // exception (its own stores are unordered, but all precede later ones), hence the last 16 octets by a plain store.
@@ -147,6 +147,22 @@ ewarp_copy:
   movb %al, (%rdi)
   movl $1, %eax
   ret
+  .globl ewarp_fetch_add
+  .hidden ewarp_fetch_add
+ewarp_fetch_add:
+  movq (%rsi), %rax
+  lock xaddq %rax, (%rdi)
+  movq %rax, (%rsi)
+  movl $1, %eax
+  ret
+  .globl ewarp_compare_exchange
+  .hidden ewarp_compare_exchange
+ewarp_compare_exchange:
+  movq (%rsi), %rax
+  lock cmpxchgq %rdx, (%rdi)
+  movq %rax, (%rsi)
+  movl $1, %eax
+  ret
   .globl ewarp_copy_fault
   .hidden ewarp_copy_fault
 ewarp_copy_fault:
@@ -159,6 +175,9 @@ ewarp_copy_fault:
 
 extern "C" {
 [[gnu::visibility("hidden")]] bool ewarp_copy(void* to, const void* from, std::size_t n) noexcept;
+[[gnu::visibility("hidden")]] bool ewarp_fetch_add(void* at, std::uint64_t* value) noexcept;
+[[gnu::visibility("hidden")]] bool ewarp_compare_exchange(void* at, std::uint64_t* expected,
+                                                          std::uint64_t desired) noexcept;
 [[gnu::visibility("hidden")]] extern const char ewarp_copy_fault[];
 }
 
@@ -187,6 +206,12 @@ bool guarded_copy(void* to, const void* from, std::size_t n) noexcept {
   return ewarp_copy(to, from, n) != 0;
 }
 
+bool guarded_fetch_add(void* at, std::uint64_t* value) noexcept { return ewarp_fetch_add(at, value); }
+
+bool guarded_compare_exchange(void* at, std::uint64_t* expected, std::uint64_t desired) noexcept {
+  return ewarp_compare_exchange(at, expected, desired);
+}
+
 }  // namespace ewarp::llp
 
 #else
@@ -197,6 +222,21 @@ void install_copy_guard() {}
 
 bool guarded_copy(void* to, const void* from, std::size_t n) noexcept {
   return guarded_copy_by_kernel(to, from, n);
+}
+
+bool guarded_fetch_add(void* at, std::uint64_t* value) noexcept {
+  std::uint64_t seen;
+  if (!guarded_copy_by_kernel(&seen, at, sizeof seen)) return false;
+  *value = __atomic_fetch_add(static_cast<std::uint64_t*>(at), *value, __ATOMIC_SEQ_CST);
+  return true;
+}
+
+bool guarded_compare_exchange(void* at, std::uint64_t* expected, std::uint64_t desired) noexcept {
+  std::uint64_t seen;
+  if (!guarded_copy_by_kernel(&seen, at, sizeof seen)) return false;
+  __atomic_compare_exchange_n(static_cast<std::uint64_t*>(at), expected, desired, false, __ATOMIC_SEQ_CST,
+                              __ATOMIC_SEQ_CST);
+  return true;
 }
 
 }  // namespace ewarp::llp

@@ -85,7 +85,7 @@ class Endpoint {
   bool quiescent() const;
   // Part of a message has arrived in a receive buffer.
   bool receiving() const { return receive_open_; }
-  std::size_t outstanding_reads() const { return reads_.size(); }
+  std::size_t outstanding_reads() const { return reads_.size(); }  // and atomics
 
   EndpointCounters counters;
 
@@ -102,18 +102,22 @@ class Endpoint {
     Octets header;  // octets as received, for the Terminate
     ExtentList target;
   };
-  struct InboundRead {
+  // A Read or Atomic Request of the peer; answered in the order of arrival.
+  struct InboundRequest {
     ReadRequest request;
+    std::optional<AtomicRequest> atomic;
     std::uint32_t sent = 0;
     std::uint32_t msn = 0;
     llp::Extent source;           // whole range; address null when length is 0
     std::uint64_t probed = 0;     // octets known to be readable
   };
-  struct OutstandingRead {
+  struct OutstandingRequest {
     SendRequest* request;  // null: the RTR
-    std::uint32_t sink_stag;
+    std::uint32_t sink_stag;  // atomic: the Request Identifier
     std::uint32_t length;
+    std::uint32_t msn = 0;
     std::uint32_t received = 0;
+    bool is_atomic() const { return request != nullptr && rdmap::is_atomic(request->operation); }
   };
   struct Unacknowledged {
     std::uint64_t end;  // position in produced octets
@@ -128,12 +132,16 @@ class Endpoint {
   std::optional<Fault> begin_untagged(Segment& seg);
   std::optional<Fault> begin_send(Segment& seg);
   std::optional<Fault> begin_read_response(Segment& seg);
+  Fault bad_response(const Fault& fault);
   bool place(const Segment& seg, Octets payload);
   std::optional<Fault> place_failed(const Segment& seg);
+  void note_write(const Segment& seg);
   std::optional<Fault> finish_segment(Segment& seg, Octets payload);
-  std::optional<Fault> finish_send(Segment& seg);
+  std::optional<Fault> finish_send(Segment& seg, Octets payload);
   void finish_read_response(Segment& seg);
   std::optional<Fault> on_read_request(Segment& seg, Octets payload);
+  std::optional<Fault> on_atomic_request(Segment& seg, Octets payload);
+  std::optional<Fault> on_atomic_response(Segment& seg, Octets payload);
   void on_terminate(Octets payload);
   SendRequest* named_by(const Terminate& message);
   bool is_rtr(const Segment& seg, Octets payload) const;
@@ -151,15 +159,18 @@ class Endpoint {
   bool start_next(llp::Gather& out);
   bool start_request(llp::Gather& out, SendRequest& request);
   bool start_read(llp::Gather& out, SendRequest& request);
+  bool start_atomic(llp::Gather& out, SendRequest& request);
   bool continue_request(llp::Gather& out);
+  bool finish_with_immediate(llp::Gather& out);
   bool continue_response(llp::Gather& out);
+  bool answer_atomic(llp::Gather& out);
   void response_failed(const Fault& fault);
   bool fits(const llp::Gather& out, std::size_t header, std::size_t payload, std::size_t pieces) const;
   void frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload);
   bool frame_in_place(llp::Gather& out, std::size_t header);
   std::size_t put_send_header(const SendRequest& request, std::uint64_t offset, bool last, MutableOctets out);
   void local_failure(SendRequest& request, Status status);
-  std::uint32_t push_read(SendRequest* request, std::uint32_t length);
+  std::uint32_t push_outstanding(SendRequest* request, std::uint32_t length);
 
   Consumer& consumer_;
   mpa::StreamParams params_;
@@ -182,6 +193,8 @@ class Endpoint {
   bool stalled_ = false;
   bool patient_ = true;
   bool receive_open_ = false;  // a receive buffer is taken for the message on queue 0
+  bool write_open_ = false;    // inside a Write
+  std::uint32_t write_octets_ = 0;  // payload of the Write that is, or has just been, received; 0 after anything else
   Segment segment_;            // the one being handled; reused, it is large
   ExtentList direct_;          // what is left of the target of a direct payload
   std::size_t direct_first_ = 0;
@@ -194,14 +207,15 @@ class Endpoint {
   Current current_ = Current::nothing;
   SendRequest* request_ = nullptr;
   std::uint64_t offset_ = 0;   // octets of request_ produced so far
+  bool immediate_due_ = false;  // the payload of request_, a Write, is produced
   ExtentList pieces_;
   std::vector<std::byte> copy_;  // header and copied payload of one segment
   bool turn_ = false;  // responses and requests take turns, message by message
   std::array<std::uint32_t, 4> tx_msn_{1, 1, 1, 1};
   std::uint64_t produced_ = 0, taken_ = 0;
   llp::Ring<Unacknowledged> unacknowledged_;
-  llp::Ring<OutstandingRead> reads_;
-  llp::Ring<InboundRead> inbound_;
+  llp::Ring<OutstandingRequest> reads_;  // atomics too: one order for both
+  llp::Ring<InboundRequest> inbound_;
   std::uint32_t next_sink_ = 1;
 };
 

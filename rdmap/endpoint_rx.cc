@@ -1,6 +1,7 @@
 // The receive side of an RDMAP stream: the checks of RFC 5041 section 7 and RFC 5040 section 6.3, placement, delivery.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "rdmap/endpoint.h"
 
@@ -11,8 +12,8 @@ namespace {
 constexpr std::size_t kDirectThreshold = 2048;
 constexpr std::size_t kBulkPayload = 4096;
 
-// Faults of a Read Request's source (RFC 5040 section 7.1).
-Fault read_source_fault(ddp::Verdict v) {
+// Faults of a Read Request's source (RFC 5040 section 7.1), and of an atomic's target (RFC 7306 section 8.2).
+Fault request_fault(ddp::Verdict v) {
   switch (v) {
     case ddp::Verdict::not_associated: return fault::kRdmapNotAssociated;
     case ddp::Verdict::access: return fault::kRdmapAccess;
@@ -32,7 +33,9 @@ Status status_of(const Fault& f) {
   return f.layer == Layer::rdmap ? Status::remote_operation : Status::flushed;
 }
 
-// Whether a DDP header that came back is that of a segment of this Write, or of this Send with this MSN.
+bool takes_receive(const SendRequest& r) { return r.operation == Operation::send || r.immediate; }
+
+// Whether a DDP header that came back is that of a segment of this Write, or of this Send or Immediate with this MSN.
 bool is_about(Octets header, const SendRequest& r, std::uint32_t msn) {
   if (ddp::is_tagged(header)) {
     const auto h = ddp::TaggedHeader::parse(header);
@@ -41,13 +44,15 @@ bool is_about(Octets header, const SendRequest& r, std::uint32_t msn) {
            h.value().offset - r.remote_to < r.length;
   }
   const auto h = ddp::UntaggedHeader::parse(header);
-  return h.ok() && r.operation == Operation::send && h.value().qn == ddp::kQueueSend && h.value().msn == msn;
+  return h.ok() && takes_receive(r) && h.value().qn == ddp::kQueueSend && h.value().msn == msn;
 }
 
 bool is_send(Opcode op) {
   return op == Opcode::send || op == Opcode::send_se || op == Opcode::send_invalidate ||
          op == Opcode::send_se_invalidate;
 }
+
+bool is_immediate(Opcode op) { return op == Opcode::immediate || op == Opcode::immediate_se; }
 
 }  // namespace
 
@@ -144,7 +149,7 @@ std::optional<Fault> Endpoint::begin_segment(Octets head, std::size_t ulpdu, Seg
   seg.payload = ulpdu - size;
   if (version_of(control) != kRdmapVersion) return fault::kRdmapVersion;
   const OpcodeTraits* known = traits(opcode_of(control));
-  if (known == nullptr || known->extension || known->tagged != tagged) return fault::kRdmapOpcode;
+  if (known == nullptr || (known->extension && !params_.extensions) || known->tagged != tagged) return fault::kRdmapOpcode;
   seg.opcode = static_cast<Opcode>(opcode_of(control));
   return tagged ? begin_tagged(seg) : begin_untagged(seg);
 }
@@ -164,7 +169,8 @@ std::optional<Fault> Endpoint::begin_tagged(Segment& seg) {
 std::optional<Fault> Endpoint::begin_read_response(Segment& seg) {
   seg.kind = Kind::read_response;
   if (reads_.empty()) return fault::kRdmapOpcode;
-  const OutstandingRead& read = reads_.front();
+  if (reads_.front().is_atomic()) return bad_response(fault::kRdmapStreamCatastrophic);
+  const OutstandingRequest& read = reads_.front();
   const bool ends = read.received + std::uint64_t{seg.payload} == read.length;
   std::optional<Fault> f;
   if (seg.payload > read.length - read.received || ends != seg.last)
@@ -173,22 +179,26 @@ std::optional<Fault> Endpoint::begin_read_response(Segment& seg) {
     f = fault::kDdpInvalidStag;
   else if (seg.payload > 0 && seg.tagged.offset != read.received)
     f = fault::kDdpBounds;
-  if (f) {
-    if (read.request != nullptr) consumer_.send_done(*read.request, Status::bad_response);
-    reads_.pop_front();
-    return f;
-  }
+  if (f) return bad_response(*f);
   if (seg.payload == 0 || read.request == nullptr) return {};
   const Status s = consumer_.request_memory(*read.request, read.received, seg.payload, seg.target);
   if (s == Status::success) return {};
   return place_failed(seg);
 }
 
+// The oldest request's answer is not one.
+Fault Endpoint::bad_response(const Fault& f) {
+  SendRequest* request = reads_.front().request;
+  reads_.pop_front();
+  if (request != nullptr) consumer_.send_done(*request, Status::bad_response);
+  return f;
+}
+
 std::optional<Fault> Endpoint::begin_untagged(Segment& seg) {
   const ddp::UntaggedHeader& h = seg.untagged;
   if (const auto f = queues_.check_queue(h)) {
     // RFC 5040 section 4.2 ties each opcode to one queue; a queue that exists but is another's is an opcode error.
-    return h.qn <= ddp::kQueueTerminate && h.qn != traits(opcode_of(h.ulp))->qn ? fault::kRdmapOpcode : f;
+    return h.qn < queues_.count() && h.qn != traits(opcode_of(h.ulp))->qn ? fault::kRdmapOpcode : f;
   }
   if (h.qn != traits(opcode_of(h.ulp))->qn) return fault::kRdmapOpcode;
   if (h.qn == ddp::kQueueSend) return begin_send(seg);
@@ -208,6 +218,11 @@ std::optional<Fault> Endpoint::begin_send(Segment& seg) {
     receive_open_ = true;
   }
   if (const auto f = queues_.check_offset(h, seg.payload)) return f;
+  if (is_immediate(seg.opcode)) {  // RFC 7306 section 6: nothing is placed, so what is checked is the message itself
+    const bool whole = seg.last && !queues_.in_message(ddp::kQueueSend);
+    if (!whole || seg.payload != ImmediateData::kSize) return fault::kRdmapUnspecified;
+    return {};
+  }
   if (std::uint64_t{h.mo} + seg.payload > consumer_.receive_capacity()) {
     receive_open_ = false;
     consumer_.receive_done(Received{.status = Status::local_length});
@@ -248,9 +263,19 @@ std::optional<Fault> Endpoint::place_failed(const Segment& seg) {
   return fault::kDdpLocalCatastrophic;
 }
 
+void Endpoint::note_write(const Segment& seg) {
+  if (seg.kind == Kind::write) {
+    write_octets_ = (write_open_ ? write_octets_ : 0) + static_cast<std::uint32_t>(seg.payload);
+    write_open_ = !seg.last;
+  } else if (!is_immediate(seg.opcode)) {
+    write_octets_ = 0;
+  }
+}
+
 std::optional<Fault> Endpoint::finish_segment(Segment& seg, Octets payload) {
+  note_write(seg);
   switch (seg.kind) {
-    case Kind::send: return finish_send(seg);
+    case Kind::send: return finish_send(seg, payload);
     case Kind::write:
       ++counters.rx_write_segments;
       if (seg.last) ++counters.rx_messages;
@@ -261,12 +286,15 @@ std::optional<Fault> Endpoint::finish_segment(Segment& seg, Octets payload) {
   if (!seg.last) return fault::kRdmapUnspecified;  // these messages are one segment (RFC 5040 section 4.2)
   queues_.advance(seg.untagged, seg.payload);
   ++counters.rx_messages;
-  if (seg.opcode == Opcode::read_request) return on_read_request(seg, payload);
-  on_terminate(payload);
-  return {};
+  switch (seg.opcode) {
+    case Opcode::read_request: return on_read_request(seg, payload);
+    case Opcode::atomic_request: return on_atomic_request(seg, payload);
+    case Opcode::atomic_response: return on_atomic_response(seg, payload);
+    default: on_terminate(payload); return {};
+  }
 }
 
-std::optional<Fault> Endpoint::finish_send(Segment& seg) {
+std::optional<Fault> Endpoint::finish_send(Segment& seg, Octets payload) {
   const ddp::UntaggedHeader& h = seg.untagged;
   queues_.advance(h, seg.payload);
   if (!seg.last || !receive_open_) return {};
@@ -275,7 +303,17 @@ std::optional<Fault> Endpoint::finish_send(Segment& seg) {
   ++counters.rx_sends;
   Received received;
   received.length = h.mo + static_cast<std::uint32_t>(seg.payload);
-  received.solicited = seg.opcode == Opcode::send_se || seg.opcode == Opcode::send_se_invalidate;
+  received.solicited = seg.opcode == Opcode::send_se || seg.opcode == Opcode::send_se_invalidate ||
+                       seg.opcode == Opcode::immediate_se ||
+                       (seg.opcode == Opcode::send_immediate && (h.ulp & kSolicited) != 0);
+  if (seg.opcode == Opcode::send_immediate) {
+    received.immediate = true;
+    received.immediate_data = h.ulp_word;
+  } else if (is_immediate(seg.opcode)) {
+    received.immediate = received.by_write = true;
+    received.immediate_data = ImmediateData::parse(payload).value().data;
+    received.length = std::exchange(write_octets_, 0);  // verbs reports what was written, not the 8 octets
+  }
   if (seg.opcode == Opcode::send_invalidate || seg.opcode == Opcode::send_se_invalidate) {
     received.invalidated = true;
     received.invalidated_stag = h.ulp_word;
@@ -290,7 +328,7 @@ std::optional<Fault> Endpoint::finish_send(Segment& seg) {
 }
 
 void Endpoint::finish_read_response(Segment& seg) {
-  OutstandingRead& read = reads_.front();
+  OutstandingRequest& read = reads_.front();
   read.received += static_cast<std::uint32_t>(seg.payload);
   if (!seg.last) return;
   ++counters.rx_messages;
@@ -302,7 +340,7 @@ void Endpoint::finish_read_response(Segment& seg) {
 std::optional<Fault> Endpoint::on_read_request(Segment& seg, Octets payload) {
   const auto parsed = ReadRequest::parse(payload);
   if (!parsed.ok()) return parsed.error();
-  InboundRead read;
+  InboundRequest read;
   read.request = parsed.value();
   read.msn = seg.untagged.msn;
   // The RTR is served even with an IRD of 0 (mpa.md section 5.3).
@@ -313,12 +351,51 @@ std::optional<Fault> Endpoint::on_read_request(Segment& seg, Octets payload) {
     const auto verdict = consumer_.resolve(read.request.source_stag, read.request.source_to, read.request.length,
                                            RemoteRight::read, read.source);
     if (verdict != ddp::Verdict::ok) {
-      fault_ = read_source_fault(verdict);
+      fault_ = request_fault(verdict);
       set_terminate(*fault_, &seg, &read.request);
       return {};
     }
   }
   inbound_.push_back(read);
+  return {};
+}
+
+// RFC 7306 section 5. Executed when its turn to be answered has come, so after the Reads and atomics before it. Terminates
+// about it carry no RDMAP header.
+std::optional<Fault> Endpoint::on_atomic_request(Segment& seg, Octets payload) {
+  const auto parsed = AtomicRequest::parse(payload);
+  if (!parsed.ok()) return parsed.error();
+  const AtomicRequest& a = parsed.value();
+  if (inbound_.size() >= params_.ird) return fault::kDdpNoBuffer;
+  if (!a.is(AtomicRequest::Op::fetch_add) && !a.is(AtomicRequest::Op::compare_swap)) return fault::kRdmapOpcode;
+  llp::Extent target;
+  const auto verdict = consumer_.resolve(a.stag, a.to, kAtomicOctets, RemoteRight::atomic, target);
+  if (verdict != ddp::Verdict::ok) return request_fault(verdict);
+  if (reinterpret_cast<std::uintptr_t>(target.address) % kAtomicOctets != 0) return fault::kRdmapStreamCatastrophic;
+  InboundRequest request;
+  request.atomic = a;
+  request.msn = seg.untagged.msn;
+  inbound_.push_back(request);
+  return {};
+}
+
+std::optional<Fault> Endpoint::on_atomic_response(Segment& seg, Octets payload) {
+  const auto parsed = AtomicResponse::parse(payload);
+  if (!parsed.ok()) return parsed.error();
+  if (reads_.empty()) return fault::kRdmapOpcode;
+  const OutstandingRequest& oldest = reads_.front();
+  if (!oldest.is_atomic() || oldest.sink_stag != parsed.value().request_id)
+    return bad_response(fault::kRdmapStreamCatastrophic);
+  SendRequest& request = *oldest.request;
+  // A value to both ends, so in the order of this machine's octets (RFC 7306 section 5).
+  const std::uint64_t original = parsed.value().original;
+  std::array<std::byte, kAtomicOctets> octets;
+  std::memcpy(octets.data(), &original, sizeof original);
+  const Status s = consumer_.request_memory(request, 0, kAtomicOctets, seg.target);
+  seg.kind = Kind::read_response;  // place_failed(): the memory is that of the oldest request
+  if (s != Status::success || !place(seg, octets)) return place_failed(seg);
+  reads_.pop_front();
+  consumer_.send_done(request, Status::success);
   return {};
 }
 
@@ -332,11 +409,17 @@ SendRequest* Endpoint::named_by(const Terminate& message) {
   }
   const Octets header(message.ddp_header);
   if (header.empty()) return nullptr;
+  if (const auto h = ddp::UntaggedHeader::parse(header);
+      !ddp::is_tagged(header) && h.ok() && h.value().qn == ddp::kQueueRequest) {
+    for (std::size_t i = 0; i < reads_.size(); ++i)
+      if (reads_.at(i).is_atomic() && reads_.at(i).msn == h.value().msn) return reads_.at(i).request;
+    return nullptr;
+  }
   std::uint32_t msn = tx_msn_[ddp::kQueueSend];
   if (current_ == Current::request && is_about(header, *request_, msn)) return request_;
   for (std::size_t i = unacknowledged_.size(); i-- > 0;) {
     SendRequest& r = *unacknowledged_.at(i).request;
-    if (r.operation == Operation::send) --msn;
+    if (takes_receive(r)) --msn;
     if (is_about(header, r, msn)) return &r;
   }
   return nullptr;

@@ -18,9 +18,16 @@ constexpr std::size_t kCopyResponse = 16 * 1024;
 // How far ahead the pages of a Read Response's source are probed.
 constexpr std::uint64_t kProbe = 1024 * 1024;
 
-Opcode send_opcode(const SendRequest& r) {
-  if (r.invalidate) return r.solicited ? Opcode::send_se_invalidate : Opcode::send_invalidate;
-  return r.solicited ? Opcode::send_se : Opcode::send;
+std::uint8_t send_control(const SendRequest& r) {
+  if (r.immediate)
+    return static_cast<std::uint8_t>(control(Opcode::send_immediate) | (r.solicited ? kSolicited : 0));
+  if (r.invalidate) return control(r.solicited ? Opcode::send_se_invalidate : Opcode::send_invalidate);
+  return control(r.solicited ? Opcode::send_se : Opcode::send);
+}
+
+// What the fourth header word of a Send carries.
+std::uint32_t send_word(const SendRequest& r) {
+  return r.immediate ? r.immediate_data : r.invalidate ? r.invalidate_stag : 0;
 }
 
 }  // namespace
@@ -31,6 +38,7 @@ Endpoint::Endpoint(Consumer& consumer, const mpa::StreamParams& params, std::siz
       mulpdu_(mulpdu),
       framer_(params.crc, params.tx_markers),
       deframer_(params.crc, params.rx_markers),
+      queues_(params.extensions ? 4 : 3),
       established_(params.initiator || !params.peer_to_peer),
       rtr_due_(params.initiator && params.peer_to_peer && params.rtr != 0 && !params.terminate),
       copy_(UntaggedHeader::kSize + kCopyResponse) {
@@ -103,9 +111,10 @@ bool Endpoint::transmit_rtr(llp::Gather& out) {
     TaggedHeader{true, control(Opcode::write), 0, 0}.emit(std::span(ulpdu).first<TaggedHeader::kSize>());
     size = TaggedHeader::kSize;
   } else if (params_.rtr & mpa::kRtrRead) {
+    const std::uint32_t sink = push_outstanding(nullptr, 0);
     UntaggedHeader{true, control(Opcode::read_request), 0, ddp::kQueueRequest, tx_msn_[1]++, 0}.emit(
         std::span(ulpdu).first<UntaggedHeader::kSize>());
-    ReadRequest{push_read(nullptr, 0), 0, 0, 0, 0}.emit(
+    ReadRequest{sink, 0, 0, 0, 0}.emit(
         std::span(ulpdu).subspan<UntaggedHeader::kSize, ReadRequest::kSize>());
     size += ReadRequest::kSize;
   } else {
@@ -118,7 +127,7 @@ bool Endpoint::transmit_rtr(llp::Gather& out) {
 
 bool Endpoint::startable(const SendRequest& request) const {
   if (request.fence && !reads_.empty()) return false;
-  return request.operation != Operation::read || reads_.size() < params_.ord;
+  return !has_response(request.operation) || reads_.size() < params_.ord;
 }
 
 bool Endpoint::start_next(llp::Gather& out) {
@@ -150,6 +159,7 @@ bool Endpoint::start_request(llp::Gather& out, SendRequest& request) {
     }
   }
   if (request.operation == Operation::read) return start_read(out, request);
+  if (is_atomic(request.operation)) return start_atomic(out, request);
   current_ = Current::request;
   request_ = &request;
   offset_ = 0;
@@ -164,8 +174,7 @@ std::size_t Endpoint::put_send_header(const SendRequest& r, std::uint64_t offset
         out.first<TaggedHeader::kSize>());
     return TaggedHeader::kSize;
   }
-  UntaggedHeader{last, control(send_opcode(r)), r.invalidate ? r.invalidate_stag : 0, ddp::kQueueSend, tx_msn_[0],
-                 static_cast<std::uint32_t>(offset)}
+  UntaggedHeader{last, send_control(r), send_word(r), ddp::kQueueSend, tx_msn_[0], static_cast<std::uint32_t>(offset)}
       .emit(out.first<UntaggedHeader::kSize>());
   return UntaggedHeader::kSize;
 }
@@ -183,6 +192,7 @@ bool Endpoint::frame_in_place(llp::Gather& out, std::size_t header) {
 }
 
 bool Endpoint::continue_request(llp::Gather& out) {
+  if (immediate_due_) return finish_with_immediate(out);
   SendRequest& r = *request_;
   const std::size_t header = r.operation == Operation::write ? TaggedHeader::kSize : UntaggedHeader::kSize;
   const ddp::Cut cut = ddp::cut(r.length, offset_, mulpdu_, header);
@@ -227,23 +237,45 @@ bool Endpoint::continue_request(llp::Gather& out) {
   if (offset_ == 0) consumer_.send_started();
   offset_ += cut.payload;
   if (!cut.last) return true;
-  current_ = Current::nothing;
   ++counters.tx_messages;
   if (r.operation == Operation::send) {
     ++tx_msn_[0];
     ++counters.tx_sends;
   } else {
     ++counters.tx_writes;
+    immediate_due_ = r.immediate;
+    if (immediate_due_) return true;
   }
+  current_ = Current::nothing;
   unacknowledged_.push_back({produced_, &r});
   return true;
 }
 
-// The sink is named by a key of this request alone, so a response can touch nothing but this request's memory.
-std::uint32_t Endpoint::push_read(SendRequest* request, std::uint32_t length) {
+// Directly behind its Write, not even a response between them: the peer takes the length it reports from the message
+// before (rdmap.md section 9.1). That is also why the Write is sent when it is empty.
+bool Endpoint::finish_with_immediate(llp::Gather& out) {
+  constexpr std::size_t kSize = UntaggedHeader::kSize + ImmediateData::kSize;
+  std::array<std::byte, kSize> ulpdu;
+  if (!fits(out, kSize, 0, 0)) return false;
+  SendRequest& r = *request_;
+  UntaggedHeader{true, control(r.solicited ? Opcode::immediate_se : Opcode::immediate), 0, ddp::kQueueSend,
+                 tx_msn_[0]++, 0}
+      .emit(std::span(ulpdu).first<UntaggedHeader::kSize>());
+  ImmediateData{r.immediate_data}.emit(std::span(ulpdu).subspan<UntaggedHeader::kSize, ImmediateData::kSize>());
+  frame(out, ulpdu, {});
+  immediate_due_ = false;
+  current_ = Current::nothing;
+  ++counters.tx_messages;
+  unacknowledged_.push_back({produced_, &r});
+  return true;
+}
+
+// A Read's sink is named by a key of this request alone, so a response can touch nothing but this request's memory.
+// Requires: the request will have the MSN that is next.
+std::uint32_t Endpoint::push_outstanding(SendRequest* request, std::uint32_t length) {
   const std::uint32_t stag = next_sink_;
   next_sink_ = next_sink_ == 0xffffffffu ? 1 : next_sink_ + 1;
-  reads_.push_back({request, stag, length, 0});
+  reads_.push_back({request, stag, length, tx_msn_[ddp::kQueueRequest]});
   return stag;
 }
 
@@ -251,9 +283,10 @@ bool Endpoint::start_read(llp::Gather& out, SendRequest& r) {
   constexpr std::size_t kSize = UntaggedHeader::kSize + ReadRequest::kSize;
   std::array<std::byte, kSize> ulpdu;
   if (!fits(out, kSize, 0, 0)) return false;
+  const std::uint32_t sink = push_outstanding(&r, r.length);
   UntaggedHeader{true, control(Opcode::read_request), 0, ddp::kQueueRequest, tx_msn_[1]++, 0}.emit(
       std::span(ulpdu).first<UntaggedHeader::kSize>());
-  ReadRequest{push_read(&r, r.length), 0, r.length, r.remote_stag, r.remote_to}.emit(
+  ReadRequest{sink, 0, r.length, r.remote_stag, r.remote_to}.emit(
       std::span(ulpdu).subspan<UntaggedHeader::kSize, ReadRequest::kSize>());
   frame(out, ulpdu, {});
   consumer_.send_started();
@@ -262,17 +295,48 @@ bool Endpoint::start_read(llp::Gather& out, SendRequest& r) {
   return true;
 }
 
-// A Read Request that can no longer be served; what was sent of the response is taken off the header that goes back
-// (RFC 5040 section 4.8).
+// Whole words, without masks: all that verbs can ask for.
+bool Endpoint::start_atomic(llp::Gather& out, SendRequest& r) {
+  constexpr std::size_t kSize = UntaggedHeader::kSize + AtomicRequest::kSize;
+  std::array<std::byte, kSize> ulpdu;
+  if (!fits(out, kSize, 0, 0)) return false;
+  AtomicRequest a;
+  a.request_id = push_outstanding(&r, r.length);
+  a.stag = r.remote_stag;
+  a.to = r.remote_to;
+  a.data = r.operand;
+  a.compare_mask = ~std::uint64_t{0};  // ignored with an addition, but sent so
+  if (r.operation == Operation::compare_swap) {
+    a.op = static_cast<std::uint8_t>(AtomicRequest::Op::compare_swap);
+    a.data_mask = ~std::uint64_t{0};
+    a.compare = r.compare;
+  }
+  UntaggedHeader{true, control(Opcode::atomic_request), 0, ddp::kQueueRequest, tx_msn_[ddp::kQueueRequest]++, 0}.emit(
+      std::span(ulpdu).first<UntaggedHeader::kSize>());
+  a.emit(std::span(ulpdu).subspan<UntaggedHeader::kSize, AtomicRequest::kSize>());
+  frame(out, ulpdu, {});
+  consumer_.send_started();
+  ++counters.tx_messages;
+  return true;
+}
+
+// A request that can no longer be served. Of a Read Request, what was sent of the response is taken off the header that
+// goes back (RFC 5040 section 4.8); an Atomic Request has none to go back (RFC 7306 section 8.2).
 void Endpoint::response_failed(const Fault& f) {
-  InboundRead read = inbound_.front();
+  InboundRequest read = inbound_.front();
   current_ = Current::nothing;
   if (fault_) return;
   fault_ = f;
   std::array<std::byte, UntaggedHeader::kSize> header;
-  UntaggedHeader{true, control(Opcode::read_request), 0, ddp::kQueueRequest, read.msn, 0}.emit(header);
+  const Opcode opcode = read.atomic ? Opcode::atomic_request : Opcode::read_request;
+  UntaggedHeader{true, control(opcode), 0, ddp::kQueueRequest, read.msn, 0}.emit(header);
   Segment seg;
   seg.header = header;
+  if (read.atomic) {
+    seg.ulpdu = UntaggedHeader::kSize + AtomicRequest::kSize;
+    set_terminate(f, &seg, nullptr);
+    return;
+  }
   seg.ulpdu = UntaggedHeader::kSize + ReadRequest::kSize;
   read.request.sink_to += read.sent;
   read.request.source_to += read.sent;
@@ -281,7 +345,8 @@ void Endpoint::response_failed(const Fault& f) {
 }
 
 bool Endpoint::continue_response(llp::Gather& out) {
-  InboundRead& read = inbound_.front();
+  InboundRequest& read = inbound_.front();
+  if (read.atomic) return answer_atomic(out);
   const ReadRequest& q = read.request;
   std::size_t limit = mulpdu_;
   const bool copies = framer_.crc() || q.length <= kCopyResponse / 4;
@@ -329,6 +394,33 @@ bool Endpoint::continue_response(llp::Gather& out) {
   return true;
 }
 
+// Here, not on arrival: the next one is not executed before this one's response was made (RFC 7306 section 5).
+bool Endpoint::answer_atomic(llp::Gather& out) {
+  constexpr std::size_t kSize = UntaggedHeader::kSize + AtomicResponse::kSize;
+  std::array<std::byte, kSize> ulpdu;
+  if (!fits(out, kSize, 0, 0)) return false;  // it cannot be executed twice
+  const AtomicRequest& a = *inbound_.front().atomic;
+  llp::Extent target;
+  AtomicResponse response{a.request_id, 0};
+  if (consumer_.resolve(a.stag, a.to, kAtomicOctets, RemoteRight::atomic, target) != ddp::Verdict::ok) {
+    response_failed(fault::kRdmapInvalidStag);  // it was good when the request came: revoked since
+    return true;
+  }
+  if (!consumer_.atomic(target, a, &response.original)) {
+    response_failed(fault::kRdmapBounds);  // the page is gone
+    return true;
+  }
+  UntaggedHeader{true, control(Opcode::atomic_response), 0, ddp::kQueueAtomicResponse,
+                 tx_msn_[ddp::kQueueAtomicResponse]++, 0}
+      .emit(std::span(ulpdu).first<UntaggedHeader::kSize>());
+  response.emit(std::span(ulpdu).subspan<UntaggedHeader::kSize, AtomicResponse::kSize>());
+  frame(out, ulpdu, {});
+  ++counters.tx_messages;
+  inbound_.pop_front();
+  current_ = Current::nothing;
+  return true;
+}
+
 void Endpoint::transmitted(std::size_t octets) {
   taken_ += octets;
   while (!unacknowledged_.empty() && unacknowledged_.front().end <= taken_) {
@@ -350,6 +442,7 @@ void Endpoint::abandon() {
   inbound_.clear();
   current_ = Current::nothing;
   request_ = nullptr;
+  immediate_due_ = false;
   receive_open_ = false;
   direct_.clear();
   direct_first_ = direct_left_ = 0;

@@ -23,8 +23,8 @@ constexpr std::array<OpcodeTraits, 16> kTraits = {{
     {"Send with Solicited Event", false, 0, 0, false, false},
     {"Send with Solicited Event and Invalidate", false, 0, 0, false, false},
     {"Terminate", false, 2, 4, true, false},
-    {"Immediate Data", false, 0, 8, true, true},
-    {"Immediate Data with Solicited Event", false, 0, 8, true, true},
+    {"Immediate Data", false, 0, ImmediateData::kSize, true, true},
+    {"Immediate Data with Solicited Event", false, 0, ImmediateData::kSize, true, true},
     {"Atomic Request", false, 1, AtomicRequest::kSize, true, true},
     {"Atomic Response", false, 3, AtomicResponse::kSize, true, true},
     {},
@@ -132,6 +132,16 @@ std::vector<std::byte> Terminate::emit() const {
   append(out, ddp_header);
   append(out, rdmap_header);
   return out;
+}
+
+Result<ImmediateData> ImmediateData::parse(Octets in) {
+  if (in.size() != kSize) return fault::kRdmapUnspecified;
+  return ImmediateData{get_be<std::uint32_t>(in, 0)};
+}
+
+void ImmediateData::emit(std::span<std::byte, kSize> out) const {
+  put_be<std::uint32_t>(out, 0, data);
+  put_be<std::uint32_t>(out, 4, 0);
 }
 
 // RFC 7306 section 5.2: 28 reserved bits, then the operation.

@@ -51,6 +51,9 @@ constexpr std::uint8_t opcode_of(std::uint8_t control) {
   return control & 0x0f;
 }
 
+// Send with Immediate alone: one of the two reserved bits says "solicited event" (rdmap.md section 9.2).
+inline constexpr std::uint8_t kSolicited = 0x10;
+
 struct ReadRequest {
   static constexpr std::size_t kSize = 28;
   std::uint32_t sink_stag = 0;
@@ -79,6 +82,17 @@ struct Terminate {
   bool operator==(const Terminate&) const = default;
 };
 
+// RFC 7306 section 6: 8 octets. Verbs has 4; they come first, the others are sent as zero and ignored.
+struct ImmediateData {
+  static constexpr std::size_t kSize = 8;
+  std::uint32_t data = 0;
+  static Result<ImmediateData> parse(Octets in);
+  void emit(std::span<std::byte, kSize> out) const;
+  bool operator==(const ImmediateData&) const = default;
+};
+
+inline constexpr std::size_t kAtomicOctets = 8;  // what an atomic works on
+
 struct AtomicRequest {
   static constexpr std::size_t kSize = 52;
   enum class Op : std::uint8_t { fetch_add = 0, compare_swap = 2 };
@@ -87,6 +101,7 @@ struct AtomicRequest {
   std::uint32_t stag = 0;
   std::uint64_t to = 0;
   std::uint64_t data = 0, data_mask = 0, compare = 0, compare_mask = 0;
+  bool is(Op which) const { return op == static_cast<std::uint8_t>(which); }
   static Result<AtomicRequest> parse(Octets in);
   void emit(std::span<std::byte, kSize> out) const;
   bool operator==(const AtomicRequest&) const = default;

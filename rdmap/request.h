@@ -7,10 +7,15 @@
 #include "ddp/access.h"
 #include "llp/gather.h"
 #include "llp/octets.h"
+#include "rdmap/header.h"
 
 namespace ewarp::rdmap {
 
-enum class Operation : std::uint8_t { send, write, read };
+enum class Operation : std::uint8_t { send, write, read, fetch_add, compare_swap };
+
+constexpr bool is_atomic(Operation op) { return op == Operation::fetch_add || op == Operation::compare_swap; }
+// Complete when a response has arrived: these count against ORD, and a fence waits for them.
+constexpr bool has_response(Operation op) { return op == Operation::read || is_atomic(op); }
 
 // How a request of ours ended; provider/verbs turns it into an ibv_wc_status.
 enum class Status : std::uint8_t {
@@ -31,19 +36,26 @@ enum class Status : std::uint8_t {
 struct SendRequest {
   Operation operation = Operation::send;
   bool solicited = false;
-  bool fence = false;       // not before all earlier Reads are complete
+  bool fence = false;       // not before all earlier Reads and atomics are complete
   bool invalidate = false;  // Send with Invalidate
+  bool immediate = false;   // Send or Write with Immediate; never with invalidate
   std::uint32_t invalidate_stag = 0;
   std::uint32_t remote_stag = 0;
   std::uint64_t remote_to = 0;
-  std::uint32_t length = 0;  // octets of payload (Read: of the sink)
+  std::uint32_t length = 0;  // octets of payload (Read and atomics: of the sink)
+  std::uint32_t immediate_data = 0;  // as a number: its most significant octet goes first
+  std::uint64_t operand = 0;         // atomics: what to add, or to store
+  std::uint64_t compare = 0;         // compare_swap
 };
 
-// A message that arrived in a receive buffer.
+// A message that took a receive buffer: a Send, or the Immediate Data behind a Write.
 struct Received {
   Status status = Status::success;
-  std::uint32_t length = 0;
+  std::uint32_t length = 0;  // octets of the Send; of the Write that the Immediate Data followed at once
   bool solicited = false;
+  bool immediate = false;
+  bool by_write = false;  // Immediate Data: the buffer is untouched
+  std::uint32_t immediate_data = 0;
   bool invalidated = false;
   std::uint32_t invalidated_stag = 0;
 };
@@ -60,7 +72,7 @@ struct ExtentList {
   std::span<const llp::Extent> all() const { return std::span(items.data(), count); }
 };
 
-enum class RemoteRight : std::uint8_t { read, write };
+enum class RemoteRight : std::uint8_t { read, write, atomic };
 
 // What RDMAP asks of the layer above. All calls are made by whoever holds the engine.
 class Consumer {
@@ -69,7 +81,8 @@ class Consumer {
   virtual SendRequest* next_send() = 0;
   virtual void send_started() = 0;
   virtual void send_done(SendRequest& request, Status status) = 0;
-  // Octets [offset, offset + n) of the request's memory: source of a Send or Write, sink of a Read.
+  // Octets [offset, offset + n) of the request's memory: source of a Send or Write, sink of a Read or
+  // of what an atomic returns.
   virtual Status request_memory(const SendRequest& request, std::uint64_t offset, std::uint64_t n, ExtentList& out) = 0;
 
   // The next receive buffer becomes the current one. False: none is posted.
@@ -86,6 +99,8 @@ class Consumer {
   // Copies to or from memory of others; false when it may not, or can not, be touched (any more).
   virtual bool copy_in(const llp::Extent& to, const std::byte* from) = 0;
   virtual bool copy_out(std::byte* to, const llp::Extent& from) = 0;
+  // Executes the request on the 8 octets of `target`, which are aligned; *original is what was there. False as above.
+  virtual bool atomic(const llp::Extent& target, const AtomicRequest& request, std::uint64_t* original) = 0;
   // Whether every page can be read now.
   virtual bool readable(const llp::Extent& extent) = 0;
   // For reading in place without a system call (a CRC): true when all of it can be read; its owner cannot release it

@@ -175,7 +175,7 @@ void Device::query(ibv_device_attr& attr) const {
   attr.max_srq_sge = kMaxSge;
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMaxRdAtomic;
   attr.max_res_rd_atom = kMaxRdAtomic * kMaxQp;
-  attr.atomic_cap = IBV_ATOMIC_NONE;
+  attr.atomic_cap = IBV_ATOMIC_GLOB;  // done by the CPU's own atomic instructions
   attr.max_pkeys = 1;
   attr.phys_port_cnt = 1;
 }

@@ -270,6 +270,36 @@ bool copy_out(void* to, const llp::Extent& from) {
   return ok;
 }
 
+namespace {
+
+std::uint64_t result_of(const rdmap::AtomicRequest& r, std::uint64_t memory) {
+  if (r.is(rdmap::AtomicRequest::Op::fetch_add)) return rdmap::fetch_add(memory, r.data, r.data_mask);
+  return rdmap::compare_swap(memory, r.data, r.data_mask, r.compare, r.compare_mask);
+}
+
+bool execute(std::byte* at, const rdmap::AtomicRequest& r, std::uint64_t* original) {
+  const bool add = r.is(rdmap::AtomicRequest::Op::fetch_add);
+  if (add && r.data_mask == 0) {
+    *original = r.data;
+    return llp::guarded_fetch_add(at, original);
+  }
+  // What is there is guessed, then known from the exchange that failed.
+  for (std::uint64_t seen = add ? 0 : r.compare;;) {
+    *original = seen;
+    if (!llp::guarded_compare_exchange(at, &seen, result_of(r, *original))) return false;
+    if (seen == *original) return true;
+  }
+}
+
+}  // namespace
+
+bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& request, std::uint64_t* original) {
+  if (target.region != nullptr && !memory().enter(target.region, target.ticket)) return false;
+  const bool ok = execute(target.address, request, original);
+  if (target.region != nullptr) memory().leave(target.region);
+  return ok;
+}
+
 bool readable(const llp::Extent& extent) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto first = reinterpret_cast<std::uintptr_t>(extent.address) & ~(page - 1);

@@ -13,6 +13,7 @@
 #include "llp/gather.h"
 #include "llp/spinlock.h"
 #include "provider/verbs/context.h"
+#include "rdmap/header.h"
 
 namespace ewarp::verbs {
 
@@ -124,6 +125,8 @@ MemoryTable& memory();
 // Copies that respect deregistration and survive unmapped pages. False: nothing (more) may be touched.
 bool copy_in(const llp::Extent& to, const void* from);
 bool copy_out(void* to, const llp::Extent& from);
+// Executes the request on 8 aligned octets by atomic instructions, so also with respect to this machine's own programs.
+bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& request, std::uint64_t* original);
 // Whether all pages of the extent can be read now.
 bool readable(const llp::Extent& extent);
 // For reading in place: false when it is no longer registered or a page cannot be read. While held it stays registered.

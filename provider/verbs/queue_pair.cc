@@ -1,6 +1,7 @@
 // Creation, completion and the end of queue pairs.
 #include "provider/verbs/queue_pair.h"
 
+#include <endian.h>
 #include <errno.h>
 
 #include <algorithm>
@@ -49,6 +50,8 @@ ibv_wc_opcode wc_opcode(const SendEntry& e) {
     case rdmap::Operation::send: return IBV_WC_SEND;
     case rdmap::Operation::write: return IBV_WC_RDMA_WRITE;
     case rdmap::Operation::read: return IBV_WC_RDMA_READ;
+    case rdmap::Operation::fetch_add: return IBV_WC_FETCH_ADD;
+    case rdmap::Operation::compare_swap: return IBV_WC_COMP_SWAP;
   }
   return IBV_WC_SEND;
 }
@@ -205,11 +208,14 @@ void QueuePair::receive_done(const rdmap::Received& received) {
   ibv_wc wc{};
   wc.wr_id = e.wr_id;
   wc.status = wc_status(received.status);
-  wc.opcode = IBV_WC_RECV;
+  wc.opcode = received.by_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
   wc.byte_len = received.length;
   if (received.invalidated && received.status == rdmap::Status::success) {
     wc.wc_flags = IBV_WC_WITH_INV;
     wc.invalidated_rkey = received.invalidated_stag;
+  } else if (received.immediate) {
+    wc.wc_flags = IBV_WC_WITH_IMM;
+    wc.imm_data = htobe32(received.immediate_data);
   }
   rq_.retire(receive_at_ + 1);
   complete(*recv_cq_, wc, received.solicited);

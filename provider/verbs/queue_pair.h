@@ -90,6 +90,9 @@ class QueuePair final : public QueuePairApi,
   ddp::Verdict invalidate(std::uint32_t stag) override;
   bool copy_in(const llp::Extent& to, const std::byte* from) override { return verbs::copy_in(to, from); }
   bool copy_out(std::byte* to, const llp::Extent& from) override { return verbs::copy_out(to, from); }
+  bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& request, std::uint64_t* original) override {
+    return verbs::atomic(target, request, original);
+  }
   bool readable(const llp::Extent& extent) override { return verbs::readable(extent); }
   bool hold(const llp::Extent& extent) override { return verbs::hold(extent); }
   void let_go(const llp::Extent& extent) override { verbs::let_go(extent); }
@@ -148,6 +151,7 @@ class QueuePair final : public QueuePairApi,
   bool destroyed_ = false;
   std::atomic<unsigned> access_{0};
   std::atomic<std::uint16_t> ird_, ord_;
+  std::atomic<bool> extensions_{false};  // the peer of the (last) stream consented to RFC 7306 and Send with Immediate
   std::uint8_t port_ = 1;
   std::uint16_t pkey_index_ = 0;
 

@@ -3,6 +3,7 @@
 
 #include "provider/verbs/engine.h"
 #include "provider/verbs/log.h"
+#include "provider/verbs/options.h"
 #include "provider/verbs/queue_pair.h"
 
 namespace ewarp::verbs {
@@ -14,6 +15,7 @@ bool QueuePair::may_be_told_its_peer() const {
 
 int QueuePair::start_bring_up(const PeerAddress& peer) {
   ord_ = kMaxRdAtomic;  // until RTS says less
+  extensions_ = options().extensions;  // the peer is one of us; known for certain when the stream stands
   // A stream that starts and fails at once takes bring_up_ away while it is at work.
   const auto b = bring_up_ = std::make_shared<BringUp>(*this, peer);
   const int rc = b->start();

@@ -1,4 +1,5 @@
 // Posting work, and the memory that work requests name.
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 
@@ -13,6 +14,15 @@ namespace {
 constexpr unsigned kKnownSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
+unsigned access_for(rdmap::RemoteRight right) {
+  switch (right) {
+    case rdmap::RemoteRight::read: return IBV_ACCESS_REMOTE_READ;
+    case rdmap::RemoteRight::write: return IBV_ACCESS_REMOTE_WRITE;
+    case rdmap::RemoteRight::atomic: return IBV_ACCESS_REMOTE_ATOMIC;
+  }
+  return ~0u;
+}
+
 bool can_post_send(ibv_qp_state s) {
   return s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE || s == IBV_QPS_ERR;
 }
@@ -25,6 +35,14 @@ int QueuePair::check_send(const ibv_send_wr& wr, std::uint64_t* length) const {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_INV:
     case IBV_WR_RDMA_WRITE: break;
+    case IBV_WR_SEND_WITH_IMM:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+      if (!extensions_) return EINVAL;
+      break;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_ATOMIC_CMP_AND_SWP:
+      if (!extensions_ || wr.num_sge != 1 || wr.sg_list[0].length != rdmap::kAtomicOctets) return EINVAL;
+      [[fallthrough]];
     case IBV_WR_RDMA_READ:
       if (ord_ == 0 || (wr.send_flags & IBV_SEND_INLINE) != 0) return EINVAL;
       break;
@@ -40,6 +58,38 @@ int QueuePair::check_send(const ibv_send_wr& wr, std::uint64_t* length) const {
   return 0;
 }
 
+namespace {
+
+// The operation and what belongs to it; lengths and memory are the caller's.
+void put_operation(const ibv_send_wr& wr, rdmap::SendRequest& r) {
+  r.invalidate = wr.opcode == IBV_WR_SEND_WITH_INV;
+  r.invalidate_stag = r.invalidate ? wr.invalidate_rkey : 0;
+  r.immediate = wr.opcode == IBV_WR_SEND_WITH_IMM || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+  r.immediate_data = r.immediate ? be32toh(wr.imm_data) : 0;
+  switch (wr.opcode) {
+    case IBV_WR_RDMA_WRITE:
+    case IBV_WR_RDMA_WRITE_WITH_IMM:
+    case IBV_WR_RDMA_READ:
+      r.operation = wr.opcode == IBV_WR_RDMA_READ ? rdmap::Operation::read : rdmap::Operation::write;
+      r.remote_stag = wr.wr.rdma.rkey;
+      r.remote_to = wr.wr.rdma.remote_addr;
+      break;
+    case IBV_WR_ATOMIC_FETCH_AND_ADD:
+    case IBV_WR_ATOMIC_CMP_AND_SWP: {
+      const bool add = wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
+      r.operation = add ? rdmap::Operation::fetch_add : rdmap::Operation::compare_swap;
+      r.remote_stag = wr.wr.atomic.rkey;
+      r.remote_to = wr.wr.atomic.remote_addr;
+      r.operand = add ? wr.wr.atomic.compare_add : wr.wr.atomic.swap;
+      r.compare = wr.wr.atomic.compare_add;
+      break;
+    }
+    default: r.operation = rdmap::Operation::send;
+  }
+}
+
+}  // namespace
+
 int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   if (wr.opcode == IBV_WR_BIND_MW || wr.opcode == IBV_WR_LOCAL_INV) return put_local(wr, position);
   std::uint64_t length = 0;
@@ -54,14 +104,7 @@ int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   e.local = LocalOperation::none;
   e.status = rdmap::Status::success;
   e.length = static_cast<std::uint32_t>(length);
-  e.invalidate = wr.opcode == IBV_WR_SEND_WITH_INV;
-  e.invalidate_stag = e.invalidate ? wr.invalidate_rkey : 0;
-  e.operation = rdmap::Operation::send;
-  if (wr.opcode == IBV_WR_RDMA_WRITE || wr.opcode == IBV_WR_RDMA_READ) {
-    e.operation = wr.opcode == IBV_WR_RDMA_WRITE ? rdmap::Operation::write : rdmap::Operation::read;
-    e.remote_stag = wr.wr.rdma.rkey;
-    e.remote_to = wr.wr.rdma.remote_addr;
-  }
+  put_operation(wr, e);
   if (e.is_inline) {
     std::byte* at = sq_.extra(position);
     for (int i = 0; i < wr.num_sge; ++i) {
@@ -152,7 +195,7 @@ rdmap::Status QueuePair::request_memory(const rdmap::SendRequest& request, std::
     out.add(llp::Extent{sq_.extra(position) + offset, static_cast<std::size_t>(n), nullptr, 0});
     return rdmap::Status::success;
   }
-  const unsigned need = e.operation == rdmap::Operation::read ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
+  const unsigned need = rdmap::has_response(e.operation) ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
   return sge_memory(pd_, std::span(sq_.sge(position), e.sge_count), offset, n, need, out);
 }
 
@@ -177,8 +220,7 @@ rdmap::Status QueuePair::receive_memory(std::uint64_t offset, std::uint64_t n, r
 
 ddp::Verdict QueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
                                 llp::Extent& out) {
-  const unsigned need = right == rdmap::RemoteRight::read ? IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_WRITE;
-  return memory().resolve(stag, pd_, to, n, need, &out, number_);
+  return memory().resolve(stag, pd_, to, n, access_for(right), &out, number_);
 }
 
 ddp::Verdict QueuePair::invalidate(std::uint32_t stag) { return memory().invalidate(stag, pd_, number_); }

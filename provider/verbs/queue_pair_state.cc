@@ -171,6 +171,7 @@ int QueuePair::attach(int fd, const mpa::StreamParams& params, std::shared_ptr<S
 void QueuePair::run_stream(int fd, const mpa::StreamParams& params) {
   Engine& e = engine();
   ird_ = params.ird;
+  extensions_ = params.extensions;
   stalled_ = false;
   quiet_ = false;
   published_ = {};

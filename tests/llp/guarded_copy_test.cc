@@ -106,6 +106,29 @@ void stays_within_its_bounds(void**) {
     }
 }
 
+void atomics_do_what_the_cpu_does(void**) {
+  install_copy_guard();
+  alignas(8) std::uint64_t word = 40;
+  std::uint64_t value = 2;
+  assert_true(guarded_fetch_add(&word, &value));
+  assert_true(value == 40 && word == 42);
+  value = 41;
+  assert_true(guarded_compare_exchange(&word, &value, 7));
+  assert_true(value == 42 && word == 42);
+  assert_true(guarded_compare_exchange(&word, &value, 7));
+  assert_true(value == 42 && word == 7);
+}
+
+void an_atomic_on_a_page_that_is_not_there(void**) {
+  install_copy_guard();
+  for (std::byte* page : {unmapped_page(), page_of(PROT_NONE), page_of(PROT_READ), truncated_page()}) {
+    std::uint64_t value = 0;
+    assert_false(guarded_fetch_add(page, &value));
+    assert_false(guarded_compare_exchange(page + 8, &value, 1));
+    assert_true(value == 0);
+  }
+}
+
 void a_fault_is_false(void**) {
   install_copy_guard();
   std::byte* const good = page_of(PROT_READ | PROT_WRITE);
@@ -622,6 +645,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(copies_as_memcpy_does),
       cmocka_unit_test(stays_within_its_bounds),
+      cmocka_unit_test(atomics_do_what_the_cpu_does),
+      cmocka_unit_test(an_atomic_on_a_page_that_is_not_there),
       cmocka_unit_test(a_fault_is_false),
       cmocka_unit_test(a_page_ends_in_the_middle),
       cmocka_unit_test(a_long_copy_keeps_what_came_before_the_fault),

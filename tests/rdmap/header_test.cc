@@ -9,6 +9,7 @@ namespace {
 
 using rdmap::AtomicRequest;
 using rdmap::AtomicResponse;
+using rdmap::ImmediateData;
 using rdmap::Opcode;
 using rdmap::ReadRequest;
 
@@ -35,6 +36,11 @@ AtomicRequest atomic_request_from(const Json& f) {
 
 AtomicResponse atomic_response_from(const Json& f) {
   return {u32(f, "OrigReqID"), number(f["OrigValue"])};
+}
+
+// Its first four octets; verbs knows no more.
+ImmediateData immediate_from(const Json& f) {
+  return {get_be<std::uint32_t>(hex(f["immediate_hex"]), 0)};
 }
 
 // The octets behind the DDP header.
@@ -72,6 +78,20 @@ void rdm_1_9_and_31_headers_agree_with_the_vectors(void**) {
     ++checked;
   }
   assert_int_equal(checked, 5);
+}
+
+// RDM-28, RDM-30. FP-IMSE has all 8 octets in use, which we never send.
+void rdm_30_immediate_data_agrees_with_the_vectors(void**) {
+  unsigned checked = 0;
+  for (const Json& v : load("fpdu.json", "vectors")) {
+    const Json& f = v["fields"];
+    if (!f.contains("immediate_hex")) continue;
+    const auto got = ImmediateData::parse(body_of(v));
+    EXPECT(v["id"], got.ok() && got.value() == immediate_from(f));
+    if (v["id"] == "FP-IM") expect_octets(emitted(immediate_from(f)), body_of(v), v["id"]);
+    ++checked;
+  }
+  assert_int_equal(checked, 2);
 }
 
 void rdm_1_control_octets_agree_with_the_vectors(void**) {
@@ -141,6 +161,7 @@ void expect_size_is_exact(Octets good) {
 
 void headers_of_another_size_are_refused(void**) {
   expect_size_is_exact<ReadRequest>(Bytes(28));
+  expect_size_is_exact<ImmediateData>(Bytes(8));
   expect_size_is_exact<AtomicRequest>(Bytes(52));
   expect_size_is_exact<AtomicResponse>(Bytes(12));
 }
@@ -201,6 +222,7 @@ void rdm_32_masked_add_equals_the_bitwise_definition(void**) {
 
 const std::vector<CMUnitTest> kHeaderTests = {
     cmocka_unit_test(rdm_1_9_and_31_headers_agree_with_the_vectors),
+    cmocka_unit_test(rdm_30_immediate_data_agrees_with_the_vectors),
     cmocka_unit_test(rdm_1_control_octets_agree_with_the_vectors),
     cmocka_unit_test(rdm_2_version_and_reserved_bits),
     cmocka_unit_test(rdm_3_and_4_the_table_agrees_with_the_vectors),

@@ -1,4 +1,4 @@
-"""perftest, unmodified: ib_send, ib_write and ib_read, latency and bandwidth, in the ways in which people run them."""
+"""perftest, unmodified: ib_send, ib_write, ib_read and ib_atomic, latency and bandwidth, in the ways in which people run them."""
 import re
 
 from harness import FULL, check, free_port, main, need
@@ -48,6 +48,14 @@ def all_sizes_bandwidth(rig):
     """_bw -R -a: every size from 2 B to 8 MiB."""
     for kind in KINDS:
         perftest(rig, f"ib_{kind}_bw", "-a", sizes=ALL_SIZES, iterations=1000 if FULL else 50)
+
+
+def atomics(rig):
+    """ib_atomic: both kinds, and many on their way."""
+    for kind in ("FETCH_AND_ADD", "CMP_AND_SWAP"):
+        perftest(rig, "ib_atomic_lat", "-A", kind, sizes=[8], iterations=1000)
+        perftest(rig, "ib_atomic_bw", "-A", kind, sizes=[8], iterations=1000)
+        perftest(rig, "ib_atomic_bw", "-A", kind, "-q", 16, sizes=[8], iterations=100)
 
 
 def events(rig):
@@ -107,5 +115,5 @@ def epoll(rig):
 
 
 if __name__ == "__main__":
-    main(all_sizes_latency, all_sizes_bandwidth, events, bandwidth_options, inline_data, shared_receive_queue, crc,
+    main(all_sizes_latency, all_sizes_bandwidth, atomics, events, bandwidth_options, inline_data, shared_receive_queue, crc,
          small_segments, epoll)  # fmt: skip

@@ -122,9 +122,10 @@ def rc_pingpong(rig):
 
 
 def qperf(rig):
-    """qperf -cm 1: latency and bandwidth of Send, bandwidth of RDMA Read."""
+    """qperf -cm 1: Send, RDMA Read, RDMA Write with Immediate, atomics."""
     need("qperf")
-    for test, figure in (("rc_lat", "latency"), ("rc_bw", "bw"), ("rc_rdma_read_bw", "bw")):
+    for test, figure in (("rc_lat", "latency"), ("rc_bw", "bw"), ("rc_rdma_read_bw", "bw"), ("rc_rdma_write_lat", "latency"),
+                         ("rc_compare_swap_mr", "msg_rate"), ("rc_fetch_add_mr", "msg_rate")):  # fmt: skip
         run = qperf_once(rig, test)
         check(re.search(rf"^{test}:\n\s+{figure}\s+=\s+[\d.]+ \S+$", run.client, re.M), f"no figure:\n{run.client}")
 

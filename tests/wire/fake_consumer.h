@@ -110,6 +110,14 @@ class FakeConsumer : public rdmap::Consumer {
     std::memcpy(to, from.address, from.length);
     return true;
   }
+  bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& a, std::uint64_t* original) override {
+    std::memcpy(original, target.address, sizeof *original);
+    const std::uint64_t now = a.is(rdmap::AtomicRequest::Op::fetch_add)
+                                  ? rdmap::fetch_add(*original, a.data, a.data_mask)
+                                  : rdmap::compare_swap(*original, a.data, a.data_mask, a.compare, a.compare_mask);
+    std::memcpy(target.address, &now, sizeof now);
+    return true;
+  }
   bool readable(const llp::Extent&) override { return true; }
   bool hold(const llp::Extent&) override { return true; }
   void let_go(const llp::Extent&) override {}

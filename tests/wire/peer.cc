@@ -119,6 +119,20 @@ Bytes read_request(std::uint32_t msn, std::uint32_t sink_stag, std::uint64_t sin
                   concat({u32(sink_stag), u64(sink_to), u32(octets), u32(source_stag), u64(source_to)}));
 }
 
+Bytes atomic_request(std::uint32_t msn, const AtomicFields& f) {
+  return untagged(0x41, 0x40 | kAtomicRequest, 0, 1, msn, 0,
+                  concat({u32(f.op), u32(f.id), u32(f.stag), u64(f.to), u64(f.data), u64(f.mask), u64(f.compare),
+                          u64(f.compare_mask)}));
+}
+
+Bytes atomic_response(std::uint32_t msn, std::uint32_t id, std::uint64_t original) {
+  return untagged(0x41, 0x40 | kAtomicResponse, 0, 3, msn, 0, concat({u32(id), u64(original)}));
+}
+
+Bytes immediate(std::uint32_t msn, const Bytes& payload, unsigned opcode) {
+  return untagged(0x41, 0x40 | opcode, 0, 0, msn, 0, payload);
+}
+
 Bytes terminate(unsigned layer, unsigned type, unsigned code, unsigned hdrct, const Bytes& headers) {
   return untagged(0x41, 0x40 | kTerminate, 0, 2, 1, 0,
                   concat({u8(layer << 4 | type), u8(code), u8(hdrct), u8(0), headers}));
@@ -153,6 +167,14 @@ ReadFields dissect_read(const Segment& s) {
   return {
       static_cast<std::uint32_t>(number_at(s.payload, 0, 4)), static_cast<std::uint32_t>(number_at(s.payload, 12, 4)),
       static_cast<std::uint32_t>(number_at(s.payload, 16, 4)), number_at(s.payload, 4, 8), number_at(s.payload, 20, 8)};
+}
+
+AtomicFields dissect_atomic(const Segment& s) {
+  if (s.is_tagged || s.opcode != kAtomicRequest || s.qn != 1 || !s.last || s.mo != 0 || s.payload.size() != 52)
+    fail_msg("not an Atomic Request: opcode %u, queue %u, %zu octets", s.opcode, s.qn, s.payload.size());
+  const auto word = [&s](std::size_t at) { return static_cast<std::uint32_t>(number_at(s.payload, at, 4)); };
+  const auto value = [&s](std::size_t at) { return number_at(s.payload, at, 8); };
+  return {word(0), word(4), word(8), value(12), value(20), value(28), value(36), value(44)};
 }
 
 Peer::Peer(int fd, bool crc, bool send_markers, bool get_markers)

@@ -24,7 +24,8 @@ std::uint32_t crc32c(Octets in);
 
 // RFC 5040 figure 4.
 inline constexpr unsigned kWrite = 0, kReadRequest = 1, kReadResponse = 2, kSend = 3, kSendInv = 4, kSendSe = 5,
-                          kSendSeInv = 6, kTerminate = 7, kImmediate = 8;
+                          kSendSeInv = 6, kTerminate = 7, kImmediate = 8, kImmediateSe = 9, kAtomicRequest = 10,
+                          kAtomicResponse = 11, kSendImmediate = 15;
 
 // One DDP segment with every field free. ddp: the first octet (T 0x80, L 0x40, DV 0x03); ulp: the second (RV 0xc0).
 Bytes tagged(unsigned ddp, unsigned ulp, std::uint32_t stag, std::uint64_t to, const Bytes& payload);
@@ -38,6 +39,14 @@ Bytes send_segment(std::uint32_t msn, const Bytes& payload, std::uint32_t mo = 0
                    unsigned opcode = kSend, std::uint32_t invalidate = 0);
 Bytes read_request(std::uint32_t msn, std::uint32_t sink_stag, std::uint64_t sink_to, std::uint32_t octets,
                    std::uint32_t source_stag, std::uint64_t source_to);
+// RFC 7306 figures 5 and 7; Immediate Data takes any payload, so that it can be wrong.
+struct AtomicFields {
+  std::uint32_t op = 0, id = 0, stag = 0;
+  std::uint64_t to = 0, data = 0, mask = 0, compare = 0, compare_mask = ~std::uint64_t{0};
+};
+Bytes atomic_request(std::uint32_t msn, const AtomicFields& fields);
+Bytes atomic_response(std::uint32_t msn, std::uint32_t id, std::uint64_t original);
+Bytes immediate(std::uint32_t msn, const Bytes& payload, unsigned opcode = kImmediate);
 // headers: what follows the four control octets (segment length, DDP header, RDMAP header).
 Bytes terminate(unsigned layer, unsigned type, unsigned code, unsigned hdrct = 0, const Bytes& headers = {});
 
@@ -57,6 +66,7 @@ struct ReadFields {
   std::uint64_t sink_to, source_to;
 };
 ReadFields dissect_read(const Segment& segment);
+AtomicFields dissect_atomic(const Segment& segment);
 
 // Every wait is bounded; running out of time fails the test.
 class Peer {
