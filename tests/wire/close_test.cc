@@ -112,8 +112,9 @@ void vrb_13_a_terminate_names_what_is_being_sent(void**) {
       {IBV_WR_SEND, 0, 2, 6, 0, IBV_WC_REM_INV_REQ_ERR},
       {IBV_WR_SEND, 0, 2, 7, 0, IBV_WC_REM_OP_ERR},
   };
-  // With reads in between the socket takes more at the very moment when the Terminate comes.
-  for (const int reads : {0, 1, 2, 40})
+  // Two reads at least: of what it names the peer has seen a part, so it has been started. With more of them the socket
+  // takes more at the very moment when the Terminate comes.
+  for (const int reads : {2, 3, 40})
     for (const auto& c : kCases) {
       Scene s(Setup{.initiator = true, .crc = reads % 2 == 0, .tcp = true}, kOctets);
       assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
