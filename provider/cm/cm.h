@@ -19,6 +19,11 @@ int ucma_open(int flags);
 // One write(): one command with its header. Returns len. EBADF: not one of ours; EPERM: inherited over fork().
 ssize_t ucma_write(int fd, const void* buf, std::size_t len);
 
+// The same, of a channel that was closed already. GET_EVENT never returns: a thread that had entered it a moment
+// earlier would wait for ever in the kernel's file as well, and programs rely on that (rping destroys its channel under
+// a thread that goes back for another event, and takes an error there for a failure). Else EBADF.
+ssize_t ucma_write_closed(const void* buf, std::size_t len);
+
 // To be called before the fd is closed: drops all ids and events of the file. Other fds are ignored.
 void ucma_close(int fd);
 

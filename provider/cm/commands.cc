@@ -283,11 +283,18 @@ int run_get_event(int fd, const Command& command) {
   rdma_ucm_get_event get;
   if (!command.read(&get)) return EINVAL;
   const FileRef file = find_file(fd);
-  if (file == nullptr) return ucma_is(fd) ? EPERM : EBADF;
+  if (file == nullptr) return ucma_is(fd) ? EPERM : wait_in_closed_file();
   return get_event(file, get.response, command.out);
 }
 
 }  // namespace
+
+ssize_t ucma_write_closed(const void* buf, std::size_t len) {
+  rdma_ucm_cmd_hdr header;
+  if (len >= sizeof(header) && copy_in(&header, buf, sizeof(header)) && header.cmd == RDMA_USER_CM_CMD_GET_EVENT)
+    wait_in_closed_file();
+  return -EBADF;
+}
 
 ssize_t ucma_write(int fd, const void* buf, std::size_t len) {
   rdma_ucm_cmd_hdr header;

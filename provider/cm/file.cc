@@ -104,20 +104,18 @@ int fetch_event(const FileRef& file, std::uint64_t response, std::size_t size) {
   return 0;
 }
 
-// The channel was closed under a GET_EVENT. The kernel's file outlives its descriptor until the command returns, and
-// has no more events: rping closes its channel while a thread of its waits there, and takes an error for a failure.
+}  // namespace
+
 int wait_in_closed_file() {
   ::pause();
   return EINTR;
 }
 
-}  // namespace
-
 int get_event(const FileRef& file, std::uint64_t response, std::size_t size) {
   // Libraries older than the ece member pass less; the kernel draws the same line.
   if (size < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
   const int flags = fcntl(file->fd(), F_GETFL);
-  if (flags < 0) return errno;
+  if (flags < 0) return wait_in_closed_file();
   while (true) {
     const int waited = wait_for_token(file->fd());
     if (waited != 0 && waited != EBADF) return waited;

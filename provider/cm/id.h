@@ -82,10 +82,10 @@ struct Event {
 struct Attempt {
   Socket socket;
   std::optional<mpa::Initiator> initiator;
-  std::size_t sent = 0;     // of the Request
-  bool heard = false;       // an octet of the Reply arrived
-  bool enhanced = true;     // Rev 2; false on the second try (RFC 6581 section 10)
-  std::uint64_t timer = 0;  // for the whole of it, all tries
+  std::size_t sent = 0;                             // of the Request
+  bool heard = false;                               // an octet of the Reply arrived
+  bool enhanced = true;                             // Rev 2; false on the second try (RFC 6581 section 10)
+  std::uint64_t timer = 0;                          // for the whole of it, all tries
   verbs::Reactor::Clock::time_point refused_limit;  // until then a refused connection is tried again
   std::uint32_t qp_number = 0;
   mpa::StartupConfig config;
@@ -238,6 +238,9 @@ int query(const IdRef& id, std::uint32_t option, std::uint64_t response, std::si
 int init_qp_attr(const IdRef& id, std::uint32_t qp_state, std::uint64_t response, std::size_t size);
 
 // --- file.cc ---
+// The channel is closed or being closed while its owner's thread asks for an event. The kernel's file outlives its
+// descriptor until the command returns, and has no more events. Returns, with EINTR, only for a signal.
+int wait_in_closed_file();
 // 0 or errno. Waits without any lock.
 int get_event(const FileRef& file, std::uint64_t response, std::size_t size);
 int migrate(const FileRef& to, int from_fd, std::uint32_t number, std::uint32_t* events_reported);

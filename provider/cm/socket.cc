@@ -68,7 +68,8 @@ void Socket::close() {
 void Socket::abort() {
   if (fd_ < 0) return;
   const sockaddr nobody{AF_UNSPEC, {}};
-  // TCP: RST, and the connection is forgotten. Past the C library, as the close is: ThreadSanitizer must see both or none.
+  // TCP: RST, and the connection is forgotten. Past the C library, as the close is: ThreadSanitizer must see both or
+  // none.
   ::syscall(SYS_connect, fd_, &nobody, sizeof(nobody));
   close();
 }

@@ -59,9 +59,9 @@ std::optional<OpenFile> FdTable::find(int fd, unsigned char kind) {
   return std::nullopt;
 }
 
-std::optional<OpenFile> FdTable::remove(int fd) {
+std::optional<OpenFile> FdTable::remove(int fd, unsigned char marked) {
   const std::lock_guard guard(mutex_);
-  mark(fd, ETHERWARP_FD_NONE);
+  mark(fd, marked);
   auto node = files_.extract(fd);
   if (node.empty()) return std::nullopt;
   return std::move(node.mapped());

@@ -35,7 +35,8 @@ class FdTable {
   // 0, or EMFILE where the number is beyond the preload library's table. The fd stays open in any case.
   int add(int fd, OpenFile file);
   std::optional<OpenFile> find(int fd, unsigned char kind);
-  std::optional<OpenFile> remove(int fd);
+  // marked: what the preload library is to see in fd from now on.
+  std::optional<OpenFile> remove(int fd, unsigned char marked = ETHERWARP_FD_NONE);
 
   void attach(const etherwarp_preload_ops* preload) { preload_ = preload; }
   // Around fork().

@@ -224,15 +224,21 @@ int host_ioctl(int fd, unsigned long request, void* argument) {
 
 // Not guarded: GET_EVENT waits, and a thread that is cancelled there unwinds through here.
 ssize_t host_write(int fd, const void* data, std::size_t size) {
-  if (!fds().find(fd, ETHERWARP_FD_CM)) return kNotOurs;
-  return cm::ucma_write(fd, data, size);
+  if (fds().find(fd, ETHERWARP_FD_CM)) return cm::ucma_write(fd, data, size);
+  struct stat another {};
+  return raw_fstat(fd, &another) ? kNotOurs : cm::ucma_write_closed(data, size);
 }
 
 void host_closing(int fd) {
   if (raw_getpid() != owner.load(std::memory_order_relaxed)) return;
   try {
-    if (cm::ucma_is(fd)) cm::ucma_close(fd);
-    fds().remove(fd);
+    if (!cm::ucma_is(fd)) {
+      fds().remove(fd);
+      return;
+    }
+    const bool waits = (fcntl(fd, F_GETFL) & O_NONBLOCK) == 0;
+    cm::ucma_close(fd);
+    fds().remove(fd, waits ? ETHERWARP_FD_CM_CLOSED : ETHERWARP_FD_NONE);
   } catch (...) {  // the fd is closed in any case
   }
 }

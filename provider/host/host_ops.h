@@ -20,10 +20,11 @@ enum { ETHERWARP_NOT_OURS = -100000 }; /* no errno */
 /* The preload library's byte per file descriptor. */
 enum {
   ETHERWARP_FD_NONE = 0,
-  ETHERWARP_FD_NETLINK = 1, /* sendmsg, recvmsg */
-  ETHERWARP_FD_COMMAND = 2, /* ioctl, fstat */
-  ETHERWARP_FD_CM = 3,      /* write, fstat */
-  ETHERWARP_FD_EVENTS = 4   /* close only */
+  ETHERWARP_FD_NETLINK = 1,  /* sendmsg, recvmsg */
+  ETHERWARP_FD_COMMAND = 2,  /* ioctl, fstat */
+  ETHERWARP_FD_CM = 3,       /* write, fstat */
+  ETHERWARP_FD_EVENTS = 4,   /* close only */
+  ETHERWARP_FD_CM_CLOSED = 5 /* write, while no other file has the number */
 };
 
 /* What the module may ask of the preload library. */
@@ -52,7 +53,8 @@ struct etherwarp_host_ops {
   /* *out is what the kernel said of fd; corrected where fd is ours. */
   int (*fstat)(int fd, struct stat* out);
   int (*ioctl)(int fd, unsigned long request, void* argument);
-  /* A cancellation point: a cancelled thread unwinds through the caller. */
+  /* A cancellation point: a cancelled thread unwinds through the caller. Of ETHERWARP_FD_CM_CLOSED only what the kernel
+   * has refused with EBADF. */
   ssize_t (*write)(int fd, const void* data, size_t size);
   /* fd is about to be closed by the caller. */
   void (*closing)(int fd);

@@ -435,7 +435,14 @@ HOOK ssize_t write(int fd, const void* data, size_t size) {
     ssize_t result = ops == NULL ? ETHERWARP_NOT_OURS : ops->write(fd, data, size);
     if (result != ETHERWARP_NOT_OURS) return outcome(result);
   }
-  return __write(fd, data, size);
+  ssize_t written = __write(fd, data, size);
+  if (__builtin_expect(written < 0 && errno == EBADF && kind_of(fd) == ETHERWARP_FD_CM_CLOSED, 0)) {
+    const struct etherwarp_host_ops* ops = host();
+    ssize_t result = ops == NULL ? ETHERWARP_NOT_OURS : ops->write(fd, data, size);
+    if (result != ETHERWARP_NOT_OURS) return outcome(result);
+    errno = EBADF;
+  }
+  return written;
 }
 
 HOOK int close(int fd) {

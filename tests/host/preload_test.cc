@@ -128,6 +128,7 @@ PROBE_TEST(sysfs_paths_are_there, "sysfs")
 PROBE_TEST(other_calls_pass, "plain")
 PROBE_TEST(fork_exec_and_a_device_in_the_child, "fork")
 PROBE_TEST(vfork_does_not_touch_the_parent, "vfork")
+PROBE_TEST(a_closed_channel_is_waited_on, "closed-channel")
 PROBE_TEST(numbers_that_came_back_as_something_else, "stale")
 PROBE_TEST(libibverbs_comes_after_the_first_question, "dlopen")
 
@@ -278,6 +279,7 @@ int main() {
       cmocka_unit_test(other_calls_pass),
       cmocka_unit_test(fork_exec_and_a_device_in_the_child),
       cmocka_unit_test(vfork_does_not_touch_the_parent),
+      cmocka_unit_test(a_closed_channel_is_waited_on),
       cmocka_unit_test(numbers_that_came_back_as_something_else),
       cmocka_unit_test(libibverbs_comes_after_the_first_question),
       cmocka_unit_test(without_netlink_there_is_sysfs),

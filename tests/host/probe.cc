@@ -12,6 +12,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <rdma/rdma_netlink.h>
+#include <rdma/rdma_user_cm.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/ioctl.h>
@@ -26,6 +27,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -505,6 +507,41 @@ int vfork_closes() {
   return 0;
 }
 
+// A thread that asks a channel for an event just after another has closed it waits, as one that had asked just before.
+int closed_channel() {
+  struct {
+    rdma_ucm_cmd_hdr header;
+    rdma_ucm_get_event get;
+  } command{};
+  rdma_ucm_event_resp response;
+  command.header = {RDMA_USER_CM_CMD_GET_EVENT, sizeof command.get, sizeof response};
+  command.get.response = reinterpret_cast<std::uintptr_t>(&response);
+  const auto refused = [&command](int fd) { return write(fd, &command, sizeof command) == -1 && errno == EBADF; };
+
+  const int impatient = open("/dev/infiniband/rdma_cm", O_RDWR | O_NONBLOCK);
+  CHECK(impatient >= 0 && close(impatient) == 0 && refused(impatient));
+  const int fd = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  CHECK(fd >= 0 && close(fd) == 0);
+  std::atomic<bool> returned{false};
+  std::thread asks([&] {
+    write(fd, &command, sizeof command);
+    returned = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  CHECK(!returned);
+  CHECK(pthread_cancel(asks.native_handle()) == 0);
+  asks.join();
+  CHECK(!returned);
+  command.header.cmd = RDMA_USER_CM_CMD_CREATE_ID;
+  CHECK(refused(fd));
+  command.header.cmd = RDMA_USER_CM_CMD_GET_EVENT;
+  // Another file with the number is like any other.
+  const int null = open("/dev/null", O_WRONLY);
+  CHECK(dup2(null, fd) == fd && write(fd, &command, sizeof command) == sizeof command);
+  CHECK(close(fd) == 0 && close(null) == 0 && refused(fd));
+  return 0;
+}
+
 // Closed without close(), and the number used again.
 int stale_numbers() {
   ibv_context* context = open_first();
@@ -563,9 +600,12 @@ struct Entry {
   int (*run)();
 };
 constexpr Entry kAll[] = {
-    {"devices", devices},    {"open", open_all},       {"threads", threads},  {"close-early", close_early},
-    {"netlink", netlink},    {"sysfs", sysfs},         {"plain", plain},      {"fork", fork_and_exec},
-    {"vfork", vfork_closes}, {"stale", stale_numbers}, {"dlopen", by_dlopen},
+    {"devices", devices},     {"open", open_all},
+    {"threads", threads},     {"close-early", close_early},
+    {"netlink", netlink},     {"sysfs", sysfs},
+    {"plain", plain},         {"fork", fork_and_exec},
+    {"vfork", vfork_closes},  {"closed-channel", closed_channel},
+    {"stale", stale_numbers}, {"dlopen", by_dlopen},
 };
 
 }  // namespace
