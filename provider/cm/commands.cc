@@ -16,6 +16,7 @@ constexpr std::size_t kLargest = 512;  // no command has more octets after its h
 
 struct Command {
   FileRef file;
+  Octets whole;         // with its header, in the consumer's memory
   std::size_t in = 0;   // octets in body
   std::size_t out = 0;  // room at the response address
   alignas(8) std::byte body[kLargest] = {};
@@ -67,13 +68,14 @@ int create_id(const Command& c) {
   const auto lock = lock_manager();
   if (!c.file->open) return EBADF;
   IdRef id;
-  if (const int error = new_id(lock, c.file, &id); error != 0) return error;
-  id->uid = command.uid;
-  id->port_space = command.ps;
-  id->qp_type = qp_type;
+  if (const int error = new_id(lock, c.file, command.uid, command.ps, qp_type, &id); error != 0) return error;
+  if (c.file->kernel() != nullptr) id->claim = Claim::undecided;
   const rdma_ucm_create_id_resp response{id->number};
   const int error = copy_out(command.response, &response, sizeof(response), c.out);
-  if (error != 0) destroy(lock, id);
+  if (error != 0) {
+    destroy(lock, id);
+    forget_in_kernel(*id);
+  }
   return error;
 }
 
@@ -90,6 +92,7 @@ int destroy_id(const Command& c) {
       response.events_reported = id->events_reported;
     }
     abort_stream(stream);
+    response.events_reported += forget_in_kernel(*id);
     return copy_out(command.response, &response, sizeof(response), c.out);
   });
 }
@@ -264,7 +267,11 @@ static_assert(std::size(kHandlers) == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
 int run_command(int fd, std::uint32_t number, Command& command) {
   command.file = find_file(fd);
   if (command.file == nullptr) return ucma_is(fd) ? EPERM : EBADF;
-  return kHandlers[number] == nullptr ? ENOSYS : kHandlers[number](command);
+  const auto here = [&] {
+    return number >= std::size(kHandlers) ? EINVAL : kHandlers[number] == nullptr ? ENOSYS : kHandlers[number](command);
+  };
+  if (command.file->kernel() == nullptr) return here();
+  return run_beside_kernel(command.file, {number, Octets(command.body, command.in), command.whole}, here);
 }
 
 // Nothing is thrown into the C library that called. A GET_EVENT that is cancelled unwinds through here, and is not run
@@ -284,7 +291,7 @@ int run_get_event(int fd, const Command& command) {
   if (!command.read(&get)) return EINVAL;
   const FileRef file = find_file(fd);
   if (file == nullptr) return ucma_is(fd) ? EPERM : wait_in_closed_file();
-  return get_event(file, get.response, command.out);
+  return get_event(file, get.response, command.out, command.whole);
 }
 
 }  // namespace
@@ -300,11 +307,11 @@ ssize_t ucma_write(int fd, const void* buf, std::size_t len) {
   rdma_ucm_cmd_hdr header;
   if (len < sizeof(header)) return -EINVAL;
   if (!copy_in(&header, buf, sizeof(header))) return -EFAULT;
-  if (header.cmd >= std::size(kHandlers)) return -EINVAL;
   if (header.in + sizeof(header) > len) return -EINVAL;
   Command command;
   command.in = std::min<std::size_t>(header.in, kLargest);
   command.out = header.out;
+  command.whole = Octets(static_cast<const std::byte*>(buf), len);
   if (!copy_in(command.body, static_cast<const std::byte*>(buf) + sizeof(header), command.in)) return -EFAULT;
   int error;
   if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT) {

@@ -1,5 +1,7 @@
 // The event channel: an eventfd whose count is the number of queued events, and GET_EVENT.
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -29,10 +31,10 @@ FdRegistry& file_registry() {
 
 // Takes one token without blocking, also where the consumer left the fd blocking: a token that is not there was taken
 // by a GET_EVENT, which will find the queue empty and wait again.
-void take_token(int fd) {
+bool take_token(int fd) {
   std::uint64_t one;
   const iovec into{&one, sizeof(one)};
-  syscall(SYS_preadv2, fd, &into, 1, -1L, -1L, RWF_NOWAIT);
+  return syscall(SYS_preadv2, fd, &into, 1, -1L, -1L, RWF_NOWAIT) > 0;
 }
 
 void give_token(int fd) {
@@ -40,11 +42,23 @@ void give_token(int fd) {
   raw_write(fd, &one, sizeof(one));
 }
 
-// The one place where a command may wait. A cancellation point, as write() to the kernel's file is: rping cancels
+// The two places where a command may wait. Cancellation points, as write() to the kernel's file is: rping cancels
 // threads that wait here. 0 or errno.
 int wait_for_token(int fd) {
   std::uint64_t one;
   return ::read(fd, &one, sizeof(one)) < 0 ? errno : 0;
+}
+
+// 0: a token was taken. ENOMSG: the kernel's channel may have an event.
+int wait_beside_kernel(const File& file, bool waits) {
+  while (true) {
+    pollfd both[] = {{file.counter(), POLLIN, 0}, {file.kernel()->fd(), POLLIN, 0}};
+    const int ready = ::poll(both, 2, waits ? -1 : 0);
+    if (ready < 0) return errno;
+    if (ready == 0) return EAGAIN;
+    if (both[0].revents != 0 && take_token(file.counter())) return 0;
+    if (both[1].revents != 0) return ENOMSG;
+  }
 }
 
 }  // namespace
@@ -57,6 +71,13 @@ Manager& manager() {
   return *m;
 }
 
+File::File(int fd, int counter, std::unique_ptr<KernelChannel> kernel)
+    : fd_(fd), counter_(counter), kernel_(std::move(kernel)) {}
+
+File::~File() {
+  if (counter_ != fd_) raw_close(counter_);
+}
+
 FileRef find_file(int fd) {
   const auto lock = lock_manager();
   const auto it = manager().files.find(fd);
@@ -66,7 +87,7 @@ FileRef find_file(int fd) {
 void File::post(Event event) {
   if (!open) return;
   events_.push_back(std::move(event));
-  give_token(fd_);
+  give_token(counter_);
 }
 
 std::vector<Event> File::take_events_of(const Id& owner) {
@@ -80,7 +101,7 @@ std::vector<Event> File::take_events_of(const Id& owner) {
     }
   }
   events_ = std::move(kept);
-  for (std::size_t i = 0; i < taken.size() && open; ++i) take_token(fd_);
+  for (std::size_t i = 0; i < taken.size() && open; ++i) take_token(counter_);
   return taken;
 }
 
@@ -94,7 +115,7 @@ int fetch_event(const FileRef& file, std::uint64_t response, std::size_t size) {
   if (file->events().empty()) return EAGAIN;
   Event& event = file->events().front();
   if (const int error = copy_out(response, &event.body, sizeof(event.body), size); error != 0) {
-    give_token(file->fd());
+    give_token(file->counter());
     return error;
   }
   const Event fetched = std::move(event);
@@ -111,33 +132,50 @@ int wait_in_closed_file() {
   return EINTR;
 }
 
-int get_event(const FileRef& file, std::uint64_t response, std::size_t size) {
+int get_event(FileRef file, std::uint64_t response, std::size_t size, Octets command) {
   // Libraries older than the ece member pass less; the kernel draws the same line.
   if (size < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
   const int flags = fcntl(file->fd(), F_GETFL);
   if (flags < 0) return wait_in_closed_file();
+  const bool waits = (flags & O_NONBLOCK) == 0;
   while (true) {
-    const int waited = wait_for_token(file->fd());
-    if (waited != 0 && waited != EBADF) return waited;
-    const int error = waited == 0 ? fetch_event(file, response, size) : EBADF;
-    if (error == EBADF) return (flags & O_NONBLOCK) != 0 ? EAGAIN : wait_in_closed_file();
-    if (error != EAGAIN) return error;
+    int error = file->kernel() == nullptr ? wait_for_token(file->fd()) : wait_beside_kernel(*file, waits);
+    if (error == 0) {
+      error = fetch_event(file, response, size);
+    } else if (error == ENOMSG) {
+      error = file->kernel()->write(command.data(), command.size());
+      // Another thread was faster.
+    }
+    if (error == EBADF) {
+      file.reset();  // and the kernel's channel with it
+      return waits ? wait_in_closed_file() : EAGAIN;
+    }
+    if (error != EAGAIN || !waits) return error;
   }
 }
 
 int migrate(const FileRef& to, int from_fd, std::uint32_t number, std::uint32_t* events_reported) {
   const FileRef from = find_file(from_fd);
   if (from == nullptr) return EINVAL;
-  const auto lock = lock_manager();
-  IdRef id;
-  if (const int error = find_id(lock, from, number, &id); error != 0) return error;
-  *events_reported = id->events_reported;
-  if (from == to) return 0;
-  from->ids().erase(number);
-  to->ids().insert(number);
-  id->file = to;
-  for (Event& event : from->take_events_of(*id)) to->post(std::move(event));
-  return 0;
+  const bool beside_kernel = to->kernel() != nullptr && from->kernel() != nullptr;
+  {
+    const auto lock = lock_manager();
+    IdRef id;
+    const int error = find_id(lock, from, number, &id);
+    if (error == ENOENT && beside_kernel) {
+      // one that a kernel's listener made
+    } else if (error != 0) {
+      return error;
+    } else {
+      *events_reported = id->events_reported;
+      if (from == to) return 0;
+      from->ids().erase(number);
+      to->ids().insert(number);
+      id->file = to;
+      for (Event& event : from->take_events_of(*id)) to->post(std::move(event));
+    }
+  }
+  return beside_kernel ? to->kernel()->migrate(*from->kernel(), number, events_reported) : 0;
 }
 
 int copy_out(std::uint64_t to, const void* from, std::size_t size, std::size_t room) {
@@ -149,19 +187,48 @@ bool copy_in(void* to, const void* from, std::size_t size) {
   return llp::guarded_copy(to, from, size);
 }
 
+namespace {
+
+// What the consumer polls where events come from two places. Or -1 with errno.
+int poll_both(int counter, int kernel, int flags) {
+  const int fd = llp::make_high_fd([] { return epoll_create1(EPOLL_CLOEXEC); });
+  if (fd < 0) return -1;
+  epoll_event readable{};
+  readable.events = EPOLLIN;
+  if (epoll_ctl(fd, EPOLL_CTL_ADD, counter, &readable) == 0 && epoll_ctl(fd, EPOLL_CTL_ADD, kernel, &readable) == 0 &&
+      ((flags & O_NONBLOCK) == 0 || fcntl(fd, F_SETFL, O_NONBLOCK) == 0))
+    return fd;
+  const int error = errno;
+  raw_close(fd);
+  errno = error;
+  return -1;
+}
+
+}  // namespace
+
 int ucma_open(int flags) {
   llp::install_copy_guard();
   const int eventfd_flags = EFD_SEMAPHORE | EFD_CLOEXEC | ((flags & O_NONBLOCK) != 0 ? EFD_NONBLOCK : 0);
-  int fd = eventfd(0, eventfd_flags);
-  if (fd < 0 && errno == EMFILE && llp::raise_fd_limit()) fd = eventfd(0, eventfd_flags);
-  if (fd < 0) return -errno;
-  fd = llp::high_fd(fd);
+  const int counter = llp::make_high_fd([&] { return eventfd(0, eventfd_flags); });
+  if (counter < 0) return -errno;
+  std::unique_ptr<KernelChannel> kernel;
+  if (const int error = KernelChannel::open(&kernel); error != 0) {
+    raw_close(counter);
+    return -error;
+  }
+  int fd = counter;
+  if (kernel != nullptr && (fd = poll_both(counter, kernel->fd(), flags)) < 0) {
+    const int error = errno;
+    raw_close(counter);
+    return -error;
+  }
+  auto file = std::make_shared<File>(fd, counter, std::move(kernel));
   const auto lock = lock_manager();
   if (!file_registry().add(fd)) {
     raw_close(fd);
     return -EMFILE;
   }
-  manager().files[fd] = std::make_shared<File>(fd);
+  manager().files[fd] = std::move(file);
   return fd;
 }
 
@@ -184,6 +251,8 @@ void ucma_close(int fd) {
       streams.push_back(destroy(lock, id));
     }
     file->events().clear();
+    if (file->kernel() != nullptr)
+      give_token(file->counter());  // a thread that waits leaves the kernel's channel alone
   }
   for (const auto& qp : streams) abort_stream(qp);
 }

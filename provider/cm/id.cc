@@ -59,10 +59,13 @@ void Id::enter(State next) {
   state = next;
 }
 
-int new_id(const Lock&, const FileRef& file, IdRef* out) {
+int new_id(const Lock&, const FileRef& file, std::uint64_t uid, std::uint16_t port_space, std::uint8_t qp_type,
+           IdRef* out) {
   Manager& m = manager();
   std::uint32_t number;
-  if (!m.free_numbers.empty()) {
+  if (file->kernel() != nullptr) {
+    if (const int error = file->kernel()->create_id(uid, port_space, qp_type, &number); error != 0) return error;
+  } else if (!m.free_numbers.empty()) {
     number = m.free_numbers.extract(m.free_numbers.begin()).value();
   } else if (m.next_number <= kMaxIdNumber) {
     number = m.next_number++;
@@ -71,6 +74,9 @@ int new_id(const Lock&, const FileRef& file, IdRef* out) {
   }
   auto id = std::make_shared<Id>();
   id->number = number;
+  id->uid = uid;
+  id->port_space = port_space;
+  id->qp_type = qp_type;
   id->file = file;
   file->ids().insert(number);
   m.ids[number] = id;
@@ -89,7 +95,7 @@ int find_id(const Lock&, const FileRef& file, std::uint32_t number, IdRef* out) 
 std::shared_ptr<verbs::QueuePair> destroy(const Lock& lock, const IdRef& id) {
   Manager& m = manager();
   if (m.ids.erase(id->number) == 0) return nullptr;
-  m.free_numbers.insert(id->number);
+  if (id->file->kernel() == nullptr) m.free_numbers.insert(id->number);
   id->file->ids().erase(id->number);
 
   const State was = id->state;
@@ -97,12 +103,21 @@ std::shared_ptr<verbs::QueuePair> destroy(const Lock& lock, const IdRef& id) {
   cancel_attempt(lock, *id);
   if (id->listener != nullptr) cancel_listener(lock, *id);
   for (Event& event : id->file->take_events_of(*id))
-    if (event.request != nullptr) destroy(lock, event.request);
+    if (event.request != nullptr) {
+      destroy(lock, event.request);
+      forget_in_kernel(*event.request);
+    }
   id->socket.close();
   id->responder.reset();
   // A close that was asked for goes on by itself: the last messages may still be on their way.
   if (was == State::closing || was == State::disconnected) return nullptr;
   return id->qp.lock();
+}
+
+std::uint32_t forget_in_kernel(const Id& id) {
+  std::uint32_t reported = 0;
+  if (id.file->kernel() != nullptr) id.file->kernel()->destroy_id(id.number, &reported);
+  return reported;
 }
 
 void report(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param) {
@@ -159,6 +174,17 @@ void reserve_port(const SocketOptions& options, Address* source, Socket* socket)
 }
 
 }  // namespace
+
+bool reachable(const IdRef& id, const Address& destination) {
+  if (destination.is_any()) return true;  // this host
+  Address local;
+  {
+    const auto lock = lock_manager();
+    local = id->local;
+  }
+  Route route;
+  return find_route(local, destination, &route) == 0;
+}
 
 int bind_serialized(const IdRef& id, Address address) {
   if (address.is_link_local() && address.scope() == 0) return EINVAL;

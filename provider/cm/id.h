@@ -11,8 +11,10 @@
 #include <pthread.h>
 #include <rdma/rdma_user_cm.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,6 +27,7 @@
 
 #include "mpa/startup.h"
 #include "provider/cm/address.h"
+#include "provider/cm/kernel.h"
 #include "provider/cm/socket.h"
 #include "provider/verbs/reactor.h"
 
@@ -116,6 +119,7 @@ struct Listener {
 
 struct Id {
   std::uint32_t number = 0;
+  std::atomic<Claim> claim{Claim::ours};
   std::uint64_t uid = 0;  // the consumer's name for it; 0 until ACCEPT on the passive side
   std::uint16_t port_space = 0;
   std::uint8_t qp_type = 0;
@@ -144,8 +148,14 @@ struct Id {
 // An open event channel (file.cc).
 class File {
  public:
-  explicit File(int fd) : fd_(fd) {}
+  // fd: the consumer's. counter: an eventfd, the same one unless a kernel's channel is beside it.
+  File(int fd, int counter, std::unique_ptr<KernelChannel> kernel);
+  ~File();
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
   int fd() const { return fd_; }
+  int counter() const { return counter_; }
+  const KernelChannel* kernel() const { return kernel_.get(); }
 
   // The following require Manager::mutex.
   void post(Event event);
@@ -156,7 +166,8 @@ class File {
   bool open = true;
 
  private:
-  const int fd_;
+  const int fd_, counter_;
+  const std::unique_ptr<KernelChannel> kernel_;
   std::deque<Event> events_;
   std::unordered_set<std::uint32_t> ids_;
 };
@@ -184,16 +195,22 @@ FileRef find_file(int fd);
 
 // --- id.cc. Those with a Lock parameter require it to be held. ---
 
-// 0, or ENOMEM when librdmacm's index (16 bits) is full.
-int new_id(const Lock&, const FileRef& file, IdRef* out);
+// 0, or ENOMEM when librdmacm's index (16 bits) is full; beside a kernel its errno.
+int new_id(const Lock&, const FileRef& file, std::uint64_t uid, std::uint16_t port_space, std::uint8_t qp_type,
+           IdRef* out);
 // 0, ENOENT (no such id) or EINVAL (another file's).
 int find_id(const Lock&, const FileRef& file, std::uint32_t number, IdRef* out);
 // Takes the id and all that hangs on it out of the world. Returns the QP whose stream must be aborted, without the
 // lock, if any.
 std::shared_ptr<verbs::QueuePair> destroy(const Lock&, const IdRef& id);
+// After destroy(): the kernel's half, where there is one. Returns how many events the kernel reported of it. Waits for
+// callbacks of an id that the kernel has claimed: without the lock then.
+std::uint32_t forget_in_kernel(const Id& id);
 // Queues an event, unless the consumer does not know the id yet.
 void report(const Lock&, const IdRef& id, EventType type, int status = 0, const rdma_ucm_conn_param* param = nullptr);
 
+// True if a device of ours leads from this id's address, if it has one, to the destination.
+bool reachable(const IdRef& id, const Address& destination);
 int bind(const IdRef& id, const Address& address);
 // The same for callers that hold the id's command_mutex. The id must be idle.
 int bind_serialized(const IdRef& id, Address address);
@@ -241,9 +258,18 @@ int init_qp_attr(const IdRef& id, std::uint32_t qp_state, std::uint64_t response
 // The channel is closed or being closed while its owner's thread asks for an event. The kernel's file outlives its
 // descriptor until the command returns, and has no more events. Returns, with EINTR, only for a signal.
 int wait_in_closed_file();
-// 0 or errno. Waits without any lock.
-int get_event(const FileRef& file, std::uint64_t response, std::size_t size);
+// 0 or errno. Waits without any lock. command: the whole of it, for a kernel's channel.
+int get_event(FileRef file, std::uint64_t response, std::size_t size, Octets command);
 int migrate(const FileRef& to, int from_fd, std::uint32_t number, std::uint32_t* events_reported);
+
+// --- claims.cc ---
+struct WrittenCommand {
+  std::uint32_t number;
+  Octets body;   // a copy
+  Octets whole;  // with its header, in the consumer's memory
+};
+// Runs a command on a channel that has a kernel's beside it: here, by here(), in the kernel, or in both. 0 or errno.
+int run_beside_kernel(const FileRef& file, const WrittenCommand& command, const std::function<int()>& here);
 
 // No thread is cancelled in the middle of a command: the state it changes outlives the thread.
 class NoCancel {

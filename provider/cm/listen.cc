@@ -83,12 +83,10 @@ void announce(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
   incoming->done = true;
   id->listener->open.erase(incoming);
   IdRef fresh;
-  if (const int error = new_id(lock, id->file, &fresh); error != 0) {
+  if (const int error = new_id(lock, id->file, 0, id->port_space, id->qp_type, &fresh); error != 0) {
     log::error("no room for a connection request from {}: {}", incoming->remote.text(), std::strerror(error));
     return;  // closes with the last reference
   }
-  fresh->port_space = id->port_space;
-  fresh->qp_type = id->qp_type;
   fresh->local = incoming->local;
   fresh->remote = incoming->remote;
   fresh->device = incoming->device;

@@ -311,6 +311,32 @@ def terminates(siw):
         check(run.total(counter) == 1, f"{tool}: {run.total(counter)} {counter}, not 1")
 
 
+@with_siw()
+def beside_the_kernel(siw):
+    """A program in siw's machine under `etherwarp run`: its loopback is ours, siw's address the kernel's rdma_cm's."""
+    need("rping")
+    inside = [siw.rig.etherwarp, "run", "--interfaces", "lo", "--"]
+
+    def rping(address):
+        port = free_port()
+        common = ["-a", address, "-p", port, "-V", "-C", 20]
+        return siw.start_server([*inside, "rping", "-s", *common], port, 20, "rping"), ["rping", "-c", *common]
+
+    server, client = rping("127.0.0.1")
+    siw.start([*inside, *client], 20, "rping: client").must_end_well(25)
+    server.must_end_well(25)
+    server, client = rping(SIWS)
+    asking = siw.rig.start(client, netns=siw.name, name="rping: client (ours)")
+    asking.must_end_well(25)
+    server.must_end_well(25)
+    run = Run(server, asking, siw.rig.ended())
+    run.check_path("rping to siw under etherwarp run", 4000, processes=1)
+    server, client = rping("127.0.0.1")
+    refused = siw.start([*inside, *[SIWS if word == "127.0.0.1" else word for word in client]], 20, "rping: lost client")
+    check(refused.wait(25) != 0, f"siw answered for a server on our loopback\n{refused.said()}")
+    server.close()
+
+
 if __name__ == "__main__":
     main(rping, crc_that_siw_demands, start_ups, revision_1, ucmatose, perftest, nobody_listens, rejected, markers,
-         terminates)  # fmt: skip
+         terminates, beside_the_kernel)  # fmt: skip
