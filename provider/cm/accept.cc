@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "llp/netif.h"
+#include "llp/tcp.h"
 #include "provider/cm/id.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
@@ -17,14 +18,14 @@ namespace {
 // section 7.1.2).
 int check_silence(int fd) {
   std::byte octet;
-  const long n = ::recv(fd, &octet, 1, MSG_DONTWAIT | MSG_PEEK);
-  if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return 0;
+  const long n = llp::receive_now(fd, MutableOctets(&octet, 1), MSG_PEEK);
+  if (n == -EAGAIN) return 0;
   return n > 0 ? EPROTO : ECONNRESET;
 }
 
 // A frame of at most 532 octets into an empty send buffer: it fits or the connection is dead.
 int send_whole(int fd, Octets frame) {
-  const long n = send_now(fd, frame);
+  const long n = llp::send_now(fd, frame);
   return n == static_cast<long>(frame.size()) ? 0 : ECONNRESET;
 }
 

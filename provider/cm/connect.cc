@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "llp/netif.h"
+#include "llp/tcp.h"
 #include "provider/cm/id.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
@@ -158,7 +159,7 @@ void on_reply(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
   while (true) {
     // Never beyond the frame: what follows is the QP's.
     const auto want = std::min(attempt->initiator->want(), sizeof(buffer));
-    const long n = receive_now(attempt->socket.fd(), MutableOctets(buffer).first(want));
+    const long n = llp::receive_now(attempt->socket.fd(), MutableOctets(buffer).first(want));
     if (n == -EAGAIN || n == -EINTR) return when_ready(id, attempt, POLLIN, on_reply);
     if (n == 0 || n == -ECONNRESET || n == -EPIPE) return peer_closed(lock, id, attempt);
     if (n < 0) return give_up(lock, id, static_cast<int>(-n), "receiving the MPA Reply");
@@ -177,19 +178,11 @@ void on_reply(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
   }
 }
 
-// A free port of this host can be given to our own end, and TCP then connects it to itself.
-bool connected_to_itself(int fd) {
-  const Address local = Address::of_socket(fd), peer = Address::of_peer(fd);
-  return local.size() != 0 && local.size() == peer.size() && std::memcmp(local.get(), peer.get(), local.size()) == 0;
-}
-
 void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
-  int error = 0;
-  socklen_t size = sizeof(error);
-  getsockopt(attempt->socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
+  int error = llp::take_error(attempt->socket.fd());
   // Once connected, a reset is the peer's answer to the Request.
   if (error != 0 && attempt->initiator) return peer_closed(lock, id, attempt);
-  if (error == 0 && connected_to_itself(attempt->socket.fd())) {
+  if (error == 0 && llp::connected_to_itself(attempt->socket.fd())) {
     attempt->socket.abort();
     error = ECONNREFUSED;
   }
@@ -203,7 +196,7 @@ void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
   }
   const Octets request = attempt->initiator->request();
   while (attempt->sent < request.size()) {
-    const long n = send_now(attempt->socket.fd(), request.subspan(attempt->sent));
+    const long n = llp::send_now(attempt->socket.fd(), request.subspan(attempt->sent));
     if (n == -EAGAIN || n == -EINTR) return when_ready(id, attempt, POLLOUT, on_connected);
     if (n < 0) return peer_closed(lock, id, attempt);
     attempt->sent += static_cast<std::size_t>(n);

@@ -12,6 +12,7 @@
 
 #include "llp/fd.h"
 #include "llp/netif.h"
+#include "llp/tcp.h"
 #include "provider/cm/id.h"
 #include "provider/verbs/device.h"
 #include "provider/verbs/log.h"
@@ -131,7 +132,7 @@ void on_request(const IncomingRef& incoming) {
   auto outcome = mpa::Responder::Outcome::more;
   while (outcome == mpa::Responder::Outcome::more) {
     const auto want = std::min(incoming->responder.want(), sizeof(buffer));
-    const long n = receive_now(incoming->socket.fd(), MutableOctets(buffer).first(want));
+    const long n = llp::receive_now(incoming->socket.fd(), MutableOctets(buffer).first(want));
     if (n == -EAGAIN || n == -EINTR) return await_request(incoming);
     if (n <= 0) return drop(lock, incoming);
     outcome = incoming->responder.feed(Octets(buffer).first(static_cast<std::size_t>(n)));

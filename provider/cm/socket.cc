@@ -1,7 +1,6 @@
 #include "provider/cm/socket.h"
 
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -9,6 +8,7 @@
 #include <cerrno>
 
 #include "llp/fd.h"
+#include "llp/tcp.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
 #include "provider/verbs/reactor.h"
@@ -67,10 +67,7 @@ void Socket::close() {
 
 void Socket::abort() {
   if (fd_ < 0) return;
-  const sockaddr nobody{AF_UNSPEC, {}};
-  // TCP: RST, and the connection is forgotten. Past the C library, as the close is: ThreadSanitizer must see both or
-  // none.
-  ::syscall(SYS_connect, fd_, &nobody, sizeof(nobody));
+  llp::reset_connection(fd_);
   close();
 }
 
@@ -87,9 +84,7 @@ void set_tos(int fd, const Address& address, std::uint8_t tos) {
 
 int open_socket(sa_family_t family, bool datagram) {
   const int type = (datagram ? SOCK_DGRAM : SOCK_STREAM) | SOCK_NONBLOCK | SOCK_CLOEXEC;
-  int fd = ::socket(family, type, 0);
-  if (fd < 0 && errno == EMFILE && llp::raise_fd_limit()) fd = ::socket(family, type, 0);
-  return llp::high_fd(fd);
+  return llp::make_high_fd([&] { return ::socket(family, type, 0); });
 }
 
 }  // namespace
@@ -108,14 +103,9 @@ int open_bound(const Address& local, const SocketOptions& options, Socket* out) 
 }
 
 void tune_stream(int fd, const Address& peer, bool peer_is_local, std::optional<std::uint8_t> tos) {
-  set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   if (tos) set_tos(fd, peer, *tos);
-  const std::string& choice = options().congestion;
-  if (choice == "system" || (choice == "auto" && !peer_is_local)) return;
-  const std::string name = choice == "auto" ? "reno" : choice;
-  // An unprivileged process may only choose what net.ipv4.tcp_allowed_congestion_control lists.
-  if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) != 0)
-    log::debug("cm: congestion control '{}' refused: errno {}", name, errno);
+  if (const int error = llp::tune_stream(fd, options().congestion, peer_is_local); error != 0)
+    log::debug("cm: congestion control '{}' refused: errno {}", options().congestion, error);
 }
 
 long raw_write(int fd, const void* data, std::size_t size) {
@@ -124,16 +114,6 @@ long raw_write(int fd, const void* data, std::size_t size) {
 
 void raw_close(int fd) {
   syscall(SYS_close, fd);
-}
-
-long send_now(int fd, Octets data) {
-  const long n = ::send(fd, data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  return n < 0 ? -errno : n;
-}
-
-long receive_now(int fd, MutableOctets into) {
-  const long n = ::recv(fd, into.data(), into.size(), MSG_DONTWAIT);
-  return n < 0 ? -errno : n;
 }
 
 }  // namespace ewarp::cm

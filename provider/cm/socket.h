@@ -7,7 +7,6 @@
 #include <optional>
 #include <utility>
 
-#include "llp/octets.h"
 #include "provider/cm/address.h"
 
 namespace ewarp::cm {
@@ -64,17 +63,12 @@ struct SocketOptions {
 
 // A socket bound to `local`. 0 or a positive errno.
 int open_bound(const Address& local, const SocketOptions& options, Socket* out);
-// TCP_NODELAY, type of service, congestion control (reno where the peer is on this host: the system's default, often
-// BBR, halves the bandwidth there).
+// llp::tune_stream() with our options, and the type of service.
 void tune_stream(int fd, const Address& peer, bool peer_is_local, std::optional<std::uint8_t> tos);
 
 // Raw system calls: the libc ones are cancellation points, and write() and close() may lead through the preload library
 // back into the connection manager.
 long raw_write(int fd, const void* data, std::size_t size);
 void raw_close(int fd);
-// Sends without blocking or SIGPIPE. Octets sent, or -errno.
-long send_now(int fd, Octets data);
-// Octets received, 0 at end of stream, or -errno.
-long receive_now(int fd, MutableOctets into);
 
 }  // namespace ewarp::cm

@@ -6,6 +6,7 @@
 #include <cerrno>
 
 #include "llp/netif.h"
+#include "llp/tcp.h"
 #include "provider/cm/id.h"
 #include "provider/verbs/device.h"
 #include "provider/verbs/log.h"
@@ -72,7 +73,7 @@ void drain(const std::shared_ptr<Lingering>& lingering) {
   std::byte scrap[4096];
   long n;
   do {
-    n = receive_now(lingering->socket.fd(), scrap);
+    n = llp::receive_now(lingering->socket.fd(), scrap);
   } while (n > 0);
   if (n == -EAGAIN) {
     reactor().watch(lingering->socket.fd(), POLLIN, [lingering](std::uint32_t) { drain(lingering); });

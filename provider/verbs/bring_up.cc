@@ -13,6 +13,7 @@
 
 #include "llp/fd.h"
 #include "llp/netif.h"
+#include "llp/tcp.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
 #include "provider/verbs/qp_numbers.h"
@@ -51,15 +52,6 @@ StartupSocket open_at(const SocketName& local, bool late_port) {
   socket.close();
   errno = error;
   return socket;
-}
-
-// A free port of this host can be given to our own end, and TCP then connects it to itself.
-bool connected_to_itself(int fd) {
-  SocketName a, b;
-  a.size = b.size = sizeof a.storage;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&a.storage), &a.size);
-  getpeername(fd, reinterpret_cast<sockaddr*>(&b.storage), &b.size);
-  return a.size == b.size && memcmp(&a.storage, &b.storage, a.size) == 0;
 }
 
 }  // namespace
@@ -205,10 +197,8 @@ void BringUp::try_again(std::string why) {
 }
 
 void BringUp::on_connected() {
-  int error = 0;
-  socklen_t size = sizeof error;
-  getsockopt(socket_.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error == 0 && connected_to_itself(socket_.fd())) error = ECONNREFUSED;
+  int error = llp::take_error(socket_.fd());
+  if (error == 0 && llp::connected_to_itself(socket_.fd())) error = ECONNREFUSED;
   if (error != 0) return try_again(strerror(error));
   if (!initiator_) {
     initiator_.emplace(config(), names().emit());

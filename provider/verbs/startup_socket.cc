@@ -2,13 +2,12 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstring>
 #include <unordered_set>
 
+#include "llp/tcp.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
 
@@ -51,19 +50,16 @@ void StartupSocket::close() {
 
 void StartupSocket::abort() {
   if (fd_ < 0 || !open_sockets().contains(fd_)) return;
-  const sockaddr nobody{AF_UNSPEC, {}};
-  ::connect(fd_, &nobody, sizeof nobody);
+  llp::reset_connection(fd_);
   close();
 }
 
 long StartupSocket::receive(MutableOctets into, int flags) const {
-  const long n = ::recv(fd_, into.data(), into.size(), MSG_DONTWAIT | flags);
-  return n < 0 ? -errno : n;
+  return llp::receive_now(fd_, into, flags);
 }
 
 long StartupSocket::send(Octets data) const {
-  const long n = ::send(fd_, data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
-  return n < 0 ? -errno : n;
+  return llp::send_now(fd_, data);
 }
 
 void StartupSocket::close_all_in_child() {
@@ -119,14 +115,8 @@ std::string text_of(const ibv_gid& gid) {
 }
 
 void tune_startup_socket(int fd, bool peer_is_local) {
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  const std::string& choice = options().congestion;
-  if (choice == "system" || (choice == "auto" && !peer_is_local)) return;
-  const std::string name = choice == "auto" ? "reno" : choice;
-  // An unprivileged process may only choose what net.ipv4.tcp_allowed_congestion_control lists.
-  if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size())) != 0)
-    log::debug("congestion control '{}' refused: errno {}", name, errno);
+  if (const int error = llp::tune_stream(fd, options().congestion, peer_is_local); error != 0)
+    log::debug("congestion control '{}' refused: errno {}", options().congestion, error);
 }
 
 }  // namespace ewarp::verbs

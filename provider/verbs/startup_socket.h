@@ -27,7 +27,7 @@ class StartupSocket {
   int fd() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }
   void close();
-  void abort();   // with RST: no TIME_WAIT is left
+  void abort();   // with RST
   int release();  // the caller takes the fd; nobody watches it any more; -1 in a child that inherited it
 
   // Octets, 0 at the stream's end, or -errno.
@@ -50,7 +50,7 @@ ibv_gid gid_of_peer(int fd);  // zero if it has none
 bool is_ipv4(const ibv_gid& gid);
 std::string text_of(const ibv_gid& gid);
 
-// TCP_NODELAY and congestion control (option `congestion`).
+// llp::tune_stream() with our options.
 void tune_startup_socket(int fd, bool peer_is_local);
 
 // What the reactor calls: f(object) with the engine held, if the object still lives.
