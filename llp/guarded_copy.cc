@@ -147,22 +147,19 @@ ewarp_copy:
   movb %al, (%rdi)
   movl $1, %eax
   ret
-  .globl ewarp_fetch_add
-  .hidden ewarp_fetch_add
-ewarp_fetch_add:
+  .macro ewarp_atomic name, instruction, operand # on (%rdi); (%rsi) goes into %rax, and %rax back there
+  .globl \name
+  .hidden \name
+\name:
   movq (%rsi), %rax
-  lock xaddq %rax, (%rdi)
+  lock \instruction \operand, (%rdi)
   movq %rax, (%rsi)
   movl $1, %eax
   ret
-  .globl ewarp_compare_exchange
-  .hidden ewarp_compare_exchange
-ewarp_compare_exchange:
-  movq (%rsi), %rax
-  lock cmpxchgq %rdx, (%rdi)
-  movq %rax, (%rsi)
-  movl $1, %eax
-  ret
+  .endm
+  ewarp_atomic ewarp_fetch_add, xaddq, %rax
+  ewarp_atomic ewarp_compare_exchange, cmpxchgq, %rdx
+  .purgem ewarp_atomic
   .globl ewarp_copy_fault
   .hidden ewarp_copy_fault
 ewarp_copy_fault:
@@ -203,7 +200,7 @@ void install_copy_guard() {
 }
 
 bool guarded_copy(void* to, const void* from, std::size_t n) noexcept {
-  return ewarp_copy(to, from, n) != 0;
+  return ewarp_copy(to, from, n);
 }
 
 bool guarded_fetch_add(void* at, std::uint64_t* value) noexcept { return ewarp_fetch_add(at, value); }
