@@ -26,51 +26,26 @@ constexpr unsigned kAll =
 
 std::uint64_t* word(Side& s, std::size_t offset) { return reinterpret_cast<std::uint64_t*>(s.at(offset)); }
 
-int post_atomic(Side& a, ibv_wr_opcode op, std::size_t result, std::uint64_t remote, std::uint32_t rkey,
-                std::uint64_t compare_add, std::uint64_t swap = 0) {
-  ibv_sge sge = a.sge(result, 8);
-  ibv_send_wr wr{}, *bad = nullptr;
-  wr.opcode = op;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.atomic = {remote, compare_add, swap, rkey};
-  return api(*a.qp).post_send(&wr, &bad);
-}
-
-int post_immediate(Side& a, ibv_wr_opcode op, std::uint32_t octets, std::uint32_t immediate, std::uint64_t remote,
-                   std::uint32_t rkey, unsigned flags = 0) {
-  ibv_sge sge = a.sge(0, octets);
-  ibv_send_wr wr{}, *bad = nullptr;
-  wr.opcode = op;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.send_flags = IBV_SEND_SIGNALED | flags;
-  wr.imm_data = htobe32(immediate);
-  wr.wr.rdma = {remote, rkey};
-  return api(*a.qp).post_send(&wr, &bad);
-}
-
 void atomics_and_their_results(void**) {
   for (const bool crc : {false, true}) {
     Side a(4096, kAll), b(4096, kAll);
     join(a, b, params(true, crc), params(false, crc));
     *word(b, 8) = 40;
-    assert_int_equal(post_atomic(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, b.address(8), b.mr->stag(), 2), 0);
+    assert_int_equal(a.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, a.sge(0, 8), b.address(8), b.mr->stag(), 2), 0);
     ibv_wc wc = a.wait();
     assert_int_equal(wc.status, IBV_WC_SUCCESS);
     assert_int_equal(wc.opcode, IBV_WC_FETCH_ADD);
     assert_int_equal(wc.byte_len, 8);
     assert_true(*word(a, 0) == 40 && *word(b, 8) == 42);
     for (const std::uint64_t expected : {41u, 42u}) {
-      assert_int_equal(post_atomic(a, IBV_WR_ATOMIC_CMP_AND_SWP, 0, b.address(8), b.mr->stag(), expected, 7), 0);
+      assert_int_equal(a.atomic(IBV_WR_ATOMIC_CMP_AND_SWP, a.sge(0, 8), b.address(8), b.mr->stag(), expected, 7), 0);
       wc = a.wait();
       assert_int_equal(wc.status, IBV_WC_SUCCESS);
       assert_int_equal(wc.opcode, IBV_WC_COMP_SWAP);
       assert_true(*word(a, 0) == 42 && *word(b, 8) == (expected == 42 ? 7 : 42));
     }
     // Misaligned: a remote error, and nothing happens.
-    assert_int_equal(post_atomic(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, b.address(12), b.mr->stag(), 1), 0);
+    assert_int_equal(a.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, a.sge(0, 8), b.address(12), b.mr->stag(), 1), 0);
     assert_int_equal(a.wait().status, IBV_WC_REM_OP_ERR);
     assert_int_equal(b.event(), IBV_EVENT_QP_FATAL);
     assert_true(*word(b, 8) == 7 && *word(b, 16) == 0);
@@ -80,7 +55,7 @@ void atomics_and_their_results(void**) {
 void no_right_no_atomic(void**) {
   Side a(4096, kAll), b(4096, kAll & ~unsigned{IBV_ACCESS_REMOTE_ATOMIC});
   join(a, b, params(true), params(false));
-  assert_int_equal(post_atomic(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, b.address(8), b.mr->stag(), 1), 0);
+  assert_int_equal(a.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, a.sge(0, 8), b.address(8), b.mr->stag(), 1), 0);
   assert_int_equal(a.wait().status, IBV_WC_REM_ACCESS_ERR);
   assert_int_equal(b.event(), IBV_EVENT_QP_ACCESS_ERR);
   assert_true(*word(b, 8) == 0);
@@ -102,8 +77,8 @@ void rdm_35_no_update_is_lost(void**) {
       join(a, b, params(true), params(false));
       std::uint64_t guess = 0;
       for (unsigned i = 0; i < kRounds && failures == 0; ++i) {
-        if (post_atomic(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, target.address(64), mr->stag(), 1 + t) != 0) ++failures;
-        if (post_atomic(a, IBV_WR_ATOMIC_CMP_AND_SWP, 8, target.address(128), mr->stag(), guess, guess + 1) != 0)
+        if (a.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, a.sge(0, 8), target.address(64), mr->stag(), 1 + t) != 0) ++failures;
+        if (a.atomic(IBV_WR_ATOMIC_CMP_AND_SWP, a.sge(8, 8), target.address(128), mr->stag(), guess, guess + 1) != 0)
           ++failures;
         sum.fetch_add(1000);
         for (const int n : {0, 1})
@@ -127,9 +102,9 @@ void atomics_and_reads_complete_in_order(void**) {
   join(a, b, params(true), params(false));
   constexpr unsigned kRounds = 500;
   for (unsigned i = 0; i < kRounds; ++i) {
-    assert_int_equal(post_atomic(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 0, b.address(0), b.mr->stag(), 1), 0);
+    assert_int_equal(a.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, a.sge(0, 8), b.address(0), b.mr->stag(), 1), 0);
     assert_int_equal(a.send(IBV_WR_RDMA_READ, {a.sge(8, 8)}, b.address(0), b.mr->stag()), 0);
-    assert_int_equal(post_atomic(a, IBV_WR_ATOMIC_FETCH_AND_ADD, 16, b.address(0), b.mr->stag(), 1), 0);
+    assert_int_equal(a.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, a.sge(16, 8), b.address(0), b.mr->stag(), 1), 0);
     for (const auto opcode : {IBV_WC_FETCH_ADD, IBV_WC_RDMA_READ, IBV_WC_FETCH_ADD}) {
       const ibv_wc wc = a.wait();
       assert_int_equal(wc.status, IBV_WC_SUCCESS);
@@ -153,8 +128,9 @@ void writes_with_immediate(void**) {
         for (std::size_t i = 0; i < n; ++i) *a.at(i) = static_cast<std::byte>(i * 7 + n);
         std::memset(b.at(0), 0x11, n + 80);
         assert_int_equal(b.receive({b.sge(0, 64)}, n), 0);
-        assert_int_equal(post_immediate(a, IBV_WR_RDMA_WRITE_WITH_IMM, static_cast<std::uint32_t>(n), ++immediate,
-                                        b.address(64), b.mr->stag(), inlined ? IBV_SEND_INLINE : 0),
+        const unsigned flags = IBV_SEND_SIGNALED | (inlined ? unsigned{IBV_SEND_INLINE} : 0u);
+        assert_int_equal(a.send(IBV_WR_RDMA_WRITE_WITH_IMM, {a.sge(0, static_cast<std::uint32_t>(n))}, b.address(64),
+                                b.mr->stag(), flags, 1, ++immediate),
                          0);
         const ibv_wc sent = a.wait(), got = b.wait();
         assert_int_equal(sent.status, IBV_WC_SUCCESS);
@@ -180,7 +156,9 @@ void sends_with_immediate(void**) {
     for (const std::size_t n : kSizes) {
       for (std::size_t i = 0; i < n; ++i) *a.at(i) = static_cast<std::byte>(i * 5 + n);
       assert_int_equal(b.receive({b.sge(0, 1000000)}, n), 0);
-      assert_int_equal(post_immediate(a, IBV_WR_SEND_WITH_IMM, static_cast<std::uint32_t>(n), ++immediate, 0, 0), 0);
+      assert_int_equal(a.send(IBV_WR_SEND_WITH_IMM, {a.sge(0, static_cast<std::uint32_t>(n))}, 0, 0, IBV_SEND_SIGNALED,
+                              1, ++immediate),
+                       0);
       const ibv_wc sent = a.wait(), got = b.wait();
       assert_int_equal(sent.status, IBV_WC_SUCCESS);
       assert_int_equal(sent.opcode, IBV_WC_SEND);

@@ -10,8 +10,6 @@ using namespace ewarp::wire;
 
 namespace {
 
-constexpr std::uint32_t kKey = 0x4242;
-
 // A list of requests to the same QP, each with one SGE.
 struct List {
   explicit List(std::size_t n, test::Side& side) : sges(n), send(n), receive(n) {

@@ -1,6 +1,7 @@
 // Two queue pairs of this process joined by a socket pair, each with its own completion queue and memory.
 #pragma once
 
+#include <endian.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <rdma/ib_user_verbs.h>
@@ -75,7 +76,7 @@ struct Side {
   ibv_sge sge(std::size_t offset, std::uint32_t length) { return {address(offset), length, mr->stag()}; }
 
   int send(ibv_wr_opcode op, std::vector<ibv_sge> sges, std::uint64_t remote = 0, std::uint32_t rkey = 0,
-           unsigned flags = IBV_SEND_SIGNALED, std::uint64_t id = 1) {
+           unsigned flags = IBV_SEND_SIGNALED, std::uint64_t id = 1, std::uint32_t immediate = 0) {
     ibv_send_wr wr{};
     ibv_send_wr* bad = nullptr;
     wr.wr_id = id;
@@ -86,6 +87,19 @@ struct Side {
     wr.wr.rdma.remote_addr = remote;
     wr.wr.rdma.rkey = rkey;
     if (op == IBV_WR_SEND_WITH_INV) wr.invalidate_rkey = rkey;
+    if (op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_RDMA_WRITE_WITH_IMM) wr.imm_data = htobe32(immediate);
+    return api(*qp).post_send(&wr, &bad);
+  }
+  // sge: where the original value goes.
+  int atomic(ibv_wr_opcode op, ibv_sge sge, std::uint64_t remote, std::uint32_t rkey, std::uint64_t compare_add,
+             std::uint64_t swap = 0, unsigned flags = IBV_SEND_SIGNALED, std::uint64_t id = 1) {
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = id;
+    wr.opcode = op;
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.send_flags = flags;
+    wr.wr.atomic = {remote, compare_add, swap, rkey};
     return api(*qp).post_send(&wr, &bad);
   }
   int receive(std::vector<ibv_sge> sges, std::uint64_t id = 100) {

@@ -12,21 +12,8 @@ using namespace ewarp::wire;
 namespace {
 
 constexpr unsigned kAtomic = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_REMOTE_READ;
-constexpr std::uint64_t kFar = 0x7f00'0000'1000;
-constexpr std::uint32_t kKey = 0x4242;
 constexpr std::uint32_t kFetchAdd = 0, kCompareSwap = 2;
 constexpr std::uint64_t kOnes = ~std::uint64_t{0};
-
-Setup consenting(Setup setup) {
-  setup.extensions = true;
-  return setup;
-}
-
-Bytes answer_to(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code) {
-  const std::size_t header = (std::to_integer<unsigned>(ulpdu.at(0)) & 0x80) != 0 ? 14 : 18;
-  return terminate(layer, type, code, 0xc0,
-                   concat({u16(static_cast<unsigned>(ulpdu.size())), slice(ulpdu, 0, header)}));
-}
 
 std::uint64_t word_at(Scene& s, std::size_t offset) {
   std::uint64_t value;
@@ -40,14 +27,7 @@ void set_word(Scene& s, std::size_t offset, std::uint64_t value) {
 
 int post_atomic(Scene& s, ibv_wr_opcode op, std::uint64_t id, ibv_sge sge, std::uint64_t compare_add,
                 std::uint64_t swap = 0, unsigned flags = IBV_SEND_SIGNALED) {
-  ibv_send_wr wr{}, *bad = nullptr;
-  wr.wr_id = id;
-  wr.opcode = op;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.send_flags = flags;
-  wr.wr.atomic = {kFar, compare_add, swap, kKey};
-  return api(*s.side.qp).post_send(&wr, &bad);
+  return s.side.atomic(op, sge, kFar, kKey, compare_add, swap, flags, id);
 }
 
 int post_add(Scene& s, std::uint64_t id, std::size_t at = 0, unsigned flags = IBV_SEND_SIGNALED) {

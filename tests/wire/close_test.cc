@@ -10,9 +10,6 @@ using namespace ewarp::wire;
 
 namespace {
 
-constexpr std::uint32_t kKey = 0x4242;
-constexpr std::uint64_t kFar = 0x7000;
-
 // Three Reads under way (one unsignalled), a Send behind them, two receives.
 struct Busy {
   explicit Busy(const Setup& setup, std::size_t buffer = 65536) : s(setup, buffer) {

@@ -11,34 +11,15 @@ using namespace ewarp::wire;
 namespace {
 
 constexpr int kWait = 200;  // milliseconds, set in main()
-constexpr std::uint64_t kFar = 0x7f00'0000'1000;
-constexpr std::uint32_t kKey = 0x4242;
 constexpr std::uint32_t kData = 0xdeadbeef;  // its octets go out in this order
-
-Setup consenting(Setup setup) {
-  setup.extensions = true;
-  return setup;
-}
-
-Bytes answer_to(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code) {
-  return terminate(layer, type, code, 0xc0, concat({u16(static_cast<unsigned>(ulpdu.size())), slice(ulpdu, 0, 18)}));
-}
 
 Bytes send_immediate(std::uint32_t msn, const Bytes& payload, bool solicited, std::uint32_t mo = 0, bool last = true) {
   return untagged(last ? 0x41 : 0x01, 0x40 | (solicited ? 0x10 : 0) | kSendImmediate, kData, 0, msn, mo, payload);
 }
 
-int post(Scene& s, ibv_wr_opcode op, std::uint32_t octets, unsigned flags = IBV_SEND_SIGNALED, std::uint64_t id = 1) {
-  ibv_sge sge = s.side.sge(0, octets);
-  ibv_send_wr wr{}, *bad = nullptr;
-  wr.wr_id = id;
-  wr.opcode = op;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.send_flags = flags;
-  wr.imm_data = htobe32(kData);
-  wr.wr.rdma = {kFar, kKey};
-  return api(*s.side.qp).post_send(&wr, &bad);
+int post(Scene& s, ibv_wr_opcode op, std::uint32_t octets, bool solicited = false) {
+  const unsigned flags = IBV_SEND_SIGNALED | (solicited ? unsigned{IBV_SEND_SOLICITED} : 0u);
+  return s.side.send(op, {s.side.sge(0, octets)}, kFar, kKey, flags, 1, kData);
 }
 
 // The next completion is a receive's, with our immediate and this length.
@@ -70,8 +51,7 @@ void rdm_30_a_write_and_its_immediate(void**) {
       std::uint32_t msn = 0;
       for (const std::uint32_t octets : {0u, 1u, 500u, 64750u, 64751u, 200000u}) {
         s.peer->send(read_request(++msn, 9, 0, 4, s.side.mr->stag(), s.side.address(0)));
-        assert_int_equal(
-            post(s, IBV_WR_RDMA_WRITE_WITH_IMM, octets, IBV_SEND_SIGNALED | (solicited ? IBV_SEND_SOLICITED : 0)), 0);
+        assert_int_equal(post(s, IBV_WR_RDMA_WRITE_WITH_IMM, octets, solicited), 0);
         Bytes got;
         bool read = false, immediately = false, whole = false;
         while (!read || !immediately) {
@@ -107,8 +87,7 @@ void sends_with_immediate(void**) {
       for (const std::uint32_t octets : {0u, 5u, 4000u}) {
         const Bytes data = pattern(octets, octets);
         if (octets > 0) std::memcpy(s.side.at(0), data.data(), octets);
-        assert_int_equal(post(s, IBV_WR_SEND_WITH_IMM, octets, IBV_SEND_SIGNALED | (solicited ? IBV_SEND_SOLICITED : 0)),
-                         0);
+        assert_int_equal(post(s, IBV_WR_SEND_WITH_IMM, octets, solicited), 0);
         s.peer->expect(send_immediate(++msn, data, solicited));
         assert_int_equal(s.side.wait().opcode, IBV_WC_SEND);
       }

@@ -138,6 +138,12 @@ Bytes terminate(unsigned layer, unsigned type, unsigned code, unsigned hdrct, co
                   concat({u8(layer << 4 | type), u8(code), u8(hdrct), u8(0), headers}));
 }
 
+Bytes answer_to(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code) {
+  const std::size_t header = (std::to_integer<unsigned>(ulpdu.at(0)) & 0x80) != 0 ? 14 : 18;
+  return terminate(layer, type, code, 0xc0,
+                   concat({u16(static_cast<unsigned>(ulpdu.size())), slice(ulpdu, 0, header)}));
+}
+
 Segment dissect(const Bytes& ulpdu) {
   Segment s;
   const unsigned ddp = std::to_integer<unsigned>(ulpdu.at(0)), ulp = std::to_integer<unsigned>(ulpdu.at(1));

@@ -49,6 +49,8 @@ Bytes atomic_response(std::uint32_t msn, std::uint32_t id, std::uint64_t origina
 Bytes immediate(std::uint32_t msn, const Bytes& payload, unsigned opcode = kImmediate);
 // headers: what follows the four control octets (segment length, DDP header, RDMAP header).
 Bytes terminate(unsigned layer, unsigned type, unsigned code, unsigned hdrct = 0, const Bytes& headers = {});
+// The Terminate that tells of this segment by its DDP header.
+Bytes answer_to(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code);
 
 // The fields of a segment that our code sent.
 struct Segment {

@@ -9,19 +9,10 @@ using namespace ewarp::wire;
 namespace {
 
 constexpr auto kAll = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-constexpr std::uint64_t kFar = 0x7f00'0000'1000;
-constexpr std::uint32_t kKey = 0x4242;
 
 int post_read(Scene& s, std::uint64_t id, std::uint32_t octets, std::size_t at = 0,
               unsigned flags = IBV_SEND_SIGNALED) {
   return s.side.send(IBV_WR_RDMA_READ, {s.side.sge(at, octets)}, kFar, kKey, flags, id);
-}
-
-// A Terminate whose DDP header is that of this segment.
-Bytes answer_to(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code) {
-  const std::size_t header = (std::to_integer<unsigned>(ulpdu.at(0)) & 0x80) != 0 ? 14 : 18;
-  return terminate(layer, type, code, 0xc0,
-                   concat({u16(static_cast<unsigned>(ulpdu.size())), slice(ulpdu, 0, header)}));
 }
 
 Bytes collect_response(Scene& s, std::uint32_t stag, std::uint64_t to) {

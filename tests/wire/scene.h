@@ -45,6 +45,15 @@ inline void set_waits(const char* close_ms, const char* rnr_ms, const char* resp
 inline constexpr Setup kSetups[] = {
     {.initiator = true}, {.initiator = true, .crc = true}, {.initiator = false}, {.initiator = false, .crc = true}};
 
+inline Setup consenting(Setup setup) {
+  setup.extensions = true;
+  return setup;
+}
+
+// What requests of the side under test name at the peer.
+inline constexpr std::uint64_t kFar = 0x7f00'0000'1000;
+inline constexpr std::uint32_t kKey = 0x4242;
+
 void tcp_pair(int (&fds)[2], int mss = 0);
 
 struct Scene {

@@ -21,13 +21,6 @@ void expect_placed(Scene& s, std::size_t at, const Bytes& want, const std::strin
   if (!std::equal(want.begin(), want.end(), s.side.at(at))) fail_msg("%s: wrong octets in memory", what.c_str());
 }
 
-// The Terminate for a segment that is told of by its header, and the end.
-Bytes answer_to(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code) {
-  const std::size_t header = (std::to_integer<unsigned>(ulpdu.at(0)) & 0x80) != 0 ? 14 : 18;
-  return terminate(layer, type, code, 0xc0,
-                   concat({u16(static_cast<unsigned>(ulpdu.size())), slice(ulpdu, 0, header)}));
-}
-
 // --- MPA ---
 
 // MPA-7, MPA-16, DDP-23: whichever octet of an FPDU is hit, nothing of it nor behind it counts.

@@ -11,7 +11,6 @@ using namespace ewarp::wire;
 
 namespace {
 
-constexpr std::uint32_t kKey = 0x4242;
 constexpr std::uint8_t kForms[] = {mpa::kRtrWrite, mpa::kRtrRead, mpa::kRtrSend};
 
 Setup peer_to_peer(bool initiator, std::uint8_t rtr, bool crc = true) {
