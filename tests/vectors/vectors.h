@@ -29,6 +29,13 @@ namespace ewarp::test {
 using Bytes = std::vector<std::byte>;
 using Json = nlohmann::json;
 
+// Rounds take some ten times as long.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr bool kInstrumented = true;
+#else
+inline constexpr bool kInstrumented = false;
+#endif
+
 inline unsigned nibble(char c) {
   const auto at = std::string_view("0123456789abcdef").find(c);
   if (at == std::string_view::npos) fail_msg("'%c' is not a hex digit", c);

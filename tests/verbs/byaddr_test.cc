@@ -1,6 +1,5 @@
 // RC queue pairs that are told their peer by ibv_modify_qp(), without rdma_cm (docs/byaddr.md).
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <netinet/in.h>
 
@@ -113,18 +112,10 @@ void traffic(Side& a, Side& b) {
   assert_memory_equal(a.at(8192), b.at(8192), 4096);
 }
 
-std::size_t open_fds() {
-  std::size_t n = 0;
-  DIR* d = opendir("/proc/self/fd");
-  while (readdir(d) != nullptr) ++n;
-  closedir(d);
-  return n;
-}
-
 // What a bring-up opened is closed again, if not at once.
 void expect_fds(std::size_t want) {
-  for (int i = 0; i < 500 && open_fds() > want; ++i) sleep_ms(10);
-  assert_true(open_fds() <= want);
+  for (int i = 0; i < 500 && test::open_files() > want; ++i) sleep_ms(10);
+  assert_true(test::open_files() <= want);
 }
 
 // --- cases ---
@@ -190,7 +181,7 @@ void sends_wait_for_the_connection(void**) {
 void many_at_once(void**) {
   constexpr std::size_t kPairs = 300;
   Side warm(64);  // what the process opens once is open
-  const std::size_t before = open_fds();
+  const std::size_t before = test::open_files();
   {
     std::vector<std::unique_ptr<Side>> sides;
     for (std::size_t i = 0; i < 2 * kPairs; ++i) sides.push_back(std::make_unique<Side>(1 << 14));
@@ -295,7 +286,7 @@ void expect_failed(Side& s) {
 
 void nobody_there(void**) {
   Side warm(64);
-  const std::size_t before = open_fds();
+  const std::size_t before = test::open_files();
   for (const bool initiator : {true, false}) {
     Side s(64);
     // A number of the other order whose port nobody has.
@@ -330,7 +321,7 @@ void the_other_wants_somebody_else(void**) {
 void an_end_at_any_moment(void**) {
   Side warm(64), peer(1 << 14);
   sleep_ms(50);
-  const std::size_t before = open_fds();
+  const std::size_t before = test::open_files();
   for (int microseconds = 0; microseconds < 3000; microseconds += 50)
     for (const int end : {0, 1, 2}) {
       auto s = std::make_unique<Side>(1 << 14);
@@ -506,9 +497,9 @@ void a_qp_of_rdma_cm_has_no_listener(void**) {
   assert_int_equal(connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at), -1);
   assert_int_equal(errno, ECONNREFUSED);
   close(fd);
-  const std::size_t before = open_fds();
+  const std::size_t before = test::open_files();
   Side more(64);
-  assert_true(open_fds() <= before + 6);  // the event channels of a Side, and nothing else
+  assert_true(test::open_files() <= before + 6);  // the event channels of a Side, and nothing else
 }
 
 }  // namespace

@@ -16,11 +16,7 @@ using namespace ewarp::wire;
 
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kInstrumented = true;
-#else
-constexpr bool kInstrumented = false;
-#endif
+using test::kInstrumented;
 
 constexpr std::uint32_t kRoom = 1024;  // octets of a receive
 
@@ -87,16 +83,7 @@ struct Hub {
   void post_all(std::size_t from, std::size_t n) {
     for (std::size_t i = from; i < from + n; ++i) assert_int_equal(post(i), 0);
   }
-  ibv_wc wait(int milliseconds = 5000) {
-    ibv_wc wc{};
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
-    while (cq.poll(1, &wc) == 0)
-      if (std::chrono::steady_clock::now() > until) {
-        wc.status = test::kNothing;
-        break;
-      }
-    return wc;
-  }
+  ibv_wc wait(int milliseconds = 5000) { return test::next_completion(cq, milliseconds); }
   int modify(std::size_t qp, ibv_qp_state state) {
     ibv_qp_attr attr{};
     attr.qp_state = state;
@@ -110,19 +97,12 @@ struct Hub {
     srq->query(attr);
     return attr;
   }
-  // The next asynchronous event: {type, handle}; {-1, 0}: none.
-  std::pair<int, std::uint64_t> event(int milliseconds = 5000) {
-    ib_uverbs_async_event_desc e{};
-    pollfd p{async->read_fd(), POLLIN, 0};
-    if (poll(&p, 1, milliseconds) != 1 || read(p.fd, &e, sizeof e) != sizeof e) return {-1, 0};
-    return {static_cast<int>(e.event_type), e.element};
-  }
   void expect_event(ibv_event_type type, std::uint64_t handle) {
-    const auto e = event();
+    const auto e = test::next_event(*async, 5000);
     assert_int_equal(e.first, type);
     assert_int_equal(e.second, handle);
   }
-  void expect_no_event() { assert_int_equal(event(20).first, -1); }
+  void expect_no_event() { assert_int_equal(test::next_event(*async, 20).first, -1); }
 
   static constexpr std::uint64_t kSrqHandle = 0x777, kQpHandle = 0x1000;
   std::shared_ptr<EventChannel> async;

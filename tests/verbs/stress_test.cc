@@ -1,5 +1,4 @@
 // Many threads, many queue pairs, many connections.
-#include <dirent.h>
 #include <errno.h>
 #include <malloc.h>
 
@@ -14,26 +13,13 @@ using namespace ewarp::wire;
 
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kInstrumented = true;
-#else
-constexpr bool kInstrumented = false;
-#endif
+using test::kInstrumented;
+using test::open_files;
 
 using Clock = std::chrono::steady_clock;
 
-std::size_t entries_of(const char* directory) {
-  std::size_t n = 0;
-  DIR* d = opendir(directory);
-  while (readdir(d) != nullptr) ++n;
-  closedir(d);
-  return n;
-}
-std::size_t open_files() {
-  return entries_of("/proc/self/fd");
-}
 std::size_t threads() {
-  return entries_of("/proc/self/task");
+  return test::entries_of("/proc/self/task");
 }
 
 bool eventually(const std::function<bool()>& what, int seconds = 10) {

@@ -1,6 +1,7 @@
 // Two queue pairs of this process joined by a socket pair, each with its own completion queue and memory.
 #pragma once
 
+#include <dirent.h>
 #include <endian.h>
 #include <infiniband/verbs.h>
 #include <poll.h>
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <memory>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "provider/verbs/completion_queue.h"
@@ -46,6 +48,36 @@ struct Observer : StreamObserver {
 };
 
 inline constexpr auto kNothing = IBV_WC_TM_RNDV_INCOMPLETE;  // never used by this provider
+
+// The next completion, or status kNothing when the time is over.
+inline ibv_wc next_completion(CompletionQueue& cq, int milliseconds) {
+  ibv_wc wc{};
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  while (cq.poll(1, &wc) == 0)
+    if (std::chrono::steady_clock::now() > until) {
+      wc.status = kNothing;
+      break;
+    }
+  return wc;
+}
+
+// The next asynchronous event: {type, handle of its object}; {-1, 0}: none within this time.
+inline std::pair<int, std::uint64_t> next_event(EventChannel& async, int milliseconds) {
+  ib_uverbs_async_event_desc e{};
+  pollfd p{async.read_fd(), POLLIN, 0};
+  if (poll(&p, 1, milliseconds) != 1 || read(p.fd, &e, sizeof e) != sizeof e) return {-1, 0};
+  return {static_cast<int>(e.event_type), e.element};
+}
+
+inline std::size_t entries_of(const char* directory) {
+  std::size_t n = 0;
+  DIR* d = opendir(directory);
+  while (readdir(d) != nullptr) ++n;
+  closedir(d);
+  return n;
+}
+// For comparing only: the directory itself and its dots count too.
+inline std::size_t open_files() { return entries_of("/proc/self/fd"); }
 
 // One side: a QP, its CQ, one registered buffer.
 struct Side {
@@ -111,16 +143,7 @@ struct Side {
     return api(*qp).post_recv(&wr, &bad);
   }
   // The next completion, or status kNothing after five seconds.
-  ibv_wc wait(int milliseconds = 5000) {
-    ibv_wc wc{};
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
-    while (cq.poll(1, &wc) == 0)
-      if (std::chrono::steady_clock::now() > until) {
-        wc.status = kNothing;
-        break;
-      }
-    return wc;
-  }
+  ibv_wc wait(int milliseconds = 5000) { return next_completion(cq, milliseconds); }
   ibv_qp_state state() {
     ibv_qp_attr a{};
     ibv_qp_init_attr i{};
@@ -138,10 +161,8 @@ struct Side {
 
   // The next asynchronous event of the QP; -1: none within this time.
   int event(int milliseconds = 5000) {
-    ib_uverbs_async_event_desc e{};
-    pollfd p{async->read_fd(), POLLIN, 0};
-    if (poll(&p, 1, milliseconds) != 1 || read(p.fd, &e, sizeof e) != sizeof e) return -1;
-    return e.element == kHandle ? static_cast<int>(e.event_type) : -2;
+    const auto [type, handle] = next_event(*async, milliseconds);
+    return type == -1 || handle == kHandle ? type : -2;
   }
   // The next event of the completion channel is that of our CQ.
   bool cq_event(int milliseconds = 5000) {

@@ -376,11 +376,7 @@ void run_seeds(bool flip, unsigned count) {
   finished = true;
 }
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr unsigned kSeeds = 600;
-#else
-constexpr unsigned kSeeds = 3000;
-#endif
+constexpr unsigned kSeeds = test::kInstrumented ? 600 : 3000;
 
 void everything_arrives_once_and_in_order(void**) {
   run_seeds(false, seeds_wanted(kSeeds));
