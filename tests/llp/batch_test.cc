@@ -15,6 +15,7 @@
 #include "../vectors/vectors.h"
 #include "llp/fd.h"
 #include "sandbox.h"
+#include "tcp_pair.h"
 
 namespace {
 
@@ -22,6 +23,7 @@ using namespace ewarp::llp;
 using ewarp::test::Bytes;
 using ewarp::test::fds_named;
 using ewarp::test::kHolds;
+using ewarp::test::tcp_pair;
 
 // The body runs on io_uring, where there is one, and on plain system calls.
 template <class Body>
@@ -194,20 +196,12 @@ void sends_on_one_socket_keep_their_order(void**) {
 
 void a_full_socket_takes_a_part_then_none(void**) {
   for_each_kind([](const char* name, Batch& batch) {
-    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    assert_int_equal(bind(listener, generic, size), 0);
-    assert_int_equal(listen(listener, 1), 0);
-    assert_int_equal(getsockname(listener, generic, &size), 0);
-    const int near = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const int small = 16384;
-    setsockopt(near, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
-    assert_int_equal(connect(near, generic, size), 0);
-    const int far = accept(listener, nullptr, nullptr);
+    int fds[2];
+    tcp_pair(fds, [](int fd) {
+      const int small = 16384;
+      setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &small, sizeof small);
+    });
+    const auto [near, far] = fds;
     Message big(64 << 20, 7);
     const ssize_t first = run_one(batch, send_op(near, big));
     EXPECT(name, first > 0 && first < (64 << 20));
@@ -221,7 +215,6 @@ void a_full_socket_takes_a_part_then_none(void**) {
     EXPECT(name, result == -EAGAIN);
     close(near);
     close(far);
-    close(listener);
   });
 }
 

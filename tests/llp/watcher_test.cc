@@ -1,7 +1,6 @@
 #include "llp/watcher.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -19,6 +18,7 @@
 #include "llp/fd.h"
 #include "llp/watcher_impl.h"
 #include "sandbox.h"
+#include "tcp_pair.h"
 
 namespace {
 
@@ -26,6 +26,7 @@ using namespace ewarp::llp;
 using namespace std::chrono_literals;
 using ewarp::test::fds_named;
 using ewarp::test::kHolds;
+using ewarp::test::tcp_pair;
 
 constexpr std::chrono::nanoseconds kForever{-1};
 constexpr std::chrono::nanoseconds kNow{0};
@@ -343,18 +344,9 @@ void a_closed_peer_is_always_told(void**) {
 
 void a_reset_connection_is_an_error(void**) {
   for_each_kind([](const char* name, Watcher& w) {
-    const int listener = socket(AF_INET, SOCK_STREAM, 0);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    assert_int_equal(bind(listener, generic, size), 0);
-    assert_int_equal(listen(listener, 1), 0);
-    assert_int_equal(getsockname(listener, generic, &size), 0);
-    const int near = socket(AF_INET, SOCK_STREAM, 0);
-    assert_int_equal(connect(near, generic, size), 0);
-    const int far = accept(listener, nullptr, nullptr);
+    int fds[2];
+    tcp_pair(fds, [](int) {});
+    const auto [near, far] = fds;
     w.arm(near, POLLIN, 1);
     EXPECT(name, wait_for(w, kNow).empty());
     const linger abort{1, 0};
@@ -363,7 +355,6 @@ void a_reset_connection_is_an_error(void**) {
     EXPECT(name, says(wait_for(w, kLong), 1, POLLERR | POLLHUP));
     w.disarm(near);
     close(near);
-    close(listener);
   });
 }
 

@@ -1,10 +1,8 @@
 #include "tests/wire/scene.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <unistd.h>
+
+#include "tests/llp/tcp_pair.h"
 
 namespace ewarp::wire {
 namespace {
@@ -30,23 +28,11 @@ std::string name_of(const Setup& s) {
 }
 
 void tcp_pair(int (&fds)[2], int mss) {
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at{};
-  at.sin_family = AF_INET;
-  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof at;
-  auto* const name = reinterpret_cast<sockaddr*>(&at);
-  assert_int_equal(bind(listener, name, size), 0);
-  assert_int_equal(listen(listener, 1), 0);
-  assert_int_equal(getsockname(listener, name, &size), 0);
-  fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (mss != 0) assert_int_equal(setsockopt(fds[0], IPPROTO_TCP, TCP_MAXSEG, &mss, sizeof mss), 0);
-  assert_int_equal(connect(fds[0], name, size), 0);
-  fds[1] = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-  assert_true(fds[1] >= 0);
+  test::tcp_pair(fds, [mss](int fd) {
+    if (mss != 0) assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &mss, sizeof mss), 0);
+  });
   const int on = 1;
   for (const int fd : fds) assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
-  ::close(listener);
 }
 
 Scene::Scene(const Setup& s, std::size_t buffer) : side(buffer), other_pd(side.context), setup(s) {

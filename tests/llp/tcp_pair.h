@@ -1,0 +1,33 @@
+// Two ends of a TCP connection over loopback, for tests of what a socket pair does not show.
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "tests/vectors/vectors.h"
+
+namespace ewarp::test {
+
+// fds[0] has connected to fds[1]; before_connect(fds[0]) sets its options.
+template <class F>
+void tcp_pair(int (&fds)[2], F before_connect) {
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  auto* const name = reinterpret_cast<sockaddr*>(&at);
+  assert_int_equal(bind(listener, name, size), 0);
+  assert_int_equal(listen(listener, 1), 0);
+  assert_int_equal(getsockname(listener, name, &size), 0);
+  fds[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  before_connect(fds[0]);
+  assert_int_equal(connect(fds[0], name, size), 0);
+  fds[1] = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
+  assert_true(fds[1] >= 0);
+  close(listener);
+}
+
+}  // namespace ewarp::test
