@@ -85,7 +85,6 @@ class Endpoint {
   bool quiescent() const;
   // Part of a message has arrived in a receive buffer.
   bool receiving() const { return receive_open_; }
-  std::size_t outstanding_reads() const { return reads_.size(); }  // and atomics
 
   EndpointCounters counters;
 

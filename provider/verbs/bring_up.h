@@ -57,7 +57,6 @@ class BringUp final : public std::enable_shared_from_this<BringUp> {
   mpa::StartupConfig config() const;
   void connect();
   void on_connected();
-  void await_reply();
   void on_reply();
   void on_deadline();
   void try_again(std::string why);
