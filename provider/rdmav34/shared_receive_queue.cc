@@ -6,24 +6,15 @@
 namespace ewarp::rdmav34 {
 namespace {
 
-int make_srq(ibv_pd* pd, ibv_srq_init_attr& init, SrqObject& srq) {
-  srq.impl = std::make_unique<verbs::SharedReceiveQueue>(impl(pd), handle_of(static_cast<ibv_srq*>(&srq)));
-  if (const int error = srq.impl->create(init.attr); error != 0) return error;
-  srq.context = pd->context;
-  srq.srq_context = init.srq_context;
-  srq.pd = pd;
-  srq.handle = next_handle();
-  pthread_mutex_init(&srq.mutex, nullptr);
-  pthread_cond_init(&srq.cond, nullptr);
-  return 0;
-}
-
-// libibverbs turns ibv_create_srq_ex() of the basic type into this; the others (XRC, tag matching) have no entry.
+// libibverbs turns ibv_create_srq_ex() of the basic type into this; the others (XRC, tag matching) have no entry. It
+// sets context, srq_context, pd, the event count, mutex and cond.
 ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
   ibv_srq* out = nullptr;
   guarded([&] {
     auto srq = std::unique_ptr<SrqObject>(new SrqObject());
-    if (const int error = make_srq(pd, *init, *srq); error != 0) return error;
+    srq->impl = std::make_unique<verbs::SharedReceiveQueue>(impl(pd), handle_of(static_cast<ibv_srq*>(srq.get())));
+    if (const int error = srq->impl->create(init->attr); error != 0) return error;
+    srq->handle = next_handle();
     out = srq.release();
     return 0;
   });
