@@ -146,9 +146,7 @@ void QueuePair::destroy() {
   e.serve_kicks();  // nobody posts to this QP any more, so it cannot come back to the list
   stop_bring_up();
   if (connection_ != nullptr) {
-    connection_->endpoint().abandon();
-    connection_->drop_output();
-    end_stream(true);
+    drop_stream(true);
   }
   state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
   stop_timer();

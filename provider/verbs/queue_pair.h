@@ -119,6 +119,7 @@ class QueuePair final : public QueuePairApi,
   void close_progress();
   void fail_stream(rdmap::Status first);
   void end_stream(bool drain);
+  void drop_stream(bool drain);  // with what was not written yet; the work stays queued
   void stream_fault();
   void stream_ended();
   void finish_terminate();

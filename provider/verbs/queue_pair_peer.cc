@@ -46,9 +46,7 @@ void QueuePair::bring_up_failed(const std::string& why) {
 // The initiator left, or was silent, before its first message: nothing was lost, and it will come again.
 bool QueuePair::wait_again() {
   if (bring_up_ == nullptr || established_told_ || phase_ != Phase::running) return false;
-  connection_->endpoint().abandon();
-  connection_->drop_output();
-  end_stream(false);
+  drop_stream(false);
   bring_up_->wait_again();
   return true;
 }
@@ -60,9 +58,7 @@ bool QueuePair::peer_left() {
       sq_.head() != sq_.tail())
     return false;
   log::info("QP {:#08x}: its peer {} has left", number_, connection_->peer());
-  connection_->endpoint().abandon();
-  connection_->drop_output();
-  end_stream(true);
+  drop_stream(true);
   peer_left_ = true;
   // Pairs with post_send(), which publishes, then kicks: what was posted meanwhile is served by the holder's leave().
   return true;

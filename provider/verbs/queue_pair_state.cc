@@ -338,6 +338,12 @@ void QueuePair::raise_for(const Fault& f) {
   context().raise(type, handle_);
 }
 
+void QueuePair::drop_stream(bool drain) {
+  connection_->endpoint().abandon();
+  connection_->drop_output();
+  end_stream(drain);
+}
+
 // The connection's memory goes away when the pass is over. drain: see Engine::drain_and_close().
 void QueuePair::end_stream(bool drain) {
   publish_counters();
@@ -436,9 +442,7 @@ void QueuePair::reset_queues() {
   enter_state(IBV_QPS_RESET);
   stop_bring_up();
   if (connection_ != nullptr) {
-    connection_->endpoint().abandon();
-    connection_->drop_output();
-    end_stream(true);
+    drop_stream(true);
   }
   {
     std::lock_guard guard(sq_.lock);
