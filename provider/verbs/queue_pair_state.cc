@@ -463,13 +463,9 @@ void QueuePair::reset_queues() {
 void QueuePair::start_timer(unsigned milliseconds) {
   stop_timer();
   timer_ = engine().add_timer(Reactor::Clock::now() + std::chrono::milliseconds(milliseconds),
-                              [weak = weak_from_this(), generation = ++timer_generation_] {
-                                const auto qp = weak.lock();
-                                if (qp == nullptr) return;
-                                engine().enter();
-                                qp->on_timer(generation);
-                                engine().leave();
-                              });
+                              with_engine(weak_from_this(), [generation = ++timer_generation_](QueuePair& qp) {
+                                qp.on_timer(generation);
+                              }));
 }
 
 void QueuePair::stop_timer() { engine().cancel_timer(std::exchange(timer_, 0)); }

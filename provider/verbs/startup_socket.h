@@ -53,11 +53,11 @@ std::string text_of(const ibv_gid& gid);
 // llp::tune_stream() with our options.
 void tune_startup_socket(int fd, bool peer_is_local);
 
-// What the reactor calls: f(object) with the engine held, if the object still lives.
-template <class T, class F>
-auto with_engine(const std::shared_ptr<T>& object, F f) {
+// What the reactor calls: f(object) with the engine held, if the object still lives. object: a shared_ptr or weak_ptr.
+template <class Ref, class F>
+auto with_engine(const Ref& object, F f) {
   return [weak = std::weak_ptr(object), f](auto...) {
-    const std::shared_ptr<T> alive = weak.lock();
+    const auto alive = weak.lock();
     if (alive == nullptr) return;
     engine().enter();
     f(*alive);
