@@ -207,15 +207,13 @@ Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t 
   const bool closed = ours && r->stag_.compare_exchange_strong(expected, 0, std::memory_order_seq_cst);
   leave(r);
   if (!ours) return Verdict::not_associated;
-  if (window && closed) {
-    wait_for_users(*r);
-    std::lock_guard guard(window_lock_);
-    if (r->stag_.load(std::memory_order_relaxed) == 0) unbind(*r);
-    return Verdict::ok;
-  }
   // The key is gone. Its owner may have given the region a new one meanwhile, so only the users of the old are waited
   // for: application threads in a copy or a system call that does not block.
   wait_for_users(*r);
+  if (window && closed) {
+    std::lock_guard guard(window_lock_);
+    if (r->stag_.load(std::memory_order_relaxed) == 0) unbind(*r);
+  }
   return Verdict::ok;
 }
 
