@@ -1,5 +1,5 @@
-// Copies to and from, and atomics on, memory that its owner may have unmapped. Registered memory is not pinned: a peer that names such a
-// region must cause a protection error, not the end of the process.
+// Copies to and from, and atomics on, memory that its owner may have unmapped. Registered memory is not pinned: a peer
+// that names such a region must cause a protection error, not the end of the process.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +19,16 @@ void install_copy_guard();
 bool guarded_copy(void* to, const void* from, std::size_t n) noexcept;
 
 // Atomic with respect to everything else that uses atomic instructions on these 8 octets, here or in a process that
-// shares them; sequentially consistent. False: the page cannot be written, nothing happened. Requires: `at` is a multiple
-// of 8. Guarded as guarded_copy() is; where there is no routine for the machine, the page is only tried before.
+// shares them; sequentially consistent. False: the page cannot be written, nothing happened. Requires: `at` is a
+// multiple of 8. Guarded as guarded_copy() is; where there is no routine for the machine, the page is only tried
+// before.
 // *value: what to add; then what was there.
 bool guarded_fetch_add(void* at, std::uint64_t* value) noexcept;
 // *expected: what must be there for `desired` to be stored; then what was there.
 bool guarded_compare_exchange(void* at, std::uint64_t* expected, std::uint64_t desired) noexcept;
 
-// guarded_copy() by a system call that copies within the process: some 100 times the cost for a small copy, needs no signal
-// handler. Takes its place where there is no routine for the machine.
+// guarded_copy() by a system call that copies within the process: some 100 times the cost for a small copy, needs no
+// signal handler. Takes its place where there is no routine for the machine.
 bool guarded_copy_by_kernel(void* to, const void* from, std::size_t n) noexcept;
 
 }  // namespace ewarp::llp

@@ -52,7 +52,8 @@ class Endpoint {
   bool stalled() const { return stalled_; }
   void stop_waiting() { patient_ = false; }
 
-  // The peer closed its half; nothing more arrives. False: in the middle of an FPDU or a message (RFC 5044 section 7.4).
+  // The peer closed its half; nothing more arrives. False: in the middle of an FPDU or a message (RFC 5044 section
+  // 7.4).
   bool end_of_stream();
 
   // --- transmit ---

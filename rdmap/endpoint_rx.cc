@@ -149,7 +149,8 @@ std::optional<Fault> Endpoint::begin_segment(Octets head, std::size_t ulpdu, Seg
   seg.payload = ulpdu - size;
   if (version_of(control) != kRdmapVersion) return fault::kRdmapVersion;
   const OpcodeTraits* known = traits(opcode_of(control));
-  if (known == nullptr || (known->extension && !params_.extensions) || known->tagged != tagged) return fault::kRdmapOpcode;
+  if (known == nullptr || (known->extension && !params_.extensions) || known->tagged != tagged)
+    return fault::kRdmapOpcode;
   seg.opcode = static_cast<Opcode>(opcode_of(control));
   return tagged ? begin_tagged(seg) : begin_untagged(seg);
 }
@@ -360,8 +361,8 @@ std::optional<Fault> Endpoint::on_read_request(Segment& seg, Octets payload) {
   return {};
 }
 
-// RFC 7306 section 5. Executed when its turn to be answered has come, so after the Reads and atomics before it. Terminates
-// about it carry no RDMAP header.
+// RFC 7306 section 5. Executed when its turn to be answered has come, so after the Reads and atomics before it.
+// Terminates about it carry no RDMAP header.
 std::optional<Fault> Endpoint::on_atomic_request(Segment& seg, Octets payload) {
   const auto parsed = AtomicRequest::parse(payload);
   if (!parsed.ok()) return parsed.error();

@@ -66,8 +66,8 @@ class MemoryTable final : public llp::MemoryGate {
 
   MemoryTable();
 
-  // ibv_reg_mr() and kin. Returns 0 or a positive errno: EINVAL (rights that need LOCAL_WRITE, unknown flags, range that
-  // wraps), EFAULT (range not mapped, or read-only where writing is asked for), ENOMEM (table full).
+  // ibv_reg_mr() and kin. Returns 0 or a positive errno: EINVAL (rights that need LOCAL_WRITE, unknown flags, range
+  // that wraps), EFAULT (range not mapped, or read-only where writing is asked for), ENOMEM (table full).
   // iova: the address that peers use for the first octet (0 with IBV_ACCESS_ZERO_BASED).
   int add(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access, MemoryRegion** out);
   // ibv_dereg_mr(). After return nothing touches the memory any more. Waits for copies and system calls in progress

@@ -147,7 +147,8 @@ const Entry kTable[] = {
     {{"ulpdu_octets", "octets", "64768", "Largest ULPDU sent to peers that consented to large ones (extensions)."},
      [](Options& o, std::string_view v) { return set_number(o.ulpdu_octets, v, 512u, 65'535u); }},
     {{"takeover_us", "microseconds", "500",
-      "The background thread takes over when the application has not polled for this long (it may take twice as long to notice)."},
+      "The background thread takes over when the application has not polled for this long (it may take "
+      "twice as long to notice)."},
      [](Options& o, std::string_view v) { return set_number(o.takeover_us, v, 1u, 1'000'000u); }},
     {{"spin_us", "microseconds", "-1",
       "How long the background thread spins before it sleeps; -1: 100 with 4 or more usable CPUs, else 0."},
@@ -155,18 +156,20 @@ const Entry kTable[] = {
     {{"connect_timeout_ms", "milliseconds", "10000", "connect(): time for the TCP connection and the MPA Reply."},
      [](Options& o, std::string_view v) { return set_number(o.connect_timeout_ms, v, 1u, kHour); }},
     {{"refused_wait_ms", "milliseconds", "100",
-      "connect(): goes on trying so long while nobody listens, for servers that listen a moment too late; 0: not at all."},
+      "connect(): goes on trying so long while nobody listens, for servers that listen a moment too late; 0: not at "
+      "all."},
      [](Options& o, std::string_view v) { return set_number(o.refused_wait_ms, v, 0u, kHour); }},
     {{"bring_up_timeout_ms", "milliseconds", "30000",
-      "ibv_modify_qp() to RTR without rdma_cm: time until the connection with the peer's QP stands; then the QP fails."},
+      "ibv_modify_qp() to RTR without rdma_cm: time until the connection with the peer's QP stands; then the QP "
+      "fails."},
      [](Options& o, std::string_view v) { return set_number(o.bring_up_timeout_ms, v, 1u, kHour); }},
     {{"request_timeout_ms", "milliseconds", "5000", "listen(): time for the MPA Request after TCP's accept."},
      [](Options& o, std::string_view v) { return set_number(o.request_timeout_ms, v, 1u, kHour); }},
     {{"rtr_timeout_ms", "milliseconds", "10000", "accept(): time for the first message after the MPA Reply."},
      [](Options& o, std::string_view v) { return set_number(o.rtr_timeout_ms, v, 1u, kHour); }},
     {{"responder_wait_ms", "milliseconds", "250",
-      "A responder waits so long for the initiator's first message before it sends its own, where the peer did not ask for "
-      "peer-to-peer mode; 0: until that message comes (RFC 5044)."},
+      "A responder waits so long for the initiator's first message before it sends its own, where the peer did not ask "
+      "for peer-to-peer mode; 0: until that message comes (RFC 5044)."},
      [](Options& o, std::string_view v) { return set_number(o.responder_wait_ms, v, 0u, kHour); }},
     {{"close_timeout_ms", "milliseconds", "2000", "Time for a graceful close, after which the connection is reset."},
      [](Options& o, std::string_view v) { return set_number(o.close_timeout_ms, v, 1u, kHour); }},

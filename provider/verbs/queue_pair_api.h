@@ -28,8 +28,8 @@ class StreamObserver {
 };
 
 // ibv_create_qp(). init.cap is updated to what was granted. handle: names the QP in asynchronous events (the ibv_qp
-// pointer; may be set later with set_handle()). srq: where its receives come from; init.srq is not looked at. 0 or a positive errno: EINVAL (caps above the device's, no CQ),
-// EOPNOTSUPP (type not supported), ENOMEM.
+// pointer; may be set later with set_handle()). srq: where its receives come from; init.srq is not looked at. 0 or a
+// positive errno: EINVAL (caps above the device's, no CQ), EOPNOTSUPP (type not supported), ENOMEM.
 int create_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
               std::shared_ptr<QueuePair>* out, SharedReceiveQueue* srq = nullptr);
 

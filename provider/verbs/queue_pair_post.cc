@@ -149,7 +149,8 @@ int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
     const bool allowed = state_.load(std::memory_order_relaxed) != IBV_QPS_RESET && srq_ == nullptr;
     rc = put_receives(rq_, allowed, cap_.max_recv_sge, wr, bad);
   }
-  // In these states nobody else would flush it. Pairs with publish(): the flusher reads the tail after it set the state.
+  // In these states nobody else would flush it. Pairs with publish(): the flusher reads the tail after it set the
+  // state.
   const ibv_qp_state s = state_.load(std::memory_order_seq_cst);
   if (s == IBV_QPS_ERR || s == IBV_QPS_SQD || stalled_.load(std::memory_order_seq_cst)) engine().kick(*this);
   return rc;

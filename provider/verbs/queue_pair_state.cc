@@ -28,8 +28,8 @@ struct Transition {
 };
 constexpr int kInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kPeer = IBV_QP_AV | IBV_QP_DEST_QPN;
-constexpr int kRtr = kInit | kPeer | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
-                     IBV_QP_ALT_PATH;
+constexpr int kRtr = kInit | kPeer | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC |
+                     IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH;
 constexpr int kRts = kInit | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
                      IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_CUR_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH |
                      IBV_QP_PATH_MIG_STATE;
@@ -325,7 +325,8 @@ void QueuePair::fail_stream(rdmap::Status first) {
   }
   flush_sends(first);
   flush_receives();
-  if (srq_ != nullptr && !std::exchange(last_receive_told_, true)) context().raise(IBV_EVENT_QP_LAST_WQE_REACHED, handle_);
+  if (srq_ != nullptr && !std::exchange(last_receive_told_, true))
+    context().raise(IBV_EVENT_QP_LAST_WQE_REACHED, handle_);
   if (connection_ != nullptr) end_stream(true);
 }
 
@@ -462,10 +463,9 @@ void QueuePair::reset_queues() {
 
 void QueuePair::start_timer(unsigned milliseconds) {
   stop_timer();
-  timer_ = engine().add_timer(Reactor::Clock::now() + std::chrono::milliseconds(milliseconds),
-                              with_engine(weak_from_this(), [generation = ++timer_generation_](QueuePair& qp) {
-                                qp.on_timer(generation);
-                              }));
+  timer_ = engine().add_timer(
+      Reactor::Clock::now() + std::chrono::milliseconds(milliseconds),
+      with_engine(weak_from_this(), [generation = ++timer_generation_](QueuePair& qp) { qp.on_timer(generation); }));
 }
 
 void QueuePair::stop_timer() { engine().cancel_timer(std::exchange(timer_, 0)); }

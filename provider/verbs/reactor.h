@@ -1,5 +1,5 @@
-// The background thread of the engine: sleeps in the kernel on every socket, runs timers and posted tasks, and drives the
-// engine when no application thread does (design.md section 3). One per process, started on first use.
+// The background thread of the engine: sleeps in the kernel on every socket, runs timers and posted tasks, and drives
+// the engine when no application thread does (design.md section 3). One per process, started on first use.
 #pragma once
 
 #include <chrono>
@@ -21,8 +21,8 @@ class Reactor {
   // After return the task does not start any more (it may be running). 0 is ignored.
   virtual void cancel_timer(std::uint64_t id) = 0;
 
-  // Calls on_ready(revents) once on the background thread when fd shows any of events (POLLIN | POLLOUT; errors always).
-  // Watching an fd again replaces the former call. Any thread.
+  // Calls on_ready(revents) once on the background thread when fd shows any of events (POLLIN | POLLOUT; errors
+  // always). Watching an fd again replaces the former call. Any thread.
   virtual void watch(int fd, std::uint32_t events, std::function<void(std::uint32_t)> on_ready) = 0;
   // After return on_ready does not start any more (it may be running). Must precede close(fd). Any thread.
   virtual void unwatch(int fd) = 0;

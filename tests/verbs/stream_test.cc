@@ -96,8 +96,8 @@ void writes_and_reads(void**) {
   }
 }
 
-// ib_send_bw -e sleeps for a completion event while it waits for the peer's Write (its credits): after unsignalled sends,
-// or with completions unread, a Write wakes it. Who was told everything is not woken.
+// ib_send_bw -e sleeps for a completion event while it waits for the peer's Write (its credits): after unsignalled
+// sends, or with completions unread, a Write wakes it. Who was told everything is not woken.
 void a_write_wakes_who_may_wait_for_it(void**) {
   constexpr unsigned kQuietly = 0;
   Side a(4096), b(4096);

@@ -77,7 +77,9 @@ inline std::size_t entries_of(const char* directory) {
   return n;
 }
 // For comparing only: the directory itself and its dots count too.
-inline std::size_t open_files() { return entries_of("/proc/self/fd"); }
+inline std::size_t open_files() {
+  return entries_of("/proc/self/fd");
+}
 
 // One side: a QP, its CQ, one registered buffer.
 struct Side {

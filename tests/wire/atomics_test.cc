@@ -102,8 +102,9 @@ void rdm_33_requests_that_are_refused(void**) {
               IBV_EVENT_QP_FATAL);
     refused("unknown STag", [&](Scene& s) { return add(s, 0x00bad000, s.side.address(0)); }, 0, 1, 0,
             IBV_EVENT_QP_ACCESS_ERR);
-    refused("one octet out of bounds", [&](Scene& s) { return add(s, good(s)->stag(), s.side.address(4096 - 7)); }, 0, 1,
-            1, IBV_EVENT_QP_ACCESS_ERR);
+    refused(
+        "one octet out of bounds", [&](Scene& s) { return add(s, good(s)->stag(), s.side.address(4096 - 7)); }, 0, 1, 1,
+        IBV_EVENT_QP_ACCESS_ERR);
     refused("no right", [&](Scene& s) { return add(s, s.side.mr->stag(), s.side.address(0)); }, 0, 1, 2,
             IBV_EVENT_QP_ACCESS_ERR);
     refused("another PD",
@@ -248,7 +249,8 @@ void rdm_31_responses_that_do_not_match(void**) {
       s.peer->send(bad);
       s.peer->expect(answer_to(bad, 0, 2, kind == 2 ? 0xff : 7), what);
       s.peer->expect_fin();
-      s.expect_completions(what, {{1, kind == 2 ? IBV_WC_WR_FLUSH_ERR : IBV_WC_BAD_RESP_ERR}, {2, IBV_WC_WR_FLUSH_ERR}});
+      s.expect_completions(what,
+                           {{1, kind == 2 ? IBV_WC_WR_FLUSH_ERR : IBV_WC_BAD_RESP_ERR}, {2, IBV_WC_WR_FLUSH_ERR}});
       for (std::size_t i = 0; i < 64; ++i) assert_int_equal(*s.side.at(i), 0x5a);
     }
 }

@@ -10,7 +10,7 @@ using namespace ewarp::wire;
 
 namespace {
 
-constexpr int kWait = 200;  // milliseconds, set in main()
+constexpr int kWait = 200;                   // milliseconds, set in main()
 constexpr std::uint32_t kData = 0xdeadbeef;  // its octets go out in this order
 
 Bytes send_immediate(std::uint32_t msn, const Bytes& payload, bool solicited, std::uint32_t mo = 0, bool last = true) {
