@@ -80,6 +80,8 @@ int parse_peer(const ibv_qp_attr& attr, const Device& device, PeerAddress* out) 
   out->remote = ah.grh.dgid;
   out->interface = device.interface_index();
   out->number = attr.dest_qp_num;
+  out->is_here = std::any_of(gids.begin(), gids.end(), [&](const ibv_gid& own) { return same(own, out->remote); }) ||
+                 llp::is_local(*socket_name(out->remote, 0, out->interface).get());
   return 0;
 }
 
@@ -99,8 +101,7 @@ mpa::StartupConfig BringUp::config() const {
   std::uint16_t ird = 0, ord = 0;
   qp_.get_read_limits(&ird, &ord);
   mpa::StartupConfig c;
-  c.want_crc = options().crc == CrcPolicy::always ||
-               (options().crc == CrcPolicy::by_path && !llp::is_local(*socket_name(peer_.remote, 0, 0).get()));
+  c.want_crc = options().crc == CrcPolicy::always || (options().crc == CrcPolicy::by_path && !peer_.is_here);
   c.want_markers = options().markers;
   c.extensions = options().extensions;
   c.rtr = mpa::kRtrWrite | mpa::kRtrRead;
@@ -179,7 +180,7 @@ void BringUp::connect() {
   const SocketName remote = socket_name(peer_.remote, port_of(peer_.number), peer_.interface);
   socket_ = open_at(socket_name(peer_.local, 0, peer_.interface), true);
   if (!socket_) return try_again(strerror(errno));
-  tune_startup_socket(socket_.fd(), llp::is_local(*remote.get()));
+  tune_startup_socket(socket_.fd(), peer_.is_here);
   if (::connect(socket_.fd(), remote.get(), remote.size) != 0 && errno != EINPROGRESS)
     return try_again(strerror(errno));
   when_ready(POLLOUT, &BringUp::on_connected);

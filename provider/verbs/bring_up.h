@@ -24,6 +24,7 @@ struct PeerAddress {
   ibv_gid local{}, remote{};
   unsigned interface = 0;  // of the local GID: the scope of link-local addresses
   std::uint32_t number = 0;
+  bool is_here = false;  // on this host
 };
 // 0 or EINVAL, for attributes that name no peer.
 int parse_peer(const ibv_qp_attr& attr, const Device& device, PeerAddress* out);
