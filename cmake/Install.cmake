@@ -1,7 +1,7 @@
 # What `cmake --install` puts where:
 #   bin/etherwarp
 #   lib/etherwarp/libetherwarp-preload.so
-#   lib/libibverbs/libetherwarp-rdmav34.so    beside rdma-core's own providers
+#   lib/libibverbs/libetherwarp-rdmav34.so    beside rdma-core's own providers, with a link for each further interface
 #   lib/pkgconfig/etherwarp.pc
 #   /etc/libibverbs.d/etherwarp.driver        (below the prefix, unless that is /usr or /usr/local)
 install(TARGETS etherwarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -14,7 +14,7 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/etherwarp.pc.in ${CMAKE_CURRENT_BINARY_
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # Decided when installing, because `cmake --install --prefix` may change the prefix then. An absolute name in the driver
-# file reaches a provider that is not in libibverbs' own directory; the loader adds "-rdmav34.so".
+# file reaches a provider that is not in libibverbs' own directory; libibverbs adds "-rdmav34.so", or "-rdmav65.so".
 install(CODE "
   set(libdir \"${CMAKE_INSTALL_LIBDIR}\")
   if(CMAKE_INSTALL_PREFIX MATCHES \"^/usr(/local)?/?$\")

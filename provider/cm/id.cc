@@ -1,6 +1,7 @@
 // Ids: their making and end, local and peer addresses, options, disconnecting.
 #include "provider/cm/id.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -142,6 +143,12 @@ int device_for(const Address& local, verbs::Device** device) {
   return llp::is_local(*local.get()) ? ENODEV : EADDRNOTAVAIL;
 }
 
+bool has_other_interfaces(const verbs::Device& device) {
+  const auto all = verbs::devices();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const verbs::Device* d) { return d->interface_index() != device.interface_index(); });
+}
+
 bool state_is(const IdRef& id, std::initializer_list<State> states) {
   const auto lock = lock_manager();
   for (const State s : states)
@@ -193,7 +200,7 @@ int bind_serialized(const IdRef& id, Address address) {
     if (const int error = device_for(address, &device); error != 0) return error;
   // Bound to a loopback address an id has no device yet, as with the unspecified address: libfabric asks so for "any
   // device" and would otherwise offer the loopback's alone. Connections that arrive get theirs.
-  if (device != nullptr && device->loopback() && verbs::devices().size() > 1) device = nullptr;
+  if (device != nullptr && device->loopback() && has_other_interfaces(*device)) device = nullptr;
   SocketOptions options;
   {
     const auto lock = lock_manager();

@@ -29,10 +29,13 @@ constexpr int kNotOurs = ETHERWARP_NOT_OURS;
 constexpr std::string_view kDev = "/dev/infiniband";
 constexpr std::string_view kCmPath = "/dev/infiniband/rdma_cm";
 
-std::atomic<void (*)()> discovery{nullptr};
-void look_for_devices() {
-  if (void (*call)() = discovery.load()) call();
+std::atomic<bool (*)()> discovery{nullptr};
+// False: the process has a libibverbs that cannot drive our devices, and is better off with the kernel's alone.
+bool look_for_devices() {
+  bool (*call)() = discovery.load();
+  if (call != nullptr && !call()) return false;
   verbs::devices();
+  return true;
 }
 
 // The process whose table this is. A vfork()ed child shares our memory, and closes fds that stay open in its parent.
@@ -125,10 +128,10 @@ int open_cm(int flags) {
 
 int host_open(const char* path, int flags) {
   return guarded([&] {
+    if (!look_for_devices()) return kNotOurs;
     if (path == kCmPath) return open_cm(flags);
     if (verbs::Device* device = device_file(path)) return open_command(*device);
     if (!std::string_view(path).starts_with("/sys/")) return kNotOurs;
-    look_for_devices();
     std::string text;
     switch (sysfs::look_up(path, &text)) {
       case sysfs::Kind::file:
@@ -146,6 +149,7 @@ int host_open(const char* path, int flags) {
 
 int host_stat(const char* path, struct stat* out) {
   return guarded([&] {
+    if (!look_for_devices()) return kNotOurs;
     const verbs::Device* device = device_file(path);
     if (device != nullptr || path == kCmPath) {
       fill_stat(out, S_IFCHR | 0666, device != nullptr ? uverbs_number(*device) : cm_number());
@@ -186,8 +190,7 @@ int host_access(const char* path, int mode) {
 
 int host_netlink_socket(int type) {
   return guarded([&] {
-    look_for_devices();
-    return open_netlink(type);
+    return look_for_devices() ? open_netlink(type) : kNotOurs;
   });
 }
 
@@ -261,7 +264,7 @@ verbs::Device* find_uverbs(const std::string& name) {
   return nullptr;
 }
 
-void set_discovery(void (*on_discovery)()) {
+void set_discovery(bool (*on_discovery)()) {
   discovery.store(on_discovery);
 }
 

@@ -111,8 +111,8 @@ Datagram device_message(const nlmsghdr& request, const verbs::Device& device, st
   m.attribute(RDMA_NLDEV_ATTR_PORT_INDEX, std::uint32_t{1});  // here: how many ports there are
   m.attribute(RDMA_NLDEV_ATTR_NODE_GUID, device.guid());
   m.attribute(RDMA_NLDEV_ATTR_SYS_IMAGE_GUID, device.guid());
-  m.attribute(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, std::uint8_t{RDMA_NODE_RNIC});
-  m.attribute(RDMA_NLDEV_ATTR_DEV_PROTOCOL, std::string("iw"));
+  m.attribute(RDMA_NLDEV_ATTR_DEV_NODE_TYPE, static_cast<std::uint8_t>(device.node_type()));
+  m.attribute(RDMA_NLDEV_ATTR_DEV_PROTOCOL, std::string(device.twin() ? "roce" : "iw"));
   return m.finish();
 }
 

@@ -98,7 +98,7 @@ Files files_of(const verbs::Device& device) {
   ibv_device_attr attributes;
   device.query(attributes);
   const std::string at = fmt::format("{}/{}/", kDevices, device.name());
-  out[at + "node_type"] = "4: RNIC\n";
+  out[at + "node_type"] = device.twin() ? "1: CA\n" : "4: RNIC\n";
   out[at + "node_guid"] = out[at + "sys_image_guid"] = guid_text(device.guid());
   out[at + "node_desc"] = fmt::format("EtherWARP on {}\n", device.interface_name());
   out[at + "fw_ver"] = fmt::format("{}\n", attributes.fw_ver);

@@ -1,7 +1,6 @@
 #include "provider/rdmav34/abi.h"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
@@ -9,14 +8,16 @@
 #include <cstring>
 #include <memory>
 
+#include "provider/rdmav34/releases.h"
 #include "provider/verbs/log.h"
 
 namespace ewarp::rdmav34 {
 namespace {
 
-// verbs_context_ops is one function pointer for each of these, in this order.
+// verbs_context_ops is one function pointer for each of these, in alphabetical order.
+using Name = std::string_view;
 // clang-format off
-constexpr std::string_view kOps34[] = {
+constexpr std::array kOps34 = std::to_array<Name>({
     "advise_mr", "alloc_dm", "alloc_mw", "alloc_null_mr", "alloc_parent_domain", "alloc_pd", "alloc_td",
     "async_event", "attach_counters_point_flow", "attach_mcast", "bind_mw", "close_xrcd", "cq_event", "create_ah",
     "create_counters", "create_cq", "create_cq_ex", "create_flow", "create_flow_action_esp", "create_qp",
@@ -28,53 +29,63 @@ constexpr std::string_view kOps34[] = {
     "post_srq_ops", "post_srq_recv", "query_device_ex", "query_ece", "query_port", "query_qp",
     "query_qp_data_in_order", "query_rt_values", "query_srq", "read_counters", "reg_dm_mr", "reg_dmabuf_mr", "reg_mr",
     "req_notify_cq", "rereg_mr", "resize_cq", "set_ece", "unimport_dm", "unimport_mr", "unimport_pd",
-};
+});
+// What 57 to 65 added; nothing was taken away.
+constexpr std::array kAdded65 = std::to_array<Name>({
+    "alloc_buf", "alloc_dmah", "create_comp_cntr", "dealloc_dmah", "destroy_comp_cntr", "dm_export_dmabuf_fd",
+    "free_buf", "inc_comp_cntr", "inc_err_comp_cntr", "qp_attach_comp_cntr", "query_comp_cntr_caps",
+    "query_port_speed", "read_comp_cntr", "read_err_comp_cntr", "reg_mr_ex", "set_comp_cntr", "set_err_comp_cntr",
+});
 // clang-format on
-static_assert(std::size(kOps34) == 76 && std::is_sorted(std::begin(kOps34), std::end(kOps34)));
-static_assert(std::size(kOps34) <= kMaxOps);
+
+template <std::size_t A, std::size_t B>
+constexpr std::array<Name, A + B> merged(const std::array<Name, A>& a, const std::array<Name, B>& b) {
+  std::array<Name, A + B> out;
+  std::merge(a.begin(), a.end(), b.begin(), b.end(), out.begin());
+  return out;
+}
+constexpr std::array kOps65 = merged(kOps34, kAdded65);
+static_assert(kOps34.size() == 76 && std::is_sorted(kOps34.begin(), kOps34.end()));
+static_assert(kOps65.size() == 93 && std::is_sorted(kOps65.begin(), kOps65.end()));
+static_assert(kOps65.size() <= kMaxOps);
 
 struct Version {
   int number;
   std::span<const std::string_view> op_names;
   std::size_t context_offset;  // of ibv_context in verbs_context
 };
-constexpr Version kSupported[] = {{34, kOps34, 320}};
-static_assert(offsetof(verbs_context, context) == 320, "the header is of a libibverbs that we know");
+constexpr Version kSupported[] = {{34, kOps34, 320}, {65, kOps65, 368}};
+// verbs_context grows at its front: what we are built with may be any of them.
+static_assert(std::any_of(std::begin(kSupported), std::end(kSupported),
+                          [](const Version& v) { return v.context_offset == offsetof(verbs_context, context); }),
+              "the header is of a libibverbs that we know");
 static_assert(sizeof(verbs_context) <= kContextReserve);
-
-// Those there have been, for the sentence that refuses one.
-constexpr int kKnown[] = {25, 34, 57, 59, 64, 65};
+static_assert(std::all_of(std::begin(kReleases), std::end(kReleases), [](const Release& r) {
+  return r.served == std::any_of(std::begin(kSupported), std::end(kSupported),
+                                 [&](const Version& v) { return v.number == r.number; });
+}));
 
 std::atomic<const Library*> current{nullptr};
+std::atomic<bool> refusing{false};  // there is a libibverbs, and it is none that we can serve
 
 template <class F>
 bool find(void* handle, const char* name, int version, F** out) {
-  void* symbol = dlvsym(handle, name, fmt::format("IBVERBS_PRIVATE_{}", version).c_str());
+  void* symbol = private_symbol(handle, name, version);
   std::memcpy(out, &symbol, sizeof symbol);
   return symbol != nullptr;
 }
 
 void refuse(void* handle) {
-  static std::atomic<bool> said{false};
-  if (said.exchange(true)) return;
-  std::string found = "an unknown one";
-  for (const int version : kKnown) {
-    Function symbol;
-    if (find(handle, fmt::format("verbs_register_driver_{}", version).c_str(), version, &symbol))
-      found = fmt::format("IBVERBS_PRIVATE_{}", version);
-  }
-  log::error(
-      "this libibverbs has another provider interface ({}) than EtherWARP was made for (IBVERBS_PRIVATE_34, rdma-core "
-      "36 "
-      "to 56): no EtherWARP devices",
-      found);
+  if (refusing.exchange(true, std::memory_order_acq_rel)) return;
+  log::error("the provider interface of this libibverbs is {}, EtherWARP serves {}: no EtherWARP devices here",
+             text_of(release_of(handle)), served_text());
 }
 
 }  // namespace
 
 bool Library::resolve(void* handle) {
   for (const Version& v : kSupported) {
-    if (!find(handle, fmt::format("verbs_register_driver_{}", v.number).c_str(), v.number, &register_driver_) ||
+    if (!find(handle, register_name(v.number).c_str(), v.number, &register_driver_) ||
         !find(handle, "_verbs_init_and_alloc_context", v.number, &init_and_alloc_context_) ||
         !find(handle, "verbs_set_ops", v.number, &set_ops_) ||
         !find(handle, "verbs_uninit_context", v.number, &uninit_context_))
@@ -102,6 +113,10 @@ const Library* Library::get() {
   if (current.compare_exchange_strong(expected, library.get(), std::memory_order_acq_rel)) return library.release();
   dlclose(handle);
   return expected;
+}
+
+bool Library::refused() {
+  return refusing.load(std::memory_order_acquire);
 }
 
 const Library& Library::here() {

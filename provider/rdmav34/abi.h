@@ -1,8 +1,8 @@
 // The private interface between libibverbs and its providers (rdma-core's libibverbs/driver.h, which no -dev package
-// has): what we use of it, as it is in IBVERBS_PRIVATE_34 (rdma-core 36 to 56).
+// has): what we use of it, which is the same in IBVERBS_PRIVATE_34 (rdma-core 36 to 56) and 65.
 //
-// Another version adds a Library entry in abi.cc: its symbols, its list of operations, and where ibv_context lies. What
-// differs in the size of public structs is met by reserved space behind our own.
+// Another version is an entry in kReleases (releases.h) and in kSupported (abi.cc): its number, its list of operations,
+// and where ibv_context lies. What differs in the size of public structs is met by reserved space behind our own.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -106,6 +106,8 @@ class Library {
  public:
   // Null: libibverbs is not loaded yet, or it is none that we can serve (said once on stderr).
   static const Library* get();
+  // get() has found one that we cannot serve.
+  static bool refused();
   // The one that get() found: for functions that libibverbs itself has called.
   static const Library& here();
 

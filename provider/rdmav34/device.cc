@@ -13,7 +13,7 @@ namespace {
 const MatchEntry kMatches[] = {
     {.driver_data = nullptr, .u = {.driver_id = host::kDriverId}, .vendor = 0, .device = 0, .kind = kMatchDriverId},
     {.driver_data = nullptr,
-     .u = {.modalias = "rdma_device:*Newarp_*"},
+     .u = {.modalias = "rdma_device:*Newarp*"},
      .vendor = 0,
      .device = 0,
      .kind = kMatchModalias},

@@ -10,15 +10,17 @@ namespace {
 
 // Called whenever somebody looks for devices. libibverbs may not be loaded yet then (UCX looks at paths first). It
 // walks its list of drivers after it has asked us for the devices, so the list must be whole when this returns.
-void register_with_libibverbs() {
+// False: that libibverbs is none that we can serve.
+bool register_with_libibverbs() {
   const Library* library = Library::get();
-  if (library == nullptr) return;
+  if (library == nullptr) return !Library::refused();
   static std::mutex mutex;
   static bool registered = false;
   const std::lock_guard lock(mutex);
-  if (registered) return;
+  if (registered) return true;
   library->register_driver(device_ops());
   registered = true;
+  return true;
 }
 
 __attribute__((constructor)) void begin() {

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <memory>
 
+#include "provider/verbs/device_names.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
 
@@ -133,13 +134,14 @@ std::vector<llp::Interface> usable_interfaces() {
 
 }  // namespace
 
-Device::Device(const llp::Interface& interface, unsigned index)
-    : name_("ewarp_" + interface.name),
+Device::Device(const llp::Interface& interface, unsigned index, bool twin)
+    : name_(device_name(interface.name, twin)),
       interface_name_(interface.name),
       interface_index_(interface.index),
       index_(index),
       guid_(make_guid(interface)),
       loopback_(interface.loopback),
+      twin_(twin),
       counters_(&stats::page().devices[index]) {
   snprintf(counters_->name, sizeof counters_->name, "%s", name_.c_str());
   snprintf(counters_->interface, sizeof counters_->interface, "%s", interface_name_.c_str());
@@ -188,12 +190,30 @@ int Device::query_port(std::uint8_t port, ibv_port_attr* attr, std::size_t size)
   return 0;
 }
 
+int Device::query_speed(std::uint8_t port, std::uint64_t* speed) const {
+  if (port != 1) return EINVAL;
+  const auto interface = llp::interface(interface_index_);
+  *speed = static_cast<std::uint64_t>(nearest_rate(interface ? interface->speed_mbps : 0).gbps * 10);
+  return 0;
+}
+
+// Behind all others, so that who takes the first device takes an RNIC.
+void Device::add_twins(std::vector<std::unique_ptr<Device>>& all, const std::vector<llp::Interface>& interfaces) {
+  for (std::size_t i = 0, count = all.size(); i < count; ++i) {
+    auto twin = std::make_unique<Device>(interfaces[i], static_cast<unsigned>(all.size()), true);
+    // In the octets that are ff:fe in every EUI-64 made of a MAC, so that it is no neighbour's.
+    twin->guid_ = all[i]->guid_ ^ std::uint64_t{1} << 25;
+    all.push_back(std::move(twin));
+  }
+}
+
 std::vector<std::unique_ptr<Device>> discover() {
   std::vector<std::unique_ptr<Device>> found;
-  for (const auto& interface : usable_interfaces()) {
-    if (found.size() == stats::kMaxDevices) {
+  const auto interfaces = usable_interfaces();
+  for (const auto& interface : interfaces) {
+    if (found.size() == kMaxInterfaces) {
       log::warn("only the first {} network interfaces become devices; choose others with ETHERWARP_INTERFACES",
-                stats::kMaxDevices);
+                kMaxInterfaces);
       break;
     }
     auto device = std::make_unique<Device>(interface, static_cast<unsigned>(found.size()));
@@ -203,6 +223,7 @@ std::vector<std::unique_ptr<Device>> discover() {
     if (taken) device->guid_ ^= (fnv1a(interface.name) & 0xffff) << 24;
     found.push_back(std::move(device));
   }
+  if (options().twin) Device::add_twins(found, interfaces);
   stats::page().device_count = static_cast<std::uint32_t>(found.size());
   if (found.empty()) log::error("no usable network interface: one must be up and have an IPv4 or IPv6 address");
   return found;
@@ -227,7 +248,7 @@ Device* device_of(const sockaddr& local) {
   const unsigned interface = llp::interface_of(local);
   if (interface == 0) return nullptr;
   for (Device* device : devices())
-    if (device->interface_index() == interface) return device;
+    if (device->interface_index() == interface && !device->twin()) return device;
   return nullptr;
 }
 

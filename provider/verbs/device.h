@@ -1,4 +1,5 @@
-// One RDMA device per usable network interface (design.md section 4).
+// One RDMA device per usable network interface, and on demand a second one, its twin: the same RNIC as programs that know
+// InfiniBand and RoCE only would have it (design.md section 4, docs/provider.md).
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -33,12 +34,13 @@ inline constexpr std::uint32_t kVendorPartId = 1;
 // Device indices of the kernel's own RDMA devices count from 0; ours never meet them.
 inline constexpr std::uint32_t kFirstRdmaIndex = 0x10000;
 inline constexpr std::uint16_t kDefaultPkey = 0xffff;
+inline constexpr std::size_t kMaxInterfaces = stats::kMaxDevices / 2;  // each may have a twin
 
 class Device {
  public:
-  Device(const llp::Interface& interface, unsigned index);
+  Device(const llp::Interface& interface, unsigned index, bool twin = false);
 
-  const std::string& name() const { return name_; }  // "ewarp_lo"
+  const std::string& name() const { return name_; }  // "ewarp_lo", "ewarpx_lo"
   const std::string& interface_name() const { return interface_name_; }
   unsigned interface_index() const { return interface_index_; }
   unsigned index() const { return index_; }  // position in devices()
@@ -46,6 +48,9 @@ class Device {
   std::uint32_t rdma_index() const { return kFirstRdmaIndex + index_; }
   std::uint64_t guid() const { return guid_; }  // host order; EUI-64 of the MAC, never 0, stable across processes
   bool loopback() const { return loopback_; }
+  // Of type CA with IB's rules for queue pairs. rdma_cm has nothing to do with it.
+  bool twin() const { return twin_; }
+  ibv_node_type node_type() const { return twin_ ? IBV_NODE_CA : IBV_NODE_RNIC; }
 
   // GID table as the interface stands now: IPv4-mapped addresses first, then IPv6. Never empty while an address exists.
   std::vector<ibv_gid> gids() const;
@@ -53,15 +58,18 @@ class Device {
   void query(ibv_device_attr& attr) const;
   // 0, or EINVAL for a port other than 1. Fills only the first `size` octets (the struct grew between releases).
   int query_port(std::uint8_t port, ibv_port_attr* attr, std::size_t size) const;
+  // The port's lanes times their speed now, in units of 100 Mb/s. 0, or EINVAL for a port other than 1.
+  int query_speed(std::uint8_t port, std::uint64_t* speed) const;
 
   stats::DevicePage& counters() const { return *counters_; }
 
  private:
   friend std::vector<std::unique_ptr<Device>> discover();
+  static void add_twins(std::vector<std::unique_ptr<Device>>& all, const std::vector<llp::Interface>& interfaces);
   std::string name_, interface_name_;
   unsigned interface_index_, index_;
   std::uint64_t guid_;
-  bool loopback_;
+  bool loopback_, twin_;
   stats::DevicePage* counters_;
 };
 
@@ -72,7 +80,7 @@ std::vector<std::unique_ptr<Device>> discover();
 // address. Thread-safe; the pointers live as long as the process.
 std::span<Device* const> devices();
 Device* find_device(const std::string& name);
-// The device whose interface owns this local address; nullptr if none.
+// The RNIC device (never a twin) whose interface owns this local address; nullptr if none.
 Device* device_of(const sockaddr& local);
 
 }  // namespace ewarp::verbs

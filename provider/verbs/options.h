@@ -15,6 +15,7 @@ enum class CrcPolicy { by_path, always, never };
 
 struct Options {
   std::vector<std::string> interfaces;  // devices to offer; empty: every interface that is up
+  bool twin = false;                    // a second device per interface, of type CA
   std::string log = "error";            // error, warn, info, debug
   CrcPolicy crc = CrcPolicy::by_path;
   bool markers = false;           // demand markers from peers

@@ -18,13 +18,14 @@ const char* name_of(ibv_qp_state s) {
   return static_cast<unsigned>(s) < std::size(kNames) ? kNames[s] : "?";
 }
 
-// Which attributes may accompany a transition; 0 in `mask`: the transition is not allowed. On an RNIC the connection
+// Which attributes may accompany a transition; those that are not in the table may not be made. On an RNIC the connection
 // manager makes RTR and RTS, and rdma_cm asks for fewer attributes than the IB table (verbs-semantics.md section 3), so
-// none is demanded; what is not in the table is refused all the same. With AV and DEST_QPN the QP is brought up without
-// rdma_cm (bring_up.h).
+// none is demanded; what is not in `rnic` is refused all the same. With AV and DEST_QPN the QP is brought up without
+// rdma_cm (bring_up.h). On the twin the IB table holds (section 2): all of ca_required, and of the rest ca_optional.
 struct Transition {
   ibv_qp_state from, to;
-  int mask;
+  int rnic;
+  int ca_required, ca_optional;
 };
 constexpr int kInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
 constexpr int kPeer = IBV_QP_AV | IBV_QP_DEST_QPN;
@@ -34,11 +35,20 @@ constexpr int kRts = kInit | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
                      IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_CUR_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH |
                      IBV_QP_PATH_MIG_STATE;
 constexpr int kSqd = kRts | IBV_QP_MAX_DEST_RD_ATOMIC;
+constexpr int kCaRtr = kPeer | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+constexpr int kCaRtrOptional = IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX;
+constexpr int kCaRts = IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
+constexpr int kCaRtsOptional =
+    IBV_QP_CUR_STATE | IBV_QP_ALT_PATH | IBV_QP_ACCESS_FLAGS | IBV_QP_PATH_MIG_STATE | IBV_QP_MIN_RNR_TIMER;
 constexpr Transition kTransitions[] = {
-    {IBV_QPS_RESET, IBV_QPS_INIT, kInit}, {IBV_QPS_INIT, IBV_QPS_INIT, kInit},
-    {IBV_QPS_INIT, IBV_QPS_RTR, kRtr},    {IBV_QPS_RTR, IBV_QPS_RTS, kRts},
-    {IBV_QPS_RTS, IBV_QPS_RTS, kRts},     {IBV_QPS_RTS, IBV_QPS_SQD, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-    {IBV_QPS_SQD, IBV_QPS_SQD, kSqd},
+    {IBV_QPS_RESET, IBV_QPS_INIT, kInit, kInit, 0},
+    {IBV_QPS_INIT, IBV_QPS_INIT, kInit, 0, kInit},
+    {IBV_QPS_INIT, IBV_QPS_RTR, kRtr, kCaRtr, kCaRtrOptional},
+    {IBV_QPS_RTR, IBV_QPS_RTS, kRts, kCaRts, kCaRtsOptional},
+    {IBV_QPS_RTS, IBV_QPS_RTS, kRts, 0, kCaRtsOptional},
+    // On the twin check_mask() has refused these before.
+    {IBV_QPS_RTS, IBV_QPS_SQD, IBV_QP_EN_SQD_ASYNC_NOTIFY, 0, 0},
+    {IBV_QPS_SQD, IBV_QPS_SQD, kSqd, 0, 0},
 };
 
 }  // namespace
@@ -59,12 +69,16 @@ int QueuePair::check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr&
   if ((mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && attr.max_dest_rd_atomic > kMaxRdAtomic) return EINVAL;
   if (from == IBV_QPS_RESET && to == IBV_QPS_ERR) return EINVAL;
   if (to == IBV_QPS_RESET || to == IBV_QPS_ERR) return (mask & ~(IBV_QP_STATE | IBV_QP_CUR_STATE)) != 0 ? EINVAL : 0;
+  // On an RNIC a graceful close. On IB it halts the send queue, which nobody was seen to use.
+  const bool twin = context().device().twin();
+  if (twin && to == IBV_QPS_SQD) return EOPNOTSUPP;
   for (const Transition& t : kTransitions) {
     if (t.from != from || t.to != to) continue;
     const int rest = mask & ~IBV_QP_STATE;
     if ((rest & kPeer) != 0 && (rest & kPeer) != kPeer) return EINVAL;
     if ((rest & IBV_QP_PATH_MTU) != 0 && (attr.path_mtu < IBV_MTU_256 || attr.path_mtu > IBV_MTU_4096)) return EINVAL;
-    return (rest & ~t.mask) != 0 ? EINVAL : 0;
+    if (!twin) return (rest & ~t.rnic) != 0 ? EINVAL : 0;
+    return (rest & t.ca_required) != t.ca_required || (rest & ~(t.ca_required | t.ca_optional)) != 0 ? EINVAL : 0;
   }
   return EINVAL;
 }
@@ -101,7 +115,7 @@ int QueuePair::modify(const ibv_qp_attr& attr, int mask) {
                               (mask & ~IBV_QP_STATE) == 0;
   if (!closed_already) {
     // Without STATE only attributes that the present state lets change.
-    if ((mask & IBV_QP_STATE) == 0 && (from == IBV_QPS_RESET || from == IBV_QPS_ERR || from == IBV_QPS_RTR))
+    if ((mask & IBV_QP_STATE) == 0 && !context().device().twin() && (from == IBV_QPS_RESET || from == IBV_QPS_ERR || from == IBV_QPS_RTR))
       rc = (mask & ~kRts) != 0 || from == IBV_QPS_RESET ? EINVAL : check_mask(IBV_QPS_RTS, IBV_QPS_RTS, attr, mask);
     else
       rc = check_mask(from, to, attr, mask);

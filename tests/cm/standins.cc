@@ -276,13 +276,14 @@ std::shared_ptr<QueuePair> find_qp(std::uint32_t number) {
   return it == qps.end() ? nullptr : it->second;
 }
 
-Device::Device(const llp::Interface& interface, unsigned index)
+Device::Device(const llp::Interface& interface, unsigned index, bool twin)
     : name_("ewarp_" + interface.name),
       interface_name_(interface.name),
       interface_index_(interface.index),
       index_(index),
       guid_(0x0200'00ff'fe00'0001),
       loopback_(interface.loopback),
+      twin_(twin),
       counters_(&device_page) {}
 
 std::span<Device* const> devices() {

@@ -74,7 +74,7 @@ void devices_are_the_interfaces(void**) {
   std::set<std::uint64_t> guids;
   std::size_t usable = 0;
   for (const auto& i : llp::interfaces()) usable += i.up;
-  assert_int_equal(devices().size(), std::min(usable, stats::kMaxDevices));
+  assert_int_equal(devices().size(), std::min(usable, kMaxInterfaces));
   unsigned index = 0;
   for (Device* d : devices()) {
     print_message("device: %s\n", d->name().c_str());

@@ -67,6 +67,7 @@ void every_option_takes_its_values(void**) {
        [](const Options& o) {
          return o.interfaces == std::vector<std::string>{"lo", "eth0"};
        }},
+      {"ETHERWARP_TWIN=1", [](const Options& o) { return o.twin; }},
       {"ETHERWARP_LOG=Debug", [](const Options& o) { return o.log == "debug"; }},
       {"ETHERWARP_CRC=always", [](const Options& o) { return o.crc == CrcPolicy::always; }},
       {"ETHERWARP_CRC=never", [](const Options& o) { return o.crc == CrcPolicy::never; }},
@@ -113,7 +114,7 @@ void a_documented_default_is_the_default(void**) {
     assert_string_equal(check_option(doc.name, doc.initial).c_str(), "");
     const auto set = read({kNoFile, option_variable(doc.name) + "=" + doc.initial}).options;
     const Options plain;
-    assert_true(set.log == plain.log && set.crc == plain.crc && set.markers == plain.markers && set.rtr == plain.rtr &&
+    assert_true(set.twin == plain.twin && set.log == plain.log && set.crc == plain.crc && set.markers == plain.markers && set.rtr == plain.rtr &&
                 set.extensions == plain.extensions && set.mpa_revision == plain.mpa_revision &&
                 set.peer_to_peer == plain.peer_to_peer && set.io_uring == plain.io_uring &&
                 set.ulpdu_octets == plain.ulpdu_octets && set.takeover_us == plain.takeover_us &&

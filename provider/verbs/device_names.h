@@ -1,0 +1,13 @@
+// What devices are called: "ewarp_eth0" on the interface eth0, its twin "ewarpx_eth0".
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace ewarp {
+
+inline std::string device_name(std::string_view interface, bool twin) {
+  return (twin ? "ewarpx_" : "ewarp_") + std::string(interface);
+}
+
+}  // namespace ewarp
