@@ -9,13 +9,10 @@
 
 #include "provider/cli/commands.h"
 #include "provider/cli/table.h"
+#include "provider/verbs/device_names.h"
 
 namespace ewarp::cli {
 namespace {
-
-std::string device_name(const llp::Interface& i) {
-  return "ewarp_" + i.name;
-}
 
 std::string text(const llp::Address& a) {
   char out[INET6_ADDRSTRLEN] = "";
@@ -46,8 +43,14 @@ std::string speed(const llp::Interface& i) {
                               : fmt::format("{} Mbit/s", i.speed_mbps);
 }
 
-nlohmann::json as_json(const llp::Interface& i) {
-  nlohmann::json j = {{"device", device_name(i)},
+// The node type that programs are told.
+const char* type_text(bool twin) {
+  return twin ? "CA" : "RNIC";
+}
+
+nlohmann::json as_json(const llp::Interface& i, bool twin) {
+  nlohmann::json j = {{"device", device_name(i.name, twin)},
+                      {"type", type_text(twin)},
                       {"interface", i.name},
                       {"state", state(i)},
                       {"mtu", i.mtu},
@@ -57,6 +60,20 @@ nlohmann::json as_json(const llp::Interface& i) {
     j["gids"].push_back(gid(a));
   }
   return j;
+}
+
+// One row for each address; what they have in common is in the first.
+void add_rows(Table& table, const llp::Interface& i, bool twin) {
+  std::vector<std::string> cells = {device_name(i.name, twin), type_text(twin), i.name, state(i),
+                                    fmt::format("{}", i.mtu),  speed(i)};
+  const std::size_t common = cells.size();
+  for (std::size_t n = 0; n < i.addresses.size(); ++n) {
+    cells.resize(common);
+    cells.push_back(fmt::format("{}", n));
+    cells.push_back(fmt::format("{}/{}", text(i.addresses[n]), i.addresses[n].prefix_length));
+    table.add(cells);
+    cells.assign(common, "");
+  }
 }
 
 }  // namespace
@@ -94,24 +111,21 @@ std::vector<llp::Interface> usable_interfaces(const Options& options, std::vecto
 
 int devices(bool json) {
   std::vector<std::string> problems;
-  const auto found = usable_interfaces(read_options().options, &problems);
+  const Options options = read_options().options;
+  const auto found = usable_interfaces(options, &problems);
   for (const auto& p : problems) fail(1, "{}", p);
+  const bool twins = options.twin;
   if (json) {
     nlohmann::json all = nlohmann::json::array();
-    for (const auto& i : found) all.push_back(as_json(i));
+    for (const bool twin : {false, true})
+      for (const auto& i : found)
+        if (!twin || twins) all.push_back(as_json(i, twin));
     fmt::print("{}\n", all.dump(2));
   } else if (!found.empty()) {
-    Table table({"DEVICE", "INTERFACE", "STATE", ">MTU", ">SPEED", ">GID", "ADDRESS"});
-    for (const auto& i : found) {
-      std::vector<std::string> cells = {device_name(i), i.name, state(i), fmt::format("{}", i.mtu), speed(i)};
-      for (std::size_t n = 0; n < i.addresses.size(); ++n) {
-        cells.resize(5);
-        cells.push_back(fmt::format("{}", n));
-        cells.push_back(fmt::format("{}/{}", text(i.addresses[n]), i.addresses[n].prefix_length));
-        table.add(cells);
-        cells.assign(5, "");
-      }
-    }
+    Table table({"DEVICE", "TYPE", "INTERFACE", "STATE", ">MTU", ">SPEED", ">GID", "ADDRESS"});
+    for (const bool twin : {false, true})
+      for (const auto& i : found)
+        if (!twin || twins) add_rows(table, i, twin);
     fmt::print("{}", table.str());
   }
   return found.empty() || !problems.empty() ? 1 : 0;

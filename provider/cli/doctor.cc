@@ -1,5 +1,6 @@
 // `etherwarp doctor`: what is missing on this machine, and how to get it.
 #include <dlfcn.h>
+#include <link.h>
 #include <linux/io_uring.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -19,6 +20,8 @@
 
 #include "provider/cli/commands.h"
 #include "provider/cli/libraries.h"
+#include "provider/rdmav34/releases.h"
+#include "provider/verbs/device_names.h"
 #include "provider/verbs/stats.h"
 
 namespace ewarp::cli {
@@ -47,11 +50,11 @@ class Report {
   bool failed_ = false;
 };
 
-// Where the loader found it, links followed: the file's name carries the version.
-std::string origin(void* symbol) {
-  Dl_info info{};
+// Where the loader found an opened library, links followed: the file's name carries the version.
+std::string origin(void* library) {
+  const link_map* map = nullptr;
   char real[PATH_MAX];
-  if (dladdr(symbol, &info) == 0 || realpath(info.dli_fname, real) == nullptr) return "?";
+  if (dlinfo(library, RTLD_DI_LINKMAP, &map) != 0 || realpath(map->l_name, real) == nullptr) return "?";
   return real;
 }
 
@@ -59,23 +62,18 @@ void check_libibverbs(Report& r) {
   constexpr char kSubject[] = "libibverbs";
   void* library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return r.fail(kSubject, dlerror(), "`apt-get install libibverbs1`");
-  if (void* symbol = dlvsym(library, "verbs_register_driver_34", "IBVERBS_PRIVATE_34"))
-    return r.ok(kSubject, fmt::format("{}, provider interface 34", origin(symbol)));
-  std::string other = "an unknown one";
-  for (const int n : {57, 59, 64, 65})
-    if (dlvsym(library, fmt::format("verbs_register_driver_{}", n).c_str(),
-               fmt::format("IBVERBS_PRIVATE_{}", n).c_str()) != nullptr)
-      other = fmt::format("{}", n);
-  r.fail(kSubject,
-         fmt::format("{} has provider interface {}, not 34", origin(dlsym(library, "ibv_get_device_list")), other),
-         "use rdma-core 36 to 56 (Debian 12 has 44)");
+  const auto* release = rdmav34::release_of(library);
+  const std::string found = fmt::format("{}, {}", origin(library), rdmav34::text_of(release));
+  if (release != nullptr && release->served) return r.ok(kSubject, found);
+  r.fail(kSubject, found + ", which EtherWARP does not serve",
+         "use a release with " + rdmav34::served_text() + ": Debian 12 has 44, Debian 13 56.1");
 }
 
 void check_librdmacm(Report& r) {
   void* library = dlopen("librdmacm.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr)
     return r.warn("librdmacm", dlerror(), "programs that connect by rdma_cm need it: `apt-get install librdmacm1`");
-  r.ok("librdmacm", origin(dlsym(library, "rdma_create_id")));
+  r.ok("librdmacm", origin(library));
 }
 
 void check_own_libraries(Report& r) {
@@ -144,10 +142,12 @@ void check_interfaces(Report& r, const Options& options) {
   const auto found = usable_interfaces(options, &problems);
   for (const auto& p : problems) r.fail("interfaces", p, "the option interfaces and `ip address` show what there is");
   std::vector<std::string> names;
-  for (const auto& i : found) names.push_back("ewarp_" + i.name + (i.running ? "" : " (no carrier)"));
+  for (const bool twin : {false, true})
+    for (const auto& i : found)
+      if (!twin || options.twin) names.push_back(device_name(i.name, twin) + (i.running ? "" : " (no carrier)"));
   if (!found.empty())
-    r.ok("interfaces", fmt::format("{} become{} {}", found.size() == 1 ? "1" : fmt::format("{}", found.size()),
-                                   found.size() == 1 ? "s" : "", fmt::join(names, ", ")));
+    r.ok("interfaces",
+         fmt::format("{} become{} {}", found.size(), found.size() == 1 ? "s" : "", fmt::join(names, ", ")));
 }
 
 void check_cpus(Report& r, const Options& options) {

@@ -189,9 +189,7 @@ int host_access(const char* path, int mode) {
 // --- file descriptors -----------------------------------------------------------------------------------------------
 
 int host_netlink_socket(int type) {
-  return guarded([&] {
-    return look_for_devices() ? open_netlink(type) : kNotOurs;
-  });
+  return guarded([&] { return look_for_devices() ? open_netlink(type) : kNotOurs; });
 }
 
 ssize_t host_sendmsg(int fd, const msghdr* message, int flags) {

@@ -9,8 +9,8 @@ extern "C" __attribute__((visibility("default"))) const etherwarp_host_ops ether
 namespace ewarp::host {
 
 // on_discovery is called, on the asking thread, before a program looks for RDMA devices: the provider registers itself
-// with libibverbs there. False: this process has a libibverbs that the provider cannot serve, so there is nothing of ours
-// to be seen.
+// with libibverbs there. False: this process has a libibverbs that the provider cannot serve, so there is nothing of
+// ours to be seen.
 void set_discovery(bool (*on_discovery)());
 
 }  // namespace ewarp::host

@@ -1,5 +1,5 @@
-// The provider interfaces that rdma-core has had, by the number in their symbols' names, and which of them we serve. For
-// the provider itself and for `etherwarp doctor`.
+// The provider interfaces that rdma-core has had, by the number in their symbols' names, and which of them we serve.
+// For the provider itself and for `etherwarp doctor`.
 #pragma once
 
 #include <dlfcn.h>
@@ -17,8 +17,8 @@ struct Release {
 };
 // 59 stayed 59 while it grew by two operations, so a library of that number does not say which list it has.
 inline constexpr Release kReleases[] = {
-    {25, "rdma-core 24 to 35", false}, {34, "rdma-core 36 to 56", true},  {57, "rdma-core 57 and 58", false},
-    {59, "rdma-core 59 to 63", false}, {64, "rdma-core 64", false},       {65, "rdma-core 65", true},
+    {25, "rdma-core 24 to 35", false}, {34, "rdma-core 36 to 56", true}, {57, "rdma-core 57 and 58", false},
+    {59, "rdma-core 59 to 63", false}, {64, "rdma-core 64", false},      {65, "rdma-core 65", true},
 };
 
 // A symbol of this libibverbs' private interface; null if it is not there.

@@ -124,8 +124,8 @@ const Entry kTable[] = {
       "Network interfaces to offer as devices, separated by commas; interface eth0 becomes device ewarp_eth0."},
      [](Options& o, std::string_view v) { return set_interfaces(o.interfaces, v); }},
     {{"twin", "yes, no", "no",
-      "Offer each interface a second time, as ewarpx_eth0, of type CA with an Ethernet link layer, for programs that know "
-      "RoCE only."},
+      "Offer each interface a second time, as ewarpx_eth0, of type CA with an Ethernet link layer, for programs that "
+      "know RoCE only."},
      [](Options& o, std::string_view v) { return set_bool(o.twin, v); }},
     {{"log", "error, warn, info, debug", "error", "What is said on stderr; debug traces every change of state."},
      [](Options& o, std::string_view v) { return set_word(o.log, v, kLogLevels); }},

@@ -18,10 +18,11 @@ const char* name_of(ibv_qp_state s) {
   return static_cast<unsigned>(s) < std::size(kNames) ? kNames[s] : "?";
 }
 
-// Which attributes may accompany a transition; those that are not in the table may not be made. On an RNIC the connection
-// manager makes RTR and RTS, and rdma_cm asks for fewer attributes than the IB table (verbs-semantics.md section 3), so
-// none is demanded; what is not in `rnic` is refused all the same. With AV and DEST_QPN the QP is brought up without
-// rdma_cm (bring_up.h). On the twin the IB table holds (section 2): all of ca_required, and of the rest ca_optional.
+// Which attributes may accompany a transition; those that are not in the table may not be made. On an RNIC the
+// connection manager makes RTR and RTS, and rdma_cm asks for fewer attributes than the IB table (verbs-semantics.md
+// section 3), so none is demanded; what is not in `rnic` is refused all the same. With AV and DEST_QPN the QP is
+// brought up without rdma_cm (bring_up.h). On the twin the IB table holds (section 2): all of ca_required, and of the
+// rest ca_optional.
 struct Transition {
   ibv_qp_state from, to;
   int rnic;
@@ -115,7 +116,8 @@ int QueuePair::modify(const ibv_qp_attr& attr, int mask) {
                               (mask & ~IBV_QP_STATE) == 0;
   if (!closed_already) {
     // Without STATE only attributes that the present state lets change.
-    if ((mask & IBV_QP_STATE) == 0 && !context().device().twin() && (from == IBV_QPS_RESET || from == IBV_QPS_ERR || from == IBV_QPS_RTR))
+    if ((mask & IBV_QP_STATE) == 0 && !context().device().twin() &&
+        (from == IBV_QPS_RESET || from == IBV_QPS_ERR || from == IBV_QPS_RTR))
       rc = (mask & ~kRts) != 0 || from == IBV_QPS_RESET ? EINVAL : check_mask(IBV_QPS_RTS, IBV_QPS_RTS, attr, mask);
     else
       rc = check_mask(from, to, attr, mask);

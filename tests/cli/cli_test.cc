@@ -105,6 +105,7 @@ void help_and_lists(void**) {
         "ETHERWARP_TAKEOVER_US  (microseconds; default: 500)"}},
       {{"help", "options"}, {"ETHERWARP_CRC"}},
       {{"devices"}, {"DEVICE", "ewarp_lo", "127.0.0.1/8"}},
+      {{"devices", "--json"}, {"\"device\": \"ewarp_lo\"", "\"type\": \"RNIC\""}},
       {{"stat"}, {"no EtherWARP process"}},
       {{"stat", "--json"}, {"[]"}},
       {{"env"}, {"export LD_PRELOAD='" + tree + "/lib/libetherwarp-preload.so'"}},
@@ -180,6 +181,14 @@ void run_sets_the_environment_and_keeps_its_hands_off_the_rest(void**) {
   expect(etherwarp({"run", "--", "sh", "-c", "exit 7"}), 7, {}, {});
 }
 
+void twins_are_shown_where_they_are_switched_on(void**) {
+  const auto twin = [] { return setenv("ETHERWARP_TWIN", "1", 1) == 0; };
+  expect(etherwarp({"devices"}, twin), 0, {"ewarp_lo     RNIC  lo ", "ewarpx_lo    CA    lo "}, {});
+  expect(etherwarp({"devices", "--json"}, twin), 0, {"\"device\": \"ewarpx_lo\"", "\"type\": \"CA\""}, {});
+  assert_true(contains(etherwarp({"doctor"}, twin).out, "ewarpx_lo"));
+  for (const char* command : {"devices", "doctor"}) assert_false(contains(etherwarp({command}).out, "ewarpx_"));
+}
+
 void run_says_what_it_cannot_do_before_the_program_starts(void**) {
   expect(etherwarp({"run", "env"}, [] { return setenv("ETHERWARP_PROVIDER", "/etc/passwd", 1) == 0; }), 126, {},
          {"the provider cannot be loaded", "etherwarp doctor"});
@@ -208,8 +217,9 @@ void no_interface_is_said(void**) {
 void doctor_names_each_subject(void**) {
   const auto got = etherwarp({"doctor"});
   expect(got, 0,
-         {"kernel", "libibverbs", "provider interface 34", "librdmacm", "ok    preload library", "ok    provider",
-          "ewarp_lo", "io_uring", "file descriptors", "CPUs", "congestion control", "counters", "configuration"},
+         {"kernel", "libibverbs", "IBVERBS_PRIVATE_34 (rdma-core 36 to 56)", "librdmacm", "ok    preload library",
+          "ok    provider", "ewarp_lo", "io_uring", "file descriptors", "CPUs", "congestion control", "counters",
+          "configuration"},
          {});
   assert_false(contains(got.out, "FAIL"));
   expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_CRCC", "1", 1) == 0; }), 0,
@@ -324,6 +334,7 @@ int main() {
       cmocka_unit_test(help_and_lists),
       cmocka_unit_test(bad_input_is_one_line_with_a_remedy),
       cmocka_unit_test(run_sets_the_environment_and_keeps_its_hands_off_the_rest),
+      cmocka_unit_test(twins_are_shown_where_they_are_switched_on),
       cmocka_unit_test(run_says_what_it_cannot_do_before_the_program_starts),
       cmocka_unit_test(no_interface_is_said),
       cmocka_unit_test(doctor_names_each_subject),

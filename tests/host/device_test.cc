@@ -6,7 +6,9 @@
 #include <stdarg.h>
 #include <stddef.h>
 
+#include <bit>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 
@@ -74,7 +76,8 @@ void devices_are_the_interfaces(void**) {
   std::set<std::uint64_t> guids;
   std::size_t usable = 0;
   for (const auto& i : llp::interfaces()) usable += i.up;
-  assert_int_equal(devices().size(), std::min(usable, kMaxInterfaces));
+  usable = std::min(usable, kMaxInterfaces);
+  assert_int_equal(devices().size(), 2 * usable);
   unsigned index = 0;
   for (Device* d : devices()) {
     print_message("device: %s\n", d->name().c_str());
@@ -98,7 +101,7 @@ void devices_are_the_interfaces(void**) {
     assert_int_equal(port.gid_tbl_len, gids.size());
     for (std::size_t g = 0; g < gids.size(); ++g) {
       const auto& address = interface->addresses[g].address;
-      assert_ptr_equal(device_of(reinterpret_cast<const sockaddr&>(address)), d);
+      assert_ptr_equal(device_of(reinterpret_cast<const sockaddr&>(address)), devices()[d->index() % usable]);
       const auto* in6 = reinterpret_cast<const in6_addr*>(gids[g].raw);
       if (address.ss_family == AF_INET) {
         assert_true(IN6_IS_ADDR_V4MAPPED(in6));
@@ -107,6 +110,36 @@ void devices_are_the_interfaces(void**) {
         assert_memory_equal(gids[g].raw, &reinterpret_cast<const sockaddr_in6&>(address).sin6_addr, 16);
       }
     }
+  }
+}
+
+// The second half of the list, in the order of the first.
+void each_device_has_a_twin(void**) {
+  const auto all = devices();
+  for (std::size_t i = 0, n = all.size() / 2; i < n; ++i) {
+    const Device &device = *all[i], &twin = *all[n + i];
+    assert_true(!device.twin() && device.node_type() == IBV_NODE_RNIC);
+    assert_true(twin.twin() && twin.node_type() == IBV_NODE_CA);
+    assert_string_equal(device.name().c_str(), ("ewarp_" + device.interface_name()).c_str());
+    assert_string_equal(twin.name().c_str(), ("ewarpx_" + device.interface_name()).c_str());
+    assert_int_equal(twin.interface_index(), device.interface_index());
+    assert_int_equal(std::popcount(twin.guid() ^ device.guid()), 1);
+  }
+}
+
+void speed_is_that_of_the_port(void**) {
+  for (const Device* d : devices()) {
+    ibv_port_attr port{};
+    std::uint64_t speed = 0;
+    assert_int_equal(d->query_port(1, &port, sizeof port), 0);
+    assert_int_equal(d->query_speed(1, &speed), 0);
+    const int lanes = port.active_width == 2 ? 4 : port.active_width == 16 ? 2 : 1;
+    const std::uint64_t lane = port.active_speed == 1   ? 25
+                               : port.active_speed == 2 ? 50
+                               : port.active_speed == 4 ? 100
+                                                        : 250 * (port.active_speed / 32);
+    assert_int_equal(speed, lane * static_cast<unsigned>(lanes));
+    assert_int_equal(d->query_speed(2, &speed), EINVAL);
   }
 }
 
@@ -142,6 +175,7 @@ void rates_are_the_nearest(void**) {
 }  // namespace
 
 int main() {
+  setenv("ETHERWARP_TWIN", "1", 1);
   const CMUnitTest tests[] = {
       cmocka_unit_test(names_and_numbers),
       cmocka_unit_test(a_guid_without_a_mac_is_stable_and_its_own),
@@ -149,6 +183,8 @@ int main() {
       cmocka_unit_test(only_port_one_exists),
       cmocka_unit_test(a_short_port_attr_is_not_overrun),
       cmocka_unit_test(devices_are_the_interfaces),
+      cmocka_unit_test(each_device_has_a_twin),
+      cmocka_unit_test(speed_is_that_of_the_port),
       cmocka_unit_test(attributes_keep_the_promises_of_the_header),
       cmocka_unit_test(rates_are_the_nearest),
   };

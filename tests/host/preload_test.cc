@@ -1,5 +1,6 @@
 // Programs under the preload library: the probe, and others that know nothing of it.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <setjmp.h>
 #include <signal.h>
@@ -11,6 +12,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -225,6 +227,46 @@ void an_empty_container(void**) {
   expect_success(run({"unshare", "-Urmn", "sh", "-c", set_up + program + PROBE + " no-netlink=1 open"}, {}, ""));
 }
 
+// --- releases of rdma-core ------------------------------------------------------------------------------------------
+
+std::string stand_in(int interface) {
+  return fmt::format("{}/interface_{}/libibverbs.so.1", STAND_INS, interface);
+}
+
+void every_interface_that_is_served(void**) {
+  for (const int interface : {34, 65}) {
+    print_message("case: IBVERBS_PRIVATE_%d\n", interface);
+    const Outcome o = run({LIBRARY_PROBE, "served", stand_in(interface), std::to_string(interface)});
+    expect_success(o);
+    assert_string_equal(o.err.c_str(), "");
+  }
+}
+
+// libibverbs adds its number to the name in a driver file: whatever it is, that is the module which the preload library
+// loads by its first name, and not a second one.
+void the_module_has_a_name_for_every_interface(void**) {
+  const std::string first = std::filesystem::canonical(PROVIDER_DIRECTORY "/libetherwarp-rdmav34.so");
+  assert_string_equal(std::filesystem::canonical(PROVIDER_DIRECTORY "/libetherwarp-rdmav65.so").c_str(), first.c_str());
+}
+
+void doctor_tells_which_libibverbs_it_found(void**) {
+  const struct {
+    int interface;
+    const char* verdict;
+    const char* text;
+  } kCases[] = {
+      {34, "ok    libibverbs", "interface_34/libibverbs.so.1, IBVERBS_PRIVATE_34 (rdma-core 36 to 56)"},
+      {65, "ok    libibverbs", "interface_65/libibverbs.so.1, IBVERBS_PRIVATE_65 (rdma-core 65)"},
+      {59, "FAIL  libibverbs", "IBVERBS_PRIVATE_59 (rdma-core 59 to 63), which EtherWARP does not serve"},
+  };
+  for (const auto& c : kCases) {
+    print_message("case: IBVERBS_PRIVATE_%d\n", c.interface);
+    const Outcome o =
+        run({EWARP_CLI, "doctor"}, {fmt::format("LD_LIBRARY_PATH={}/interface_{}", STAND_INS, c.interface)}, "");
+    if (!contains(o.out, c.verdict) || !contains(o.out, c.text)) fail_msg("%s", o.out.c_str());
+  }
+}
+
 // --- what goes wrong is said in one line ----------------------------------------------------------------------------
 
 void expect_one_line(const Outcome& o, const std::string& part) {
@@ -242,13 +284,13 @@ void a_provider_that_is_something_else(void**) {
 }
 
 void a_libibverbs_with_another_interface(void**) {
-  const Outcome o = run({FOREIGN_PROBE, FOREIGN_IBVERBS});
-  assert_int_equal(o.status, 0);
-  expect_one_line(o, "IBVERBS_PRIVATE_65");
+  const Outcome o = run({LIBRARY_PROBE, "refused", stand_in(59)});
+  expect_success(o);
+  expect_one_line(o, "is IBVERBS_PRIVATE_59 (rdma-core 59 to 63), EtherWARP serves IBVERBS_PRIVATE_34");
 }
 
 void no_libibverbs_at_all(void**) {
-  const Outcome o = run({FOREIGN_PROBE});
+  const Outcome o = run({LIBRARY_PROBE});
   assert_int_equal(o.status, 0);
   assert_string_equal(o.err.c_str(), "");
 }
@@ -290,6 +332,9 @@ int main() {
       cmocka_unit_test(ibv_devinfo_tells_all),
       cmocka_unit_test(the_tools_work_without_netlink),
       cmocka_unit_test(an_empty_container),
+      cmocka_unit_test(every_interface_that_is_served),
+      cmocka_unit_test(the_module_has_a_name_for_every_interface),
+      cmocka_unit_test(doctor_tells_which_libibverbs_it_found),
       cmocka_unit_test(a_provider_that_is_not_there),
       cmocka_unit_test(a_provider_that_is_something_else),
       cmocka_unit_test(a_libibverbs_with_another_interface),

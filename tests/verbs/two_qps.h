@@ -84,10 +84,11 @@ inline std::size_t open_files() {
 // One side: a QP, its CQ, one registered buffer.
 struct Side {
   explicit Side(std::size_t buffer = 1 << 20,
-                unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ)
+                unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+                Device& device = any_device())
       : async(channel(16)),
         completions(channel(8)),
-        context(any_device(), async),
+        context(device, async),
         pd(context),
         cq(context, 4096, completions, kCqHandle),
         memory_octets(buffer) {
