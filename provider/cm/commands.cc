@@ -261,8 +261,10 @@ constexpr int (*kHandlers[])(const Command&) = {
     bind_command,           // 20
     resolve_addr_command,   // 21
     multicast_command,      // 22 JOIN_MCAST
+    nullptr,                // 23 RESOLVE_IB_SERVICE: InfiniBand's subnet administration
+    nullptr,                // 24 WRITE_CM_EVENT
 };
-static_assert(std::size(kHandlers) == RDMA_USER_CM_CMD_JOIN_MCAST + 1);
+static_assert(std::size(kHandlers) == RDMA_USER_CM_CMD_JOIN_MCAST + 3, "the header need not know the last two");
 
 int run_command(int fd, std::uint32_t number, Command& command) {
   command.file = find_file(fd);

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 #include <span>
 
 #include "llp/fd.h"
@@ -20,6 +21,13 @@ namespace ewarp::host {
 namespace {
 
 using Attributes = std::span<ib_uverbs_attr>;
+
+// As the kernel: what it does not know it passes over, unless the library insists on it.
+bool knows(Attributes attributes, std::initializer_list<std::uint16_t> known) {
+  return std::all_of(attributes.begin(), attributes.end(), [&](const ib_uverbs_attr& a) {
+    return (a.flags & UVERBS_ATTR_F_MANDATORY) == 0 || std::find(known.begin(), known.end(), a.attr_id) != known.end();
+  });
+}
 
 ib_uverbs_attr* find(Attributes attributes, std::uint16_t id) {
   const auto found = std::find_if(attributes.begin(), attributes.end(), [&](auto& a) { return a.attr_id == id; });
@@ -60,6 +68,9 @@ int create_comp_channel(Attributes attributes) {
 }
 
 int invoke_write(Attributes attributes) {
+  if (!knows(attributes, {UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_WRITE_CMD, UVERBS_ATTR_UHW_IN,
+                          UVERBS_ATTR_UHW_OUT}))
+    return -EPROTONOSUPPORT;
   std::uint64_t command;
   if (!read_number(attributes, UVERBS_ATTR_WRITE_CMD, &command)) return -EINVAL;
   if (command == IB_USER_VERBS_CMD_CREATE_COMP_CHANNEL) return create_comp_channel(attributes);
@@ -80,6 +91,9 @@ ibv_gid_entry gid_entry(const verbs::Device& device, const ibv_gid& gid, std::ui
 }
 
 int query_gid_entry(const verbs::Device& device, Attributes attributes) {
+  if (!knows(attributes, {UVERBS_ATTR_QUERY_GID_ENTRY_PORT, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX,
+                          UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY}))
+    return -EPROTONOSUPPORT;
   std::uint64_t port, index, flags = 0;
   if (!read_number(attributes, UVERBS_ATTR_QUERY_GID_ENTRY_PORT, &port) ||
       !read_number(attributes, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX, &index))
@@ -96,6 +110,9 @@ int query_gid_entry(const verbs::Device& device, Attributes attributes) {
 }
 
 int query_gid_table(const verbs::Device& device, Attributes attributes) {
+  if (!knows(attributes, {UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS,
+                          UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES}))
+    return -EPROTONOSUPPORT;
   std::uint64_t entry_size, flags = 0;
   if (!read_number(attributes, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE, &entry_size)) return -EINVAL;
   read_number(attributes, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS, &flags);

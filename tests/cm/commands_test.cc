@@ -48,7 +48,9 @@ void headers_are_checked(void**) {
     int error;
   } cases[] = {
       {"no header", {RDMA_USER_CM_CMD_LISTEN, 0, 0}, 7, EINVAL},
-      {"unknown command", {23, 8, 0}, 16, EINVAL},
+      {"RESOLVE_IB_SERVICE of newer libraries", {23, 56, 0}, 64, ENOSYS},
+      {"WRITE_CM_EVENT of newer libraries", {24, 56, 0}, 64, ENOSYS},
+      {"unknown command", {25, 8, 0}, 16, EINVAL},
       {"huge command", {0xffffffff, 8, 0}, 16, EINVAL},
       {"in beyond the write", {RDMA_USER_CM_CMD_LISTEN, 9, 0}, 16, EINVAL},
       {"in too short for the command", {RDMA_USER_CM_CMD_LISTEN, 7, 0}, 16, EINVAL},

@@ -77,7 +77,7 @@ Outcome run(const Arguments& program, const Arguments& environment = {}, const s
     setenv("PLAIN_PRELOAD", kPlainPreload.c_str(), 1);
     // The programs' own leaks are not at issue; nor are the C library's when it is only preloaded.
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
-    unsetenv("ETHERWARP_INTERFACES");
+    for (const char* option : {"ETHERWARP_INTERFACES", "ETHERWARP_TWIN"}) unsetenv(option);
     for (const auto& e : environment) putenv(const_cast<char*>(e.c_str()));
     execvp(program[0].c_str(), pointers(program).data());
     _exit(127);
@@ -140,6 +140,13 @@ void without_netlink_there_is_sysfs(void**) {
     for (const char* what : {"devices", "open", "threads"})
       expect_success(run({PROBE, std::string("no-netlink=") + error, what}));
   }
+}
+
+void a_twin_on_demand(void**) {
+  expect_success(run({PROBE, "no-twin"}));
+  expect_success(run({PROBE, "no-twin"}, {"ETHERWARP_TWIN=0"}));
+  expect_success(run({PROBE, "twin"}, {"ETHERWARP_TWIN=1"}));
+  expect_success(run({PROBE, "no-netlink=1", "twin"}, {"ETHERWARP_TWIN=1"}));
 }
 
 // --- programs that know nothing of RDMA -----------------------------------------------------------------------------
@@ -332,6 +339,7 @@ int main() {
       cmocka_unit_test(ibv_devinfo_tells_all),
       cmocka_unit_test(the_tools_work_without_netlink),
       cmocka_unit_test(an_empty_container),
+      cmocka_unit_test(a_twin_on_demand),
       cmocka_unit_test(every_interface_that_is_served),
       cmocka_unit_test(the_module_has_a_name_for_every_interface),
       cmocka_unit_test(doctor_tells_which_libibverbs_it_found),

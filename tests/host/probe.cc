@@ -26,6 +26,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <chrono>
 #include <cstddef>
@@ -561,6 +562,41 @@ int stale_numbers() {
   return 0;
 }
 
+// --- the twin -------------------------------------------------------------------------------------------------------
+
+ibv_device* named(ibv_device** list, const char* name) {
+  for (; *list != nullptr; ++list)
+    if (strcmp(ibv_get_device_name(*list), name) == 0) return *list;
+  return nullptr;
+}
+
+int twin() {
+  ibv_device** list = get_list();
+  ibv_device *rnic = named(list, "ewarp_lo"), *other = named(list, "ewarpx_lo");
+  CHECK(rnic != nullptr && other != nullptr);
+  CHECK(rnic->node_type == IBV_NODE_RNIC && rnic->transport_type == IBV_TRANSPORT_IWARP);
+  CHECK(other->node_type == IBV_NODE_CA && other->transport_type == IBV_TRANSPORT_IB);
+  CHECK(std::popcount(ibv_get_device_guid(rnic) ^ ibv_get_device_guid(other)) == 1);
+  CHECK(read_file("/sys/class/infiniband/ewarpx_lo/node_type") == "1: CA\n");
+  CHECK(read_file("/sys/class/infiniband/ewarpx_lo/ports/1/link_layer") == "Ethernet\n");
+
+  ibv_context* context = ibv_open_device(other);
+  CHECK(context != nullptr);
+  ibv_port_attr port;
+  CHECK(ibv_query_port(context, 1, &port) == 0 && port.link_layer == IBV_LINK_LAYER_ETHERNET);
+  use_gids(context, port);
+  CHECK(ibv_close_device(context) == 0);
+  ibv_free_device_list(list);
+  return 0;
+}
+
+int no_twin() {
+  ibv_device** list = get_list();
+  CHECK(named(list, "ewarpx_lo") == nullptr);
+  CHECK(read_file("/sys/class/infiniband/ewarpx_lo/node_type") == "(none)");
+  return 0;
+}
+
 // --- where netlink is forbidden -------------------------------------------------------------------------------------
 
 int forbid_netlink(int error) {
@@ -606,6 +642,7 @@ constexpr Entry kAll[] = {
     {"plain", plain},         {"fork", fork_and_exec},
     {"vfork", vfork_closes},  {"closed-channel", closed_channel},
     {"stale", stale_numbers}, {"dlopen", by_dlopen},
+    {"twin", twin},           {"no-twin", no_twin},
 };
 
 }  // namespace

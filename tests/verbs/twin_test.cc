@@ -124,17 +124,8 @@ void receives_from_init_on_sends_from_rts_on(void**) {
 void fetch_and_add(Side& a, Side& b) {
   const std::uint64_t before = 40;
   std::memcpy(b.at(0), &before, sizeof before);
-  ibv_sge into = a.sge(0, 8);
-  ibv_send_wr wr{}, *bad = nullptr;
-  wr.wr_id = 9;
-  wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD;
-  wr.sg_list = &into;
-  wr.num_sge = 1;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  wr.wr.atomic.remote_addr = b.address(0);
-  wr.wr.atomic.compare_add = 2;
-  wr.wr.atomic.rkey = b.mr->stag();
-  assert_int_equal(api(*a.qp).post_send(&wr, &bad), 0);
+  assert_int_equal(
+      a.atomic(IBV_WR_ATOMIC_FETCH_AND_ADD, a.sge(0, 8), b.address(0), b.mr->stag(), 2, 0, IBV_SEND_SIGNALED, 9), 0);
   expect_wc(a, 9);
   const std::uint64_t after = 42;
   assert_memory_equal(a.at(0), &before, sizeof before);
