@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "provider/cli/commands.h"
 #include "provider/cli/libraries.h"
@@ -76,7 +77,8 @@ bool is_static(const std::string& path) {
   Elf64_Ehdr header{};
   bool elf = pread(fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header) &&
              std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64;
-  bool loader = false;
+  // The loader itself may be asked to run a program with other libraries than the system's.
+  bool loader = std::filesystem::path(path).filename().string().starts_with("ld-linux");
   for (unsigned i = 0; elf && i < header.e_phnum; ++i) {
     Elf64_Phdr segment{};
     const auto at = static_cast<off_t>(header.e_phoff + i * sizeof segment);

@@ -171,6 +171,10 @@ void run_sets_the_environment_and_keeps_its_hands_off_the_rest(void**) {
        nullptr,
        {"ETHERWARP_CRC=always\n", "ETHERWARP_LOG=debug\n", "ETHERWARP_IO_URING=no\n", "ETHERWARP_INTERFACES=lo\n"}},
       {"arguments", {"run", "--", "echo", "--crc", "a b", "--", "-x"}, nullptr, {"--crc a b -- -x\n"}},
+      {"by the loader",
+       {"run", "/lib64/ld-linux-x86-64.so.2", "/usr/bin/env"},
+       nullptr,
+       {"LD_PRELOAD=" + preload + "\n"}},
       {"no dashes", {"run", "--rtr", "read", "echo", "--rtr", "send"}, nullptr, {"--rtr send\n"}},
   };
   for (const auto& c : kCases) {

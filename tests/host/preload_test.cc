@@ -77,6 +77,8 @@ Outcome run(const Arguments& program, const Arguments& environment = {}, const s
     setenv("PLAIN_PRELOAD", kPlainPreload.c_str(), 1);
     // The programs' own leaks are not at issue; nor are the C library's when it is only preloaded.
     setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
+    // A device is opened in a forked child, which starts a thread there.
+    setenv("TSAN_OPTIONS", "die_after_fork=0", 1);
     for (const char* option : {"ETHERWARP_INTERFACES", "ETHERWARP_TWIN"}) unsetenv(option);
     for (const auto& e : environment) putenv(const_cast<char*>(e.c_str()));
     execvp(program[0].c_str(), pointers(program).data());

@@ -32,8 +32,7 @@ class Release:
         """The program of this release with this release's libraries."""
         path = self.root / "usr/bin" / program
         if self.loader.exists():
-            # Behind env: `etherwarp run` takes the loader for a program that loads nothing.
-            return ["env", self.loader, "--library-path", f"{self.libraries}:/{LIBRARIES}", path, *arguments]
+            return [self.loader, "--library-path", f"{self.libraries}:/{LIBRARIES}", path, *arguments]
         return ["env", f"LD_LIBRARY_PATH={self.libraries}", path, *arguments]
 
 
