@@ -126,10 +126,15 @@ int BringUp::start() {
       break;
     case Role::initiator:
       state_ = State::connecting;
-      connect();
+      rc = connect();
+      // Somebody has to close something first: the application is the one who can.
+      if (rc != EMFILE && rc != ENFILE) rc = 0;
       break;
   }
-  if (rc != 0) stop();
+  if (rc != 0) {
+    log::explain_shortage(rc);
+    stop();
+  }
   return rc;
 }
 
@@ -175,15 +180,20 @@ void BringUp::when_ready(std::uint32_t events, void (BringUp::*then)()) {
                  }));
 }
 
-void BringUp::connect() {
+// 0, or why it has to be tried again.
+int BringUp::connect() {
+  const auto failed = [this](int error) {
+    try_again(strerror(error));
+    return error;
+  };
   retry_ = 0;
   const SocketName remote = socket_name(peer_.remote, port_of(peer_.number), peer_.interface);
   socket_ = open_at(socket_name(peer_.local, 0, peer_.interface), true);
-  if (!socket_) return try_again(strerror(errno));
+  if (!socket_) return failed(errno);
   tune_startup_socket(socket_.fd(), peer_.is_here);
-  if (::connect(socket_.fd(), remote.get(), remote.size) != 0 && errno != EINPROGRESS)
-    return try_again(strerror(errno));
+  if (::connect(socket_.fd(), remote.get(), remote.size) != 0 && errno != EINPROGRESS) return failed(errno);
   when_ready(POLLOUT, &BringUp::on_connected);
+  return 0;
 }
 
 void BringUp::try_again(std::string why) {

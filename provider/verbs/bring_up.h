@@ -33,7 +33,8 @@ class BringUp final : public std::enable_shared_from_this<BringUp> {
  public:
   BringUp(QueuePair& qp, const PeerAddress& peer) : qp_(qp), peer_(peer) {}
 
-  // Begins; the QP may have its stream when this returns. 0 or errno: EADDRNOTAVAIL if the peer could not reach us.
+  // Begins; the QP may have its stream when this returns. 0 or errno: EADDRNOTAVAIL if the peer could not reach us,
+  // EMFILE or ENFILE if there is no file descriptor for the connection.
   int start();
   // Closes what is open; the QP may go away.
   void stop();
@@ -56,7 +57,7 @@ class BringUp final : public std::enable_shared_from_this<BringUp> {
   Role role() const;
   PairNames names() const;
   mpa::StartupConfig config() const;
-  void connect();
+  int connect();
   void on_connected();
   void on_reply();
   void on_deadline();

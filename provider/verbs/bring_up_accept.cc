@@ -42,6 +42,7 @@ struct Listener : std::enable_shared_from_this<Listener> {
   explicit Listener(int f) : fd(f) {}
   const int fd;
   bool watching = false;
+  bool starved = false;  // and that was said
 };
 
 struct Arrivals {
@@ -143,13 +144,15 @@ void accept_connections(Listener& l) {
   for (int i = 0; i < kAcceptsAtOnce && arrivals().all.size() < kMaxArrivals; ++i) {
     const int fd = llp::make_high_fd([&] { return ::accept4(l.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
     if (fd >= 0) {
+      l.starved = false;
       admit(fd);
       continue;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
       // The listening socket stays readable, so waiting for readiness would spin.
-      log::error("cannot accept connections for QPs: {}; raise the limit on open files (ulimit -n)", strerror(errno));
+      if (!std::exchange(l.starved, true))
+        log::error("cannot accept connections for QPs: {}; raise the limit on open files (ulimit -n)", strerror(errno));
       l.watching = true;
       engine().add_timer(Reactor::Clock::now() + kStarvedRetry, with_engine(l.shared_from_this(), [](Listener& again) {
                            again.watching = false;

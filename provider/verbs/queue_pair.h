@@ -174,6 +174,7 @@ class QueuePair final : public QueuePairApi,
   std::shared_ptr<Connection> connection_;
   std::shared_ptr<StreamObserver> observer_;
   std::shared_ptr<BringUp> bring_up_;  // from RTR until ERR or RESET, if ibv_modify_qp() said the peer
+  std::atomic<bool> sends_in_rtr_{false};  // for posters: bring_up_ is there
   bool peer_left_ = false;             // its stream has ended well; the next send fails
   ibv_qp_attr given_{};                // what query() repeats
   std::uint64_t timer_ = 0;

@@ -19,7 +19,10 @@ int QueuePair::start_bring_up(const PeerAddress& peer) {
   // A stream that starts and fails at once takes bring_up_ away while it is at work.
   const auto b = bring_up_ = std::make_shared<BringUp>(*this, peer);
   const int rc = b->start();
-  if (rc == 0) return 0;
+  if (rc == 0) {
+    sends_in_rtr_ = bring_up_ != nullptr;
+    return 0;
+  }
   stop_bring_up();
   enter_state(IBV_QPS_INIT);
   return rc;
@@ -27,6 +30,7 @@ int QueuePair::start_bring_up(const PeerAddress& peer) {
 
 void QueuePair::stop_bring_up() {
   peer_left_ = false;
+  sends_in_rtr_ = false;
   if (const auto b = std::exchange(bring_up_, nullptr)) b->stop();
 }
 

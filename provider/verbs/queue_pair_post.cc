@@ -23,8 +23,10 @@ unsigned access_for(rdmap::RemoteRight right) {
   return ~0u;
 }
 
-bool can_post_send(ibv_qp_state s) {
-  return s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE || s == IBV_QPS_ERR;
+// early: the QP is being connected by address. Sends are taken in RTR then, as hardware does: perftest's server
+// grants its credits there (docs/byaddr.md).
+bool can_post_send(ibv_qp_state s, bool early) {
+  return (s == IBV_QPS_RTR && early) || s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE || s == IBV_QPS_ERR;
 }
 
 }  // namespace
@@ -127,7 +129,7 @@ int QueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
   {
     std::lock_guard guard(sq_.lock);
     std::uint64_t tail = sq_.tail();
-    const bool allowed = can_post_send(state_.load(std::memory_order_relaxed));
+    const bool allowed = can_post_send(state_.load(std::memory_order_relaxed), sends_in_rtr_);
     for (; wr != nullptr; wr = wr->next) {
       rc = !allowed ? EINVAL : tail - sq_.head() >= sq_.depth() ? ENOMEM : put_send(*wr, tail);
       if (rc != 0) {

@@ -13,7 +13,7 @@ namespace ewarp::stats {
 inline constexpr std::uint32_t kMagic = 0x50525745;  // "EWRP", little endian
 inline constexpr std::uint32_t kVersion = 3;
 inline constexpr std::size_t kMaxDevices = 32;  // twins included
-inline constexpr std::size_t kMaxQps = 1024;  // QPs beyond are counted in their device only
+inline constexpr std::size_t kMaxQps = 8192;    // QPs beyond are counted in their device only
 
 // Every counter is written by one thread at a time (the engine's holder, or under a lock) and read by anybody.
 using Counter = std::atomic<std::uint64_t>;

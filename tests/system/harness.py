@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import socket
@@ -58,6 +59,17 @@ def need(*programs):
     for program in programs:
         if shutil.which(program) is None:
             raise Skip(f"the program {program} is not installed (scripts/packages.txt)")
+
+
+def check_possessions(who, text, count):
+    """What report_possessions() printed after 10, 200 and all of so many connections: nothing has grown."""
+    after = {int(n): tuple(map(int, rest)) for n, *rest in
+             re.findall(r"^after (\d+): fds (\d+) threads (\d+) rss_kib (\d+)$", text, re.M)}  # fmt: skip
+    check(sorted(after) == [10, 200, count], f"reports of the {who} after {sorted(after)}")
+    check(after[count][:2] == after[10][:2], f"fds and threads of the {who}: grown\n{text}")
+    check(after[count][2] <= after[200][2] + 2048, f"memory of the {who}: grown\n{text}")
+    print(f"  {who}: {after[count][0]} fds, {after[count][1]} threads; from 200 to {count} connections "
+          f"{after[count][2] - after[200][2]:+} KiB")  # fmt: skip
 
 
 _given_ports = set()

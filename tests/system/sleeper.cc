@@ -4,7 +4,6 @@
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
 #include <spawn.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,10 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -29,6 +25,8 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "possessions.h"
 
 namespace {
 
@@ -244,15 +242,6 @@ void initiator(const char* port) {
 
 // --- idle-server, idle-client: connections that carry nothing ---
 
-double cpu_seconds() {
-  rusage used{};
-  checked(getrusage(RUSAGE_SELF, &used), "getrusage");
-  const auto seconds = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
-  };
-  return seconds(used.ru_utime) + seconds(used.ru_stime);
-}
-
 // Up to three periods, as on a busy machine something of the start may lie in the first.
 void rest(std::vector<Connection>& connections, int seconds) {
   std::this_thread::sleep_for(1s);
@@ -286,35 +275,6 @@ void idle_client(const char* port, int count, int seconds) {
 
 // --- churn-server, churn-client: one connection after the other ---
 
-struct Possessions {
-  std::ptrdiff_t fds = 0, threads = 0;
-  bool operator==(const Possessions&) const = default;
-};
-
-Possessions possessions() {
-  const auto entries = [](const char* folder) {
-    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
-  };
-  return {entries("/proc/self/fd"), entries("/proc/self/task")};
-}
-
-// Once nothing has changed for a second: former connections close in the background.
-void report(std::uint64_t number) {
-  Possessions settled = possessions();
-  auto since = Clock::now();
-  for (const auto until = since + 15s; Clock::now() < until && Clock::now() - since < 1s;) {
-    std::this_thread::sleep_for(20ms);
-    if (const Possessions now = possessions(); now != settled) {
-      settled = now;
-      since = Clock::now();
-    }
-  }
-  long pages = 0;
-  std::ifstream("/proc/self/statm").ignore(100, ' ') >> pages;
-  std::printf("after %ju: fds %td threads %td rss_kib %ld\n", static_cast<std::uintmax_t>(number), settled.fds,
-              settled.threads, pages * sysconf(_SC_PAGESIZE) / 1024);
-}
-
 // After a few for what is made once, after some for memory that is kept for reuse, and at the end.
 bool worth_a_report(std::uint64_t number, std::uint64_t count) {
   return number == 10 || number == 200 || number == count;
@@ -326,19 +286,21 @@ void churn_server(const char* port, std::uint64_t count) {
   for (std::uint64_t i = 1; i <= count; ++i) {
     Connection c = Connection::from(listening);
     must(c.receive().number == i, "a wrong message");
-    if (worth_a_report(i, count)) report(i);
+    if (worth_a_report(i, count)) report_possessions(i);
     c.send({.number = i});
     c.receive();
     c.disconnect();
   }
 }
 
-void churn_client(const char* port, std::uint64_t count) {
+// pause: before each connection.
+void churn_client(const char* port, std::uint64_t count, std::chrono::milliseconds pause) {
   for (std::uint64_t i = 1; i <= count; ++i) {
+    std::this_thread::sleep_for(pause);
     Connection c = Connection::to(port);
     c.send({.number = i});
     must(c.receive().number == i, "a wrong message");
-    if (worth_a_report(i, count)) report(i);
+    if (worth_a_report(i, count)) report_possessions(i);
     c.send({});
     c.disconnect();
   }
@@ -415,7 +377,10 @@ int main(int count, char** words) try {
       {"idle-server", [&](const char* port) { idle_server(port, number(2), number(3)); }},
       {"idle-client", [&](const char* port) { idle_client(port, number(2), number(3)); }},
       {"churn-server", [&](const char* port) { churn_server(port, static_cast<std::uint64_t>(number(2))); }},
-      {"churn-client", [&](const char* port) { churn_client(port, static_cast<std::uint64_t>(number(2))); }},
+      {"churn-client",
+       [&](const char* port) {
+         churn_client(port, static_cast<std::uint64_t>(number(2)), std::chrono::milliseconds(number(3)));
+       }},
       {"forker", forker},
       {"companion", companion},
   };

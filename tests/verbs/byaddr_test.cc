@@ -2,6 +2,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -67,10 +69,7 @@ void rtr_long_before_rts(void**) {
   assert_int_equal(to_rtr(a, number(b)), 0);
   assert_int_equal(to_rtr(b, number(a)), 0);
   sleep_ms(100);
-  for (Side* s : {&a, &b}) {
-    assert_int_equal(s->state(), IBV_QPS_RTR);
-    assert_int_equal(s->send(IBV_WR_SEND, {s->sge(0, 1)}), EINVAL);
-  }
+  for (Side* s : {&a, &b}) assert_int_equal(s->state(), IBV_QPS_RTR);
   assert_int_equal(to_rts(a), 0);
   assert_int_equal(b.receive({b.sge(0, 64)}), 0);
   assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 64)}), 0);
@@ -78,6 +77,64 @@ void rtr_long_before_rts(void**) {
   expect_wc(b, 100);
   assert_int_equal(to_rts(b), 0);
   traffic(b, a);
+}
+
+// Where the QP knows its peer RTR takes sends, as hardware does: before the stream stands and when it does. They end
+// with it, too.
+void sends_in_rtr(void**) {
+  for (const bool swapped : {false, true}) {
+    Side a(1 << 14), b(1 << 14);
+    Side& early = swapped ? b : a;
+    Side& late = swapped ? a : b;
+    assert_int_equal(to_init(early), 0);
+    assert_int_equal(early.send(IBV_WR_SEND, {early.sge(0, 16)}), EINVAL);
+    assert_int_equal(to_rtr(early, number(late)), 0);
+    assert_int_equal(
+        early.send(IBV_WR_RDMA_WRITE, {early.sge(0, 16)}, late.address(0), late.mr->stag(), IBV_SEND_SIGNALED, 1), 0);
+    assert_int_equal(to_init(late), 0);
+    assert_int_equal(late.receive({late.sge(0, 16)}), 0);
+    assert_int_equal(to_rtr(late, number(early)), 0);
+    expect_wc(early, 1);
+    assert_int_equal(early.send(IBV_WR_SEND, {early.sge(0, 16)}, 0, 0, IBV_SEND_SIGNALED, 2), 0);
+    expect_wc(early, 2);
+    expect_wc(late, 100);
+    assert_int_equal(early.state(), IBV_QPS_RTR);
+    reset(early);
+    assert_int_equal(early.send(IBV_WR_SEND, {early.sge(0, 16)}), EINVAL);
+  }
+}
+
+// RTR that names no peer: nothing brings a stream, so nothing is taken.
+void no_sends_in_rtr_without_a_peer(void**) {
+  Side s(64);
+  assert_int_equal(to_init(s), 0);
+  ibv_qp_attr a{};
+  a.qp_state = IBV_QPS_RTR;
+  assert_int_equal(api(*s.qp).modify(a, IBV_QP_STATE), 0);
+  assert_int_equal(s.send(IBV_WR_SEND, {s.sge(0, 16)}), EINVAL);
+}
+
+// The side that connects learns from ibv_modify_qp() that there is no descriptor left, and can try again.
+void no_descriptor_left(void**) {
+  Side a(1 << 14), b(1 << 14);
+  Side& connects = number(a) < number(b) ? a : b;
+  Side& waits = number(a) < number(b) ? b : a;
+  assert_int_equal(to_init(connects), 0);
+  up(waits, number(connects));
+  // For good: not everybody may give a hard limit back. This test is the last.
+  rlimit limit{};
+  assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  limit.rlim_cur = limit.rlim_max = std::min<rlim_t>(limit.rlim_max, 1024);
+  assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<int> taken;
+  for (int fd; (fd = dup(0)) >= 0;) taken.push_back(fd);
+  const int refused = to_rtr(connects, number(waits));
+  for (const int fd : taken) close(fd);
+  assert_int_equal(refused, EMFILE);
+  assert_int_equal(connects.state(), IBV_QPS_INIT);
+  assert_int_equal(to_rtr(connects, number(waits)), 0);
+  assert_int_equal(to_rts(connects), 0);
+  traffic(connects, waits);
 }
 
 void sends_wait_for_the_connection(void**) {
@@ -434,6 +491,8 @@ int main() {
       cmocka_unit_test(a_qp_of_rdma_cm_has_no_listener),  // first: the port is listened on for good
       cmocka_unit_test(both_orders_and_delays),
       cmocka_unit_test(rtr_long_before_rts),
+      cmocka_unit_test(sends_in_rtr),
+      cmocka_unit_test(no_sends_in_rtr_without_a_peer),
       cmocka_unit_test(sends_wait_for_the_connection),
       cmocka_unit_test(many_at_once),
       cmocka_unit_test(self_loop),
@@ -445,6 +504,7 @@ int main() {
       cmocka_unit_test(a_peer_that_leaves),
       cmocka_unit_test(hostile_requests),
       cmocka_unit_test(a_start_up_that_breaks_off),
+      cmocka_unit_test(no_descriptor_left),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

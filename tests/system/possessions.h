@@ -1,0 +1,59 @@
+// What a process has, for tests that look for what is left behind.
+#pragma once
+
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+struct Possessions {
+  std::ptrdiff_t fds = 0, threads = 0;
+  bool operator==(const Possessions&) const = default;
+};
+
+inline Possessions possessions() {
+  const auto entries = [](const char* folder) {
+    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+  };
+  return {entries("/proc/self/fd"), entries("/proc/self/task")};
+}
+
+inline long resident_kib() {
+  long pages = 0;
+  std::ifstream("/proc/self/statm").ignore(100, ' ') >> pages;
+  return pages * sysconf(_SC_PAGESIZE) / 1024;
+}
+
+// Prints them once nothing has changed for a second: former connections close in the background.
+inline void report_possessions(std::uint64_t number) {
+  using namespace std::chrono_literals;
+  using Clock = std::chrono::steady_clock;
+  Possessions settled = possessions();
+  auto since = Clock::now();
+  for (const auto until = since + 15s; Clock::now() < until && Clock::now() - since < 1s;) {
+    std::this_thread::sleep_for(20ms);
+    if (const Possessions now = possessions(); now != settled) {
+      settled = now;
+      since = Clock::now();
+    }
+  }
+  std::printf("after %ju: fds %td threads %td rss_kib %ld\n", static_cast<std::uintmax_t>(number), settled.fds,
+              settled.threads, resident_kib());
+}
+
+// User and system time of this process so far.
+inline double cpu_seconds() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
