@@ -26,9 +26,11 @@ constexpr std::uint64_t kMinApplicationPasses = 10;
 // An application that stops polling so soon after we stepped aside did not mean to drive.
 constexpr auto kTooShort = std::chrono::milliseconds(5);
 constexpr unsigned kMaxWindows = 256;
-// Streams silent for so many ticks (of takeover_us) leave the active set, if it has more than kAlwaysActive.
+// Streams silent for so many ticks leave the active set, if it has more than kAlwaysActive. A tick is a sleep, or so
+// much time without one.
 constexpr unsigned kSilentTicks = 4;
 constexpr std::size_t kAlwaysActive = 4;
+constexpr auto kTick = std::chrono::microseconds(500);
 // Passes between two looks at everything that is not a stream.
 constexpr unsigned kHousekeeping = 64;
 
@@ -70,7 +72,9 @@ void Engine::run() {
         continue;
       }
       seen = now;
+      enter();
       demote_silent();
+      leave();
       sleep(takeover_);
       continue;
     }
@@ -84,7 +88,6 @@ void Engine::run() {
     }
     if (any || Clock::now() < busy_until) continue;
     arm_active();
-    demote_silent();
     sleep(std::chrono::nanoseconds(-1));
     tick_.fetch_add(1, std::memory_order_relaxed);
   }
@@ -103,7 +106,16 @@ void Engine::housekeeping(bool all) {
 bool Engine::background_pass() {
   if (waiting_.load(std::memory_order_relaxed) != 0 || !try_enter()) return false;
   const bool any = pass();
+  // One stream that is busy without end must not keep thousands of silent ones in every pass.
+  const auto now = Clock::now();
+  bool fewer = false;
+  if (now - ticked_ >= kTick) {
+    ticked_ = now;
+    tick_.fetch_add(1, std::memory_order_relaxed);
+    fewer = demote_silent();
+  }
   leave();
+  if (fewer) sleep(std::chrono::nanoseconds(0));  // from here on the kernel watches them
   ++window_background_;
   stats::add(stats::page().background_passes);
   return any;
@@ -149,22 +161,20 @@ void Engine::arm_active() {
     if (events != 0 && (!c->armed || c->armed_events != events)) arm(*c, events);
     c->rest();
   }
+  demote_silent();
   leave();
 }
 
-// Cost per pass follows the streams that carry something.
-void Engine::demote_silent() {
-  enter();
-  if (active_.size() > kAlwaysActive) {
-    std::erase_if(active_, [this](Connection* c) {
-      if (tick() - c->last_tick < kSilentTicks || c->has_output() || !c->readable()) return false;
-      if (!c->armed) arm(*c, POLLIN);
-      c->rest();
-      c->active = false;
-      return true;
-    });
-  }
-  leave();
+// Cost per pass follows the streams that carry something. Engine held. True: some have left.
+bool Engine::demote_silent() {
+  if (active_.size() <= kAlwaysActive) return false;
+  return std::erase_if(active_, [this](Connection* c) {
+    if (tick() - c->last_tick < kSilentTicks || c->has_output() || !c->readable()) return false;
+    if (!c->armed) arm(*c, POLLIN);
+    c->rest();
+    c->active = false;
+    return true;
+  }) > 0;
 }
 
 // Background thread, engine held.

@@ -111,7 +111,7 @@ class Engine final : public Reactor {
   void wake();
   bool step_aside();
   void arm_active();
-  void demote_silent();
+  bool demote_silent();
   void arm(Connection& connection, std::uint32_t events);
   void handle_ready(std::span<const llp::Watcher::Ready> ready);
   void apply_watch_ops();
@@ -142,7 +142,7 @@ class Engine final : public Reactor {
   std::atomic<unsigned> tick_{0};
   // Background thread only.
   std::uint64_t window_application_ = 0, window_background_ = 0;
-  Clock::time_point window_start_{}, aside_since_{};
+  Clock::time_point window_start_{}, aside_since_{}, ticked_{};
   unsigned windows_needed_ = 1, windows_seen_ = 0;
   std::chrono::nanoseconds spin_{};
   std::chrono::nanoseconds takeover_{};

@@ -220,7 +220,7 @@ class Rig:
         return process.output()
 
     def pair(self, name, server, client, port, least, seconds=60, server_how=None, client_how=None, server_ends=True,
-             client_status=(0,), terminates=False, processes=2):  # fmt: skip
+             client_status=(0,), server_status=(0,), terminates=False, processes=2):  # fmt: skip
         """A server and its client to their good ends over EtherWARP, with at least so many octets one way or the other.
 
         terminates: the tool may end a stream while messages without a receive are under way.
@@ -234,7 +234,7 @@ class Rig:
         except Failure as e:
             raise Failure(f"{e}\n{serving.name}:\n{serving.said()}") from None
         if server_ends:
-            serving.must_end_well(20)
+            serving.must_end_well(20, server_status)
         else:
             serving.end()
         run = Run(serving, asking, self.ended())

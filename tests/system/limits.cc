@@ -298,7 +298,6 @@ int main(int count, char** words) try {
       {"turnover", [&] { turnover(number(1), std::chrono::milliseconds(number(2))); }},
       {"many-server", [&] { many_server(arguments.at(1).c_str(), number(2), number(3)); }},
       {"many-client", [&] { many_client(arguments.at(1).c_str(), number(2), number(3)); }},
-      {"connect-until-refused", connect_until_refused},
   };
   roles.at(arguments.at(0))();
   return 0;

@@ -96,6 +96,5 @@ ibv_wc next(ibv_cq* cq);
 // The roles, by the files they are in.
 void many_server(const char* port, std::uint32_t count, std::uint32_t rounds);  // limits_many.cc
 void many_client(const char* port, std::uint32_t count, std::uint32_t rounds);
-void connect_until_refused();
 
 }  // namespace limits

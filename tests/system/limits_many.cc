@@ -255,10 +255,4 @@ void many_client(const char* port, std::uint32_t count, std::uint32_t rounds) {
   say("destroyed", count, "QP");
 }
 
-// Queue pairs joined by address until something is refused: that must be an error, and what stands must go on.
-void connect_until_refused() {
-  const Loopback device;
-  std::printf("not written yet\n");
-}
-
 }  // namespace limits

@@ -113,12 +113,25 @@ def rcopy(rig):
 def rc_pingpong(rig):
     """ibv_rc_pingpong: no rdma_cm, the program exchanges GID and QPN; polling, sleeping for events, data checked."""
     need("ibv_rc_pingpong")
-    for options, octets in (([], 4096 * 1000), (["-e"], 4096 * 1000), (["-s", 1 << 20, "-n", 1000], 1000 << 20),
+    large = 10000 if FULL else 1000
+    for options, octets in (([], 4096 * 1000), (["-e"], 4096 * 1000), (["-s", 1 << 20, "-n", large], large << 20),
                             (["-c"], 4096 * 1000)):  # fmt: skip
         port = free_port()
         words = ["ibv_rc_pingpong", "-d", "ewarp_lo", "-g", 0, "-p", port, *options]
         run = rig.pair(" ".join(map(str, ["ibv_rc_pingpong", *options])), words, [*words, "127.0.0.1"], port, octets)
         check("iters in" in run.server and "iters in" in run.client, f"no figures:\n{run.client}")
+
+
+def srq_pingpong(rig):
+    """ibv_srq_pingpong -q 64: 64 queue pairs by address, their receives from one queue; polling and sleeping."""
+    need("ibv_srq_pingpong")
+    for options in ([], ["-e"]):
+        port = free_port()
+        words = ["ibv_srq_pingpong", "-d", "ewarp_lo", "-g", 0, "-p", port, "-q", 64, "-r", 256, *options]
+        run = rig.pair(" ".join(map(str, ["ibv_srq_pingpong -q 64", *options])), words, [*words, "127.0.0.1"], port,
+                       4096 * 1000)  # fmt: skip
+        check("iters in" in run.server and "iters in" in run.client, f"no figures:\n{run.client}")
+        check(run.total("qps_created") == 128, f"{run.total('qps_created')} queue pairs, not 64 on each side")
 
 
 def qperf(rig):
@@ -147,4 +160,4 @@ def qperf_once(rig, test):
 
 
 if __name__ == "__main__":
-    main(devices_are_listed, rping, ucmatose, rdma_client, cmtime, rstream, riostream, rcopy, rc_pingpong, qperf)
+    main(devices_are_listed, rping, ucmatose, rdma_client, cmtime, rstream, riostream, rcopy, rc_pingpong, srq_pingpong, qperf)
