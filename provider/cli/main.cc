@@ -118,7 +118,7 @@ void define(CLI::App& app, Arguments& a) {
 
   auto* stat =
       app.add_subcommand("stat", "Show the counters of every EtherWARP process of this user (of all users, for root)");
-  stat->add_flag("-v,--verbose", a.stat.verbose, "All counters, and every queue pair");
+  stat->add_flag("-v,--verbose", a.stat.verbose, "All counters, and every queue pair, not just the busiest");
   stat->add_flag("--json", a.stat.json, "As JSON: everything");
   stat->add_flag("--ended", a.stat.ended, "Also processes that ended and were run with --stats-keep");
   stat->add_option("--pid", a.stat.pid, "Only this process (exit status 1 if it is not there)")

@@ -1,12 +1,15 @@
 // `etherwarp stat`: the counters of every EtherWARP process on this machine that this user may read.
-#include <poll.h>
-#include <signal.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <map>
+#include <optional>
+#include <span>
 #include <thread>
+#include <utility>
 
 #include <nlohmann/json.hpp>
 
@@ -120,24 +123,53 @@ nlohmann::json as_json(const stats::Snapshot& s) {
     jq["type"] = type_name(q.type);
     jq["device"] = device_of(p, q.device);
     jq["peer"] = q.peer;
+    jq["peer_number"] = q.peer_number.load();
     j["qps"].push_back(jq);
   }
   return j;
 }
 
-// Counters of the round before, for rates.
-struct Before {
-  std::chrono::steady_clock::time_point when;
-  std::map<std::pair<std::int32_t, std::string>, std::pair<std::uint64_t, std::uint64_t>> octets;  // tx, rx
+struct Octets {
+  std::uint64_t tx = 0, rx = 0;
 };
 
-std::string summary(const std::vector<stats::Snapshot>& all, Before* before) {
-  const auto now = std::chrono::steady_clock::now();
+// Counters of the round before, and of this one, for rates.
+class Rates {
+ public:
+  // Names a device or a queue pair of a process.
+  using Key = std::pair<std::int32_t, std::string>;
+
+  void next_round() {
+    before_ = std::exchange(now_, {});
+    const auto time = std::chrono::steady_clock::now();
+    elapsed_ = std::chrono::duration<double>(time - std::exchange(time_, time)).count();
+  }
+  // Octets a second; nothing in the round in which it is first seen.
+  std::optional<std::pair<double, double>> of(const Key& key, const Traffic& t) {
+    const Octets octets = now_[key] = {t.tx_octets, t.rx_octets};
+    const auto old = before_.find(key);
+    // Less than before: another of the same name.
+    if (old == before_.end() || elapsed_ <= 0 || octets.tx < old->second.tx || octets.rx < old->second.rx)
+      return std::nullopt;
+    return std::pair(static_cast<double>(octets.tx - old->second.tx) / elapsed_,
+                     static_cast<double>(octets.rx - old->second.rx) / elapsed_);
+  }
+
+ private:
+  std::map<Key, Octets> before_, now_;
+  std::chrono::steady_clock::time_point time_{};
+  double elapsed_ = 0;
+};
+
+void add_rates(std::vector<std::string>& row, const std::optional<std::pair<double, double>>& rates) {
+  if (rates) row.insert(row.end(), {in_units(rates->first), in_units(rates->second)});
+}
+
+std::string summary(const std::vector<stats::Snapshot>& all, Rates* rates) {
   std::vector<std::string> headings = {"PID",     "COMMAND", "UP",         "POLLER",     "DEVICE", ">QPS",
                                        ">TX MSG", ">RX MSG", ">TX OCTETS", ">RX OCTETS", ">ERRORS"};
-  if (before != nullptr) headings.insert(headings.end(), {">TX/S", ">RX/S"});
+  if (rates != nullptr) headings.insert(headings.end(), {">TX/S", ">RX/S"});
   Table table(headings);
-  Before next{now, {}};
   for (const auto& s : all) {
     const auto& p = *s.page;
     bool first = true;
@@ -155,24 +187,79 @@ std::string summary(const std::vector<stats::Snapshot>& all, Before* before) {
                              fmt::format("{}", t.tx_messages), fmt::format("{}", t.rx_messages),
                              in_units(static_cast<double>(t.tx_octets)), in_units(static_cast<double>(t.rx_octets)),
                              fmt::format("{}", errors(t))});
-      if (before != nullptr) {
-        const auto key = std::pair{p.pid, std::string(d.name)};
-        next.octets[key] = {t.tx_octets, t.rx_octets};
-        const auto old = before->octets.find(key);
-        const double elapsed = std::chrono::duration<double>(now - before->when).count();
-        if (old != before->octets.end() && elapsed > 0) {
-          row.push_back(in_units(static_cast<double>(t.tx_octets - old->second.first) / elapsed));
-          row.push_back(in_units(static_cast<double>(t.rx_octets - old->second.second) / elapsed));
-        }
-      }
+      if (rates != nullptr) add_rates(row, rates->of({p.pid, d.name}, t));
       table.add(row);
     }
   }
-  if (before != nullptr) *before = std::move(next);
   return table.str();
 }
 
-std::string details(const stats::Snapshot& s) {
+// --- queue pairs ---
+
+struct QpRow {
+  std::vector<std::string> cells;
+  double busy = 0;  // octets a second, or in all
+};
+
+QpRow row_of(const stats::Page& p, const stats::QpPage& q, Rates* rates) {
+  const auto& t = q.traffic;
+  const std::uint32_t peer = q.peer_number;
+  QpRow row;
+  row.cells = {fmt::format("{}", p.pid),
+               fmt::format("{:#08x}", q.number.load()),
+               type_name(q.type),
+               device_of(p, q.device),
+               state_name(q.state),
+               q.peer[0] != '\0' ? q.peer : "-",
+               peer != 0 ? fmt::format("{:#08x}", peer) : "-",
+               fmt::format("{}", t.tx_messages),
+               fmt::format("{}", t.rx_messages),
+               in_units(static_cast<double>(t.tx_octets)),
+               in_units(static_cast<double>(t.rx_octets)),
+               fmt::format("{}", t.completions),
+               fmt::format("{}", errors(t))};
+  row.busy = static_cast<double>(t.tx_octets + t.rx_octets);
+  if (rates == nullptr) return row;
+  const auto now = rates->of({p.pid, row.cells[1]}, t);
+  if (now) row.busy = now->first + now->second;
+  add_rates(row.cells, now);
+  return row;
+}
+
+// The queue pairs of these processes; if they are more than `most`, the busiest.
+std::string queue_pairs(std::span<const stats::Snapshot> some, Rates* rates, std::size_t most) {
+  std::vector<QpRow> rows;
+  for (const auto& s : some)
+    for (const auto& q : s.page->qps)
+      if (q.number != 0) rows.push_back(row_of(*s.page, q, rates));
+  if (rows.empty()) return "";
+  const std::size_t left_out = rows.size() - std::min(rows.size(), most);
+  if (left_out > 0) {
+    std::stable_sort(rows.begin(), rows.end(), [](const QpRow& a, const QpRow& b) { return a.busy > b.busy; });
+    rows.resize(most);
+  }
+  std::vector<std::string> headings = {"PID",        "QP",           "TYPE",    "DEVICE",  "STATE",
+                                       "PEER",       "PEER QP",      ">TX MSG", ">RX MSG", ">TX OCTETS",
+                                       ">RX OCTETS", ">COMPLETIONS", ">ERRORS"};
+  if (rates != nullptr) headings.insert(headings.end(), {">TX/S", ">RX/S"});
+  Table table(headings);
+  for (auto& row : rows) table.add(std::move(row.cells));
+  std::string out = "\n";
+  out += table.str();
+  if (left_out > 0) out += fmt::format("and {} less busy queue pairs (-v shows all)\n", left_out);
+  return out;
+}
+
+// As many as the terminal has room for below so many lines.
+std::size_t rows_that_fit(std::size_t lines_above) {
+  constexpr std::size_t kLeast = 5, kElsewhere = 20;
+  winsize size{};
+  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_row == 0) return kElsewhere;
+  const std::size_t used = lines_above + 4;  // an empty line, the headings, what was left out, the cursor
+  return size.ws_row > used + kLeast ? size.ws_row - used : kLeast;
+}
+
+std::string details(const stats::Snapshot& s, Rates* rates) {
   const auto& p = *s.page;
   std::string out = fmt::format("\n{} {}: passes {} by the application, {} in the background; {} wake-ups\n", p.pid,
                                 p.command, p.app_passes, p.background_passes, p.background_wakeups);
@@ -185,20 +272,11 @@ std::string details(const stats::Snapshot& s) {
         parts.push_back(fmt::format("{} {}", n.name, v));
     if (!parts.empty()) out += wrapped(fmt::format("{}: {}", p.devices[i].name, fmt::join(parts, ", ")), 2, 120);
   }
-  Table table({"  QP", "TYPE", "DEVICE", "STATE", "PEER", ">TX MSG", ">RX MSG", ">TX OCTETS", ">RX OCTETS",
-               ">COMPLETIONS", ">ERRORS"});
-  for (const auto& q : p.qps) {
-    if (q.number == 0) continue;
-    const auto& t = q.traffic;
-    table.add({fmt::format("  {:#08x}", q.number), type_name(q.type), device_of(p, q.device), state_name(q.state),
-               q.peer[0] != '\0' ? q.peer : "-", fmt::format("{}", t.tx_messages), fmt::format("{}", t.rx_messages),
-               in_units(static_cast<double>(t.tx_octets)), in_units(static_cast<double>(t.rx_octets)),
-               fmt::format("{}", t.completions), fmt::format("{}", errors(t))});
-  }
-  return out + (table.empty() ? "  no queue pairs\n" : table.str());
+  const std::string pairs = queue_pairs({&s, 1}, rates, stats::kMaxQps);
+  return out + (pairs.empty() ? "  no queue pairs\n" : pairs);
 }
 
-std::string report(const StatArguments& a, Before* before, bool* found) {
+std::string report(const StatArguments& a, Rates* rates, bool* found) {
   std::vector<std::string> unreadable;
   auto all = stats::snapshots(&unreadable);
   std::erase_if(all, [&](const auto& s) { return (s.ended && !a.ended) || (a.pid != 0 && s.page->pid != a.pid); });
@@ -212,9 +290,13 @@ std::string report(const StatArguments& a, Before* before, bool* found) {
   if (all.empty())
     return fmt::format("no EtherWARP process{} is visible to this user\n",
                        a.pid != 0 ? fmt::format(" with pid {}", a.pid) : "");
-  std::string out = summary(all, before);
-  if (a.verbose)
-    for (const auto& s : all) out += details(s);
+  if (rates != nullptr) rates->next_round();
+  std::string out = summary(all, rates);
+  if (!a.verbose) {
+    const auto lines = static_cast<std::size_t>(std::count(out.begin(), out.end(), '\n'));
+    return out + queue_pairs(all, rates, rows_that_fit(lines));
+  }
+  for (const auto& s : all) out += details(s, rates);
   return out;
 }
 
@@ -227,9 +309,9 @@ int stat(const StatArguments& a) {
     return a.pid != 0 && !found ? 1 : 0;
   }
   const bool screen = isatty(STDOUT_FILENO) == 1 && !a.json;
-  Before before{};
+  Rates rates;
   for (unsigned round = 1;; ++round) {
-    const std::string text = report(a, a.json ? nullptr : &before, &found);
+    const std::string text = report(a, a.json ? nullptr : &rates, &found);
     fmt::print("{}{}", screen ? "\033[H\033[2J" : "", text);
     if (std::fflush(stdout) != 0) return 1;  // nobody reads any more
     if (a.count != 0 && round == a.count) return 0;

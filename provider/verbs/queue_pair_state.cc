@@ -198,6 +198,7 @@ void QueuePair::run_stream(int fd, const mpa::StreamParams& params) {
   if (slot_ != nullptr) {
     strncpy(slot_->peer, connection_->peer().c_str(), sizeof slot_->peer - 1);
     slot_->peer[sizeof slot_->peer - 1] = 0;
+    slot_->peer_number.store(bring_up_ != nullptr ? bring_up_->peer().number : 0, std::memory_order_relaxed);
   }
   stats::add(context().device().counters().connections);
   log::debug("QP {:#08x}: stream to {}: crc {}, extensions {}, ird {}, ord {}, {}", number_, connection_->peer(),

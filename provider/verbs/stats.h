@@ -11,9 +11,10 @@
 namespace ewarp::stats {
 
 inline constexpr std::uint32_t kMagic = 0x50525745;  // "EWRP", little endian
-inline constexpr std::uint32_t kVersion = 3;
+inline constexpr std::uint32_t kVersion = 4;
 inline constexpr std::size_t kMaxDevices = 32;  // twins included
-inline constexpr std::size_t kMaxQps = 8192;    // QPs beyond are counted in their device only
+// QPs beyond are counted in their device only. Room for so many makes a page of 2 MiB, of which exists what is used.
+inline constexpr std::size_t kMaxQps = 8192;
 
 // Every counter is written by one thread at a time (the engine's holder, or under a lock) and read by anybody.
 using Counter = std::atomic<std::uint64_t>;
@@ -36,12 +37,14 @@ struct DevicePage {
   Counter qps_created, qps_destroyed, connections, connect_failures, disconnects;
 };
 
-struct QpPage {
+// Cache lines of its own: its writer is whoever moves this QP's octets.
+struct alignas(64) QpPage {
   std::atomic<std::uint32_t> number;  // 0: slot free
   std::atomic<std::uint32_t> state;   // ibv_qp_state
   std::uint32_t device;               // index in devices
   std::uint32_t type;                 // ibv_qp_type
   char peer[64];                      // "address:port", empty until connected
+  std::atomic<std::uint32_t> peer_number;  // its QP, 0: not known (rdma_cm does not say)
   Traffic traffic;
 };
 
@@ -59,6 +62,7 @@ struct Page {
   DevicePage devices[kMaxDevices];
   QpPage qps[kMaxQps];
 };
+static_assert(sizeof(Page) < (2 << 20) + (64 << 10));
 
 // This process's page: shared with readers where the run directory can be written, else private memory. Never null.
 // Its address stays the same for the life of the process, in forked children too. Thread-safe.

@@ -5,6 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -12,6 +15,7 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <nlohmann/json.hpp>
@@ -262,14 +266,16 @@ void stat_shows_the_counters(void**) {
   q->state = 3;
   q->type = 2;
   strcpy(q->peer, "127.0.0.1:7471");
+  q->peer_number = 0x0a1b2c;
   add(q->traffic.rx_messages, 77);
   q->number = 0x012345;
   const std::string pid = std::to_string(getpid());
 
   expect(etherwarp({"stat"}), 0, {"PID", pid, "io_uring", "ewarp_lo", "1234", "5.0 Mi", " 9\n"}, {});
   assert_false(contains(etherwarp({"stat"}).out, "ewarp_quiet0"));
-  expect(etherwarp({"stat", "-v"}), 0,
-         {"0x012345", "RC", "RTS", "127.0.0.1:7471", "77", "connections 1", "crc_errors 9"}, {});
+  for (const Words& words : {Words{"stat"}, Words{"stat", "-v"}})
+    expect(etherwarp(words), 0, {"0x012345", "RC", "RTS", "127.0.0.1:7471", "0x0a1b2c", "77"}, {});
+  expect(etherwarp({"stat", "-v"}), 0, {"connections 1", "crc_errors 9"}, {});
   expect(etherwarp({"stat", "--pid", pid}), 0, {"ewarp_lo"}, {});
   expect(etherwarp({"stat", "--pid", "1"}), 1, {"no EtherWARP process with pid 1"}, {});
   expect(etherwarp({"stat", "--watch", "0.1", "--count", "2"}), 0, {"TX/S", "0"}, {});
@@ -281,8 +287,57 @@ void stat_shows_the_counters(void**) {
   assert_int_equal(j[0]["devices"][0]["tx_messages"].get<int>(), 1234);
   assert_int_equal(j[0]["qps"][0]["rx_messages"].get<int>(), 77);
   assert_string_equal(j[0]["qps"][0]["state"].get<std::string>().c_str(), "RTS");
+  assert_int_equal(j[0]["qps"][0]["peer_number"].get<int>(), 0x0a1b2c);
   release_qp_slot(q);
   assert_int_equal(nlohmann::json::parse(etherwarp({"stat", "--json"}).out)[0]["qps"].size(), 0);
+}
+
+// A rate for the queue pair that carries something between two rounds, in its own row.
+void stat_watch_shows_rates(void**) {
+  using namespace ewarp::stats;
+  Page& p = page();
+  p.device_count = 1;
+  strcpy(p.devices[0].name, "ewarp_lo");
+  QpPage* q = take_qp_slot();
+  assert_non_null(q);
+  q->number = 0x00beef;
+  std::atomic<bool> done{false};
+  std::thread traffic([&] {
+    while (!done) {
+      add(q->traffic.tx_octets, 1024 * 1024);
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+  });
+  const auto got = etherwarp({"stat", "--watch", "0.2", "--count", "2"});
+  done = true;
+  traffic.join();
+  release_qp_slot(q);
+  assert_int_equal(got.status, 0);
+  const auto row = got.out.rfind("0x00beef");
+  assert_true(row != std::string::npos);
+  const std::string line = got.out.substr(row, got.out.find('\n', row) - row);
+  // "... ERRORS TX/S RX/S": mebioctets in one second, nothing the other way.
+  if (!line.ends_with(" 0") || !contains(line.substr(line.size() / 2), " Mi ")) fail_msg("%s", line.c_str());
+}
+
+// Thousands of queue pairs: all in JSON and with -v, else the busiest and how many there are beside them.
+void stat_of_many_queue_pairs(void**) {
+  using namespace ewarp::stats;
+  constexpr unsigned kMany = 4096;
+  std::vector<QpPage*> slots;
+  for (unsigned i = 1; i <= kMany; ++i) {
+    slots.push_back(take_qp_slot());
+    assert_non_null(slots.back());
+    slots.back()->number = i;
+  }
+  add(slots[2999]->traffic.rx_octets, 4096);  // number 3000
+  const std::string brief = etherwarp({"stat"}).out;
+  assert_true(contains(brief, "0x000bb8"));
+  assert_true(contains(brief, "and 4076 less busy queue pairs"));
+  assert_true(std::count(brief.begin(), brief.end(), '\n') < 30);
+  assert_true(contains(etherwarp({"stat", "-v"}).out, "0x001000"));
+  assert_int_equal(nlohmann::json::parse(etherwarp({"stat", "--json"}).out)[0]["qps"].size(), kMany);
+  for (QpPage* q : slots) release_qp_slot(q);
 }
 
 void stat_shows_the_ended_on_request(void**) {
@@ -344,6 +399,8 @@ int main() {
       cmocka_unit_test(doctor_names_each_subject),
       cmocka_unit_test(devices_as_json),
       cmocka_unit_test(stat_shows_the_counters),
+      cmocka_unit_test(stat_watch_shows_rates),
+      cmocka_unit_test(stat_of_many_queue_pairs),
       cmocka_unit_test(stat_shows_the_ended_on_request),
   };
   return cmocka_run_group_tests(tests, set_up, tear_down);
