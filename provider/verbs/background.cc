@@ -31,8 +31,9 @@ constexpr unsigned kMaxWindows = 256;
 constexpr unsigned kSilentTicks = 4;
 constexpr std::size_t kAlwaysActive = 4;
 constexpr auto kTick = std::chrono::microseconds(500);
-// Passes between two looks at everything that is not a stream.
+// Passes between two looks at everything that is not an active stream; when passes are long, so much time.
 constexpr unsigned kHousekeeping = 64;
+constexpr auto kHousekeepingTime = std::chrono::microseconds(200);
 
 }  // namespace
 
@@ -60,8 +61,11 @@ void Engine::run() {
   pthread_setname_np(pthread_self(), "etherwarp");
   auto busy_until = Clock::now();
   std::uint64_t seen = 0;
+  auto looked = busy_until;  // when streams that are not active were last asked for
   for (unsigned turn = 0;; ++turn) {
-    housekeeping(turn % kHousekeeping == 0);
+    const bool look = turn % kHousekeeping == 0 || Clock::now() - looked >= kHousekeepingTime;
+    if (look) looked = Clock::now();
+    housekeeping(look);
     if (driver_.load(std::memory_order_relaxed) == Driver::application) {
       const std::uint64_t now = application_passes_.load(std::memory_order_relaxed);
       tick_.fetch_add(1, std::memory_order_relaxed);
@@ -76,6 +80,7 @@ void Engine::run() {
       demote_silent();
       leave();
       sleep(takeover_);
+      looked = Clock::now();
       continue;
     }
     const bool any = background_pass();
@@ -89,6 +94,7 @@ void Engine::run() {
     if (any || Clock::now() < busy_until) continue;
     arm_active();
     sleep(std::chrono::nanoseconds(-1));
+    looked = Clock::now();
     tick_.fetch_add(1, std::memory_order_relaxed);
   }
 }
