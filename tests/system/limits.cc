@@ -270,12 +270,13 @@ void pairs(std::uint32_t count) {
   step("destroyed", [&](std::uint32_t) { all.pop_back(); });
 }
 
-// --- turnover: one pair after the other ---
+// --- turnover: one pair after the other, each `period` ---
 
-void turnover(std::uint64_t count, std::chrono::milliseconds pause) {
+void turnover(std::uint64_t count, std::chrono::milliseconds period) {
   const Loopback device;
+  const auto began = Clock::now();
   for (std::uint64_t i = 1; i <= count; ++i) {
-    std::this_thread::sleep_for(pause);
+    std::this_thread::sleep_until(began + i * period);
     Pair pair(device);
     pair.join(device);
     pair.exchange();

@@ -96,10 +96,10 @@ def large_messages(rig):
 
 def turnover(rig):
     """Connections one after the other, by rdma_cm and by address, 1000 a minute for ten minutes in the full run."""
-    count, pause, seconds = (10_000, 60, 1200) if FULL else (1500, 0, 60)
+    count, period, seconds = (10_000, 60, 1200) if FULL else (1500, 0, 60)
     port = free_port()
-    roles = ([SLEEPER, "churn-server", port, count], [SLEEPER, "churn-client", port, count, pause])
-    by_address = rig.start([LIMITS, "turnover", count, pause])
+    roles = ([SLEEPER, "churn-server", port, count], [SLEEPER, "churn-client", port, count, period])
+    by_address = rig.start([LIMITS, "turnover", count, period])
     run = rig.pair("by rdma_cm", *roles, port, count, seconds=seconds, processes=2)
     by_address.must_end_well(seconds)
     for who, text in (("server", run.server), ("client", run.client), ("by address", by_address.output())):

@@ -118,7 +118,8 @@ def rc_pingpong(rig):
                             (["-c"], 4096 * 1000)):  # fmt: skip
         port = free_port()
         words = ["ibv_rc_pingpong", "-d", "ewarp_lo", "-g", 0, "-p", port, *options]
-        run = rig.pair(" ".join(map(str, ["ibv_rc_pingpong", *options])), words, [*words, "127.0.0.1"], port, octets)
+        run = rig.pair(" ".join(map(str, ["ibv_rc_pingpong", *options])), words, [*words, "127.0.0.1"], port, octets,
+                       seconds=600 if FULL else 60)  # fmt: skip
         check("iters in" in run.server and "iters in" in run.client, f"no figures:\n{run.client}")
 
 
