@@ -6,7 +6,6 @@
 #include "provider/rdmav34/objects.h"
 
 namespace ewarp::rdmav34 {
-namespace {
 
 int make_cq(ibv_context* context, int cqe, ibv_comp_channel* channel, int vector, CqObject& cq) {
   if (cqe <= 0 || cqe > verbs::kMaxCqe || vector < 0 || vector >= context->num_comp_vectors) return EINVAL;
@@ -23,6 +22,8 @@ int make_cq(ibv_context* context, int cqe, ibv_comp_channel* channel, int vector
   cq.handle = next_handle();
   return 0;
 }
+
+namespace {
 
 // libibverbs sets channel, cq_context, the event counts, mutex and cond.
 ibv_cq* create_cq(ibv_context* context, int cqe, ibv_comp_channel* channel, int vector) {

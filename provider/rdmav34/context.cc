@@ -1,4 +1,4 @@
-// The opened device: queries, protection domains.
+// The opened device.
 #include <rdma/ib_user_verbs.h>
 
 #include <algorithm>
@@ -18,19 +18,6 @@ namespace {
 // ibv_port_attr as it was before rdma-core 49; the library may have no more room than this.
 constexpr std::size_t kPortAttrOctets = 52;
 
-int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
-                    std::size_t size) {
-  return guarded([&] {
-    if (input != nullptr && input->comp_mask != 0) return EINVAL;
-    if (size < sizeof attr->orig_attr) return EINVAL;
-    std::memset(static_cast<void*>(attr), 0, size);
-    state_of(context).context.device().query(attr->orig_attr);
-    constexpr std::size_t kEnd = offsetof(ibv_device_attr_ex, phys_port_cnt_ex) + sizeof attr->phys_port_cnt_ex;
-    if (size >= kEnd) attr->phys_port_cnt_ex = attr->orig_attr.phys_port_cnt;
-    return 0;
-  });
-}
-
 int query_port(ibv_context* context, std::uint8_t port, ibv_port_attr* attr) {
   return guarded([&] { return state_of(context).context.device().query_port(port, attr, kPortAttrOctets); });
 }
@@ -41,27 +28,6 @@ int query_port_speed(ibv_context* context, std::uint32_t port, std::uint64_t* sp
     if (port > UINT8_MAX) return EINVAL;
     return state_of(context).context.device().query_speed(static_cast<std::uint8_t>(port), speed);
   });
-}
-
-ibv_pd* alloc_pd(ibv_context* context) {
-  ibv_pd* out = nullptr;
-  guarded([&] {
-    ContextState& state = state_of(context);
-    auto* pd = new PdObject(context, state.context);
-    pd->handle = next_handle();
-    ++state.objects;
-    out = pd;
-    return 0;
-  });
-  return out;
-}
-
-int dealloc_pd(ibv_pd* pd) {
-  if (impl(pd).users != 0) return failed(EBUSY);
-  ContextState& state = state_of(pd->context);
-  delete static_cast<PdObject*>(pd);
-  --state.objects;
-  return 0;
 }
 
 void free_context(ibv_context* context) {
@@ -113,8 +79,9 @@ void* alloc_context(ibv_device* device, int command_fd, void*) {
     return nullptr;
   }
   std::vector<Operation> all;
-  for (const auto part : {context_operations(), memory_operations(), completion_operations(), queue_pair_operations(),
-                          shared_receive_queue_operations()})
+  for (const auto part : {context_operations(), device_ex_operations(), domain_operations(), memory_operations(),
+                          completion_operations(), completion_ex_operations(), queue_pair_operations(),
+                          queue_pair_ex_operations(), shared_receive_queue_operations()})
     all.insert(all.end(), part.begin(), part.end());
   library.set_ops(memory, all);
   return memory;
@@ -122,11 +89,8 @@ void* alloc_context(ibv_device* device, int command_fd, void*) {
 
 std::span<const Operation> context_operations() {
   static const std::array all = {
-      operation("query_device_ex", query_device_ex),
       operation("query_port", query_port),
       operation("query_port_speed", query_port_speed),
-      operation("alloc_pd", alloc_pd),
-      operation("dealloc_pd", dealloc_pd),
       operation("free_context", free_context),
   };
   return all;

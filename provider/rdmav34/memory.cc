@@ -6,6 +6,8 @@
 namespace ewarp::rdmav34 {
 namespace {
 
+constexpr std::uint32_t kNullMr = 1;  // ibv_mr_type in rdma-core's driver.h
+
 MrObject& object(VerbsMr* mr) {
   return *reinterpret_cast<MrObject*>(mr);
 }
@@ -25,6 +27,7 @@ ibv_mr* reg_mr(ibv_pd* pd, void* address, std::size_t length, std::uint64_t iova
     if (error != 0) return error;
     mr->base.mr.context = pd->context;
     mr->base.mr.handle = next_handle();
+    mr->pd = PdUse(pd);
     publish(*mr, access);
     out = &mr.release()->base.mr;
     return 0;
@@ -39,9 +42,32 @@ int rereg_mr(VerbsMr* mr, int flags, ibv_pd* pd, void* address, std::size_t leng
     const int error = verbs::memory().change(m.region, flags, new_pd, address, length, static_cast<unsigned>(access));
     if (error != 0) return error;
     publish(m, (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : m.base.access);
-    if (new_pd != nullptr) m.base.mr.context = pd->context;
+    if (new_pd != nullptr) {
+      m.base.mr.context = pd->context;
+      m.pd = PdUse(pd);
+    }
     return 0;
   });
+}
+
+// libibverbs fills in nothing here.
+ibv_mr* alloc_null_mr(ibv_pd* pd) {
+  ibv_mr* out = nullptr;
+  guarded([&] {
+    auto mr = std::make_unique<MrObject>();
+    if (const int error = verbs::memory().add_null(impl(pd), &mr->region); error != 0) return error;
+    mr->base.type = kNullMr;
+    ibv_mr& m = mr->base.mr;
+    m.context = pd->context;
+    m.pd = pd;
+    m.length = SIZE_MAX;
+    m.handle = next_handle();
+    m.lkey = mr->region->stag();
+    mr->pd = PdUse(pd);
+    out = &mr.release()->base.mr;
+    return 0;
+  });
+  return out;
 }
 
 int dereg_mr(VerbsMr* mr) {
@@ -55,6 +81,7 @@ int dereg_mr(VerbsMr* mr) {
 
 struct MwObject : ibv_mw {
   verbs::MemoryRegion* window = nullptr;
+  PdUse use;
 };
 
 ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
@@ -67,6 +94,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
     mw->pd = pd;
     mw->handle = next_handle();
     mw->type = type;
+    mw->use = PdUse(pd);
     out = mw.release();
     return 0;
   });
@@ -101,7 +129,7 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
 
 std::span<const Operation> memory_operations() {
   static const std::array all = {
-      operation("reg_mr", reg_mr),
+      operation("reg_mr", reg_mr), operation("alloc_null_mr", alloc_null_mr),
       operation("rereg_mr", rereg_mr),
       operation("dereg_mr", dereg_mr), operation("alloc_mw", alloc_mw),
       operation("dealloc_mw", dealloc_mw), operation("bind_mw", bind_mw),

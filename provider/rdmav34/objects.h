@@ -8,10 +8,14 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <optional>
 #include <system_error>
+#include <utility>
 
 #include "provider/rdmav34/abi.h"
+#include "provider/rdmav34/send_batch.h"
 #include "provider/verbs/completion_queue.h"
 #include "provider/verbs/context.h"
 #include "provider/verbs/log.h"
@@ -41,37 +45,79 @@ struct ContextMemory {
   ContextState* state;
 };
 
+// The program's word that one thread at a time uses what is made on it.
+struct TdObject : ibv_td {
+  std::atomic<int> users{0};  // parent domains
+};
+
+// A protection domain, or a parent domain: another name for a protection domain, with a thread domain or without.
 struct PdObject : ibv_pd {
-  PdObject(ibv_context* c, verbs::Context& impl_context) : ibv_pd{}, impl(impl_context) { context = c; }
-  verbs::Pd impl;
+  std::optional<verbs::Pd> own;  // empty: a parent domain
+  verbs::Pd* impl = nullptr;
+  PdObject* parent_of = nullptr;  // and what it was made of
+  TdObject* thread = nullptr;
+  std::atomic<int> users{0};  // objects that were made on this very one
+};
+
+// An object's hold on the domain that it was made on.
+class PdUse {
+ public:
+  PdUse() = default;
+  explicit PdUse(ibv_pd* pd) : pd_(static_cast<PdObject*>(pd)) { ++pd_->users; }
+  PdUse(PdUse&& other) noexcept : pd_(std::exchange(other.pd_, nullptr)) {}
+  PdUse& operator=(PdUse&& other) noexcept {
+    std::swap(pd_, other.pd_);
+    return *this;
+  }
+  ~PdUse() {
+    if (pd_ != nullptr) --pd_->users;
+  }
+
+ private:
+  PdObject* pd_ = nullptr;
 };
 
 struct MrObject {
   VerbsMr base{};
   verbs::MemoryRegion* region = nullptr;
+  PdUse pd;
+};
+
+// What ibv_start_poll() and those after it work with (completion_ex.cc).
+struct PollBatch {
+  explicit PollBatch(bool one_thread) : locks(!one_thread) {}
+  std::mutex mutex;  // held from start_poll to end_poll
+  const bool locks;
+  ibv_wc wc{};
+  verbs::CompletionStamp stamp{};
 };
 
 struct CqObject : ibv_cq {
   std::byte reserve[kObjectReserve - sizeof(ibv_cq)];  // the library's verbs_cq is longer than ibv_cq
   std::unique_ptr<verbs::CompletionQueue> impl;
+  std::optional<PollBatch> batch;  // of ibv_create_cq_ex()
+  PdUse pd;
 };
 
 struct SrqObject : ibv_srq {
   std::byte reserve[kObjectReserve - sizeof(ibv_srq)];  // verbs_srq
   std::unique_ptr<verbs::SharedReceiveQueue> impl;
+  PdUse use;
 };
 
 struct QpObject : ibv_qp {
-  std::byte reserve[kObjectReserve - sizeof(ibv_qp)];  // verbs_qp: its comp_mask must read 0
+  std::byte reserve[kObjectReserve - sizeof(ibv_qp)];  // verbs_qp: its comp_mask tells whether there is an ibv_qp_ex
   std::shared_ptr<verbs::QueuePair> impl;
   verbs::QueuePairApi* api = nullptr;
+  std::optional<SendBatch> batch;  // of a QP with send operations
+  PdUse use;
 };
 
 inline ContextState& state_of(ibv_context* context) {
   return *static_cast<ContextMemory*>(Library::here().memory_of(context))->state;
 }
 inline verbs::Pd& impl(ibv_pd* pd) {
-  return static_cast<PdObject*>(pd)->impl;
+  return *static_cast<PdObject*>(pd)->impl;
 }
 inline verbs::CompletionQueue& impl(ibv_cq* cq) {
   return *static_cast<CqObject*>(cq)->impl;
@@ -115,11 +161,28 @@ std::uint32_t next_handle();
 void wait_acknowledged(pthread_mutex_t& mutex, pthread_cond_t& acknowledged, const std::uint32_t& count,
                        std::uint64_t given);
 
+// Whether the program promised that one thread at a time uses what is made on it.
+inline bool one_thread(ibv_pd* pd) {
+  return static_cast<PdObject*>(pd)->thread != nullptr;
+}
+
+inline bool is_parent_domain(ibv_pd* pd) {
+  return static_cast<PdObject*>(pd)->parent_of != nullptr;
+}
+
+// Objects without what libibverbs itself fills in: 0 or errno.
+int make_cq(ibv_context* context, int cqe, ibv_comp_channel* channel, int vector, CqObject& cq);
+int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp);
+
 // The operations of each file.
 std::span<const Operation> context_operations();
+std::span<const Operation> device_ex_operations();
+std::span<const Operation> domain_operations();
 std::span<const Operation> memory_operations();
 std::span<const Operation> completion_operations();
+std::span<const Operation> completion_ex_operations();
 std::span<const Operation> queue_pair_operations();
+std::span<const Operation> queue_pair_ex_operations();
 std::span<const Operation> shared_receive_queue_operations();
 
 // device.cc

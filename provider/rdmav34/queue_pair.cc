@@ -21,6 +21,8 @@ void fill(QpObject& qp, ibv_pd* pd, const ibv_qp_init_attr& init) {
   pthread_cond_init(&qp.cond, nullptr);
 }
 
+}  // namespace
+
 int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp) {
   for (const ibv_cq* cq : {init.send_cq, init.recv_cq})
     if (cq == nullptr || cq->context != pd->context) return EINVAL;
@@ -31,8 +33,11 @@ int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp) {
   qp.api = &verbs::api(*qp.impl);
   qp.api->set_handle(handle_of(static_cast<ibv_qp*>(&qp)));
   fill(qp, pd, init);
+  qp.use = PdUse(pd);
   return 0;
 }
+
+namespace {
 
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   ibv_qp* out = nullptr;
@@ -43,31 +48,6 @@ ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
     return 0;
   });
   return out;
-}
-
-// Plain creation only: no ibv_wr_* interface, no XRC, no creation flags.
-ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init_ex) {
-  constexpr std::uint32_t kPlain = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_CREATE_FLAGS;
-  const bool flags = (init_ex->comp_mask & IBV_QP_INIT_ATTR_CREATE_FLAGS) != 0 && init_ex->create_flags != 0;
-  if ((init_ex->comp_mask & ~kPlain) != 0 || flags) {
-    errno = EOPNOTSUPP;
-    return nullptr;
-  }
-  if ((init_ex->comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || init_ex->pd->context != context) {
-    errno = EINVAL;
-    return nullptr;
-  }
-  ibv_qp_init_attr init{};
-  init.qp_context = init_ex->qp_context;
-  init.send_cq = init_ex->send_cq;
-  init.recv_cq = init_ex->recv_cq;
-  init.srq = init_ex->srq;
-  init.cap = init_ex->cap;
-  init.qp_type = init_ex->qp_type;
-  init.sq_sig_all = init_ex->sq_sig_all;
-  ibv_qp* qp = create_qp(init_ex->pd, &init);
-  if (qp != nullptr) init_ex->cap = init.cap;
-  return qp;
 }
 
 int query_qp(ibv_qp* qp, ibv_qp_attr* attr, int, ibv_qp_init_attr* init) {
@@ -116,7 +96,7 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 // AH and multicast have no entry: libibverbs then answers EOPNOTSUPP for us.
 std::span<const Operation> queue_pair_operations() {
   static const std::array all = {
-      operation("create_qp", create_qp), operation("create_qp_ex", create_qp_ex), operation("query_qp", query_qp),
+      operation("create_qp", create_qp), operation("query_qp", query_qp),
       operation("modify_qp", modify_qp), operation("destroy_qp", destroy_qp),     operation("post_send", post_send),
       operation("post_recv", post_recv),
   };

@@ -15,6 +15,7 @@ ibv_srq* create_srq(ibv_pd* pd, ibv_srq_init_attr* init) {
     srq->impl = std::make_unique<verbs::SharedReceiveQueue>(impl(pd), handle_of(static_cast<ibv_srq*>(srq.get())));
     if (const int error = srq->impl->create(init->attr); error != 0) return error;
     srq->handle = next_handle();
+    srq->use = PdUse(pd);
     out = srq.release();
     return 0;
   });

@@ -1,6 +1,7 @@
 #include "provider/verbs/completion_queue.h"
 
 #include <errno.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cstring>
@@ -14,11 +15,28 @@ namespace {
 
 constexpr int kArmedSolicited = 1, kArmedNext = 2;
 
+std::uint64_t nanoseconds(clockid_t clock) {
+  timespec now;
+  clock_gettime(clock, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
 }  // namespace
 
-CompletionQueue::Entries CompletionQueue::allocate(std::size_t n) {
+std::uint64_t device_clock() {
+  return nanoseconds(CLOCK_MONOTONIC);
+}
+
+bool CompletionQueue::Ring::allocate(std::size_t n, bool stamped) {
   // calloc: the pages of a large queue come with use, not with creation.
-  return Entries(static_cast<ibv_wc*>(std::calloc(n, sizeof(ibv_wc))));
+  entries.reset(static_cast<ibv_wc*>(std::calloc(n, sizeof(ibv_wc))));
+  stamps.reset(stamped ? static_cast<CompletionStamp*>(std::calloc(n, sizeof(CompletionStamp))) : nullptr);
+  return entries != nullptr && (stamps != nullptr || !stamped);
+}
+
+void CompletionQueue::Ring::copy(std::size_t to, const Ring& from, std::size_t at) {
+  entries[to] = from.entries[at];
+  if (stamps != nullptr) stamps[to] = from.stamps[at];
 }
 
 CompletionQueue::CompletionQueue(Context& context, int cqe, std::shared_ptr<EventChannel> channel,
@@ -26,17 +44,29 @@ CompletionQueue::CompletionQueue(Context& context, int cqe, std::shared_ptr<Even
     : context_(context),
       channel_(std::move(channel)),
       handle_(handle),
-      ring_(allocate(static_cast<std::size_t>(cqe))),
-      capacity_(static_cast<std::uint32_t>(cqe)) {}
+      capacity_(static_cast<std::uint32_t>(cqe)) {
+  if (!ring_.allocate(static_cast<std::size_t>(cqe), false)) ring_.entries.reset();
+}
 
-int CompletionQueue::take(int n, ibv_wc* wc) {
+int CompletionQueue::keep_stamps(bool raw, bool wall) {
+  stamps_raw_ = raw;
+  stamps_wall_ = wall;
+  return ring_.allocate(capacity_.load(std::memory_order_relaxed), raw || wall) ? 0 : ENOMEM;
+}
+
+CompletionStamp CompletionQueue::stamp_now() const {
+  return {stamps_raw_ ? device_clock() : 0, stamps_wall_ ? nanoseconds(CLOCK_REALTIME) : 0};
+}
+
+int CompletionQueue::take(int n, ibv_wc* wc, CompletionStamp* stamps) {
   if (count_.load(std::memory_order_acquire) == 0) return 0;  // pairs with push()
   std::lock_guard guard(lock_);
   const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
   std::size_t count = count_.load(std::memory_order_relaxed);
   int taken = 0;
   for (; taken < n && count > 0; ++taken, --count) {
-    wc[taken] = ring_[head_];
+    wc[taken] = ring_.entries[head_];
+    if (stamps != nullptr && ring_.stamps != nullptr) stamps[taken] = ring_.stamps[head_];
     if (++head_ == capacity) head_ = 0;
   }
   count_.store(count, std::memory_order_release);
@@ -52,6 +82,14 @@ int CompletionQueue::poll(int n, ibv_wc* wc) {
   return take(n, wc);
 }
 
+int CompletionQueue::poll_one(ibv_wc* wc, CompletionStamp* stamp, bool pass) {
+  if (take(1, wc, stamp) == 1) return 0;
+  if (overflowed_.load(std::memory_order_relaxed)) return EOVERFLOW;
+  if (!pass) return ENOENT;
+  engine().application_pass(armed());
+  return take(1, wc, stamp) == 1 ? 0 : ENOENT;
+}
+
 void CompletionQueue::arm(bool solicited_only) {
   const int want = solicited_only ? kArmedSolicited : kArmedNext;
   // A read-modify-write that is ordered with push()'s: whoever comes second sees the other (verbs-semantics.md
@@ -63,6 +101,7 @@ void CompletionQueue::arm(bool solicited_only) {
 }
 
 bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
+  const CompletionStamp stamp = stamp_now();
   {
     std::lock_guard guard(lock_);
     const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
@@ -72,7 +111,8 @@ bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
     } else {
       std::size_t at = head_ + count;
       if (at >= capacity) at -= capacity;
-      ring_[at] = wc;
+      ring_.entries[at] = wc;
+      if (ring_.stamps != nullptr) ring_.stamps[at] = stamp;
       count_.store(count + 1, std::memory_order_seq_cst);
     }
   }
@@ -105,14 +145,14 @@ void CompletionQueue::notify() {
 
 int CompletionQueue::resize(int cqe) {
   if (cqe <= 0 || cqe > kMaxCqe) return EINVAL;
-  auto fresh = allocate(static_cast<std::size_t>(cqe));
-  if (fresh == nullptr) return ENOMEM;
+  Ring fresh;
+  if (!fresh.allocate(static_cast<std::size_t>(cqe), stamps_raw_ || stamps_wall_)) return ENOMEM;
   std::lock_guard guard(lock_);
   const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
   const std::size_t count = count_.load(std::memory_order_relaxed);
   if (count > static_cast<std::size_t>(cqe)) return EINVAL;
-  for (std::size_t i = 0; i < count; ++i) fresh[i] = ring_[(head_ + i) % capacity];
-  ring_.swap(fresh);
+  for (std::size_t i = 0; i < count; ++i) fresh.copy(i, ring_, (head_ + i) % capacity);
+  std::swap(ring_, fresh);
   head_ = 0;
   capacity_.store(static_cast<std::uint32_t>(cqe), std::memory_order_relaxed);
   return 0;
@@ -124,8 +164,8 @@ void CompletionQueue::purge(std::uint32_t qp_number) {
   const std::size_t count = count_.load(std::memory_order_relaxed);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < count; ++i) {
-    const ibv_wc& wc = ring_[(head_ + i) % capacity];
-    if (wc.qp_num != qp_number) ring_[(head_ + kept++) % capacity] = wc;
+    const std::size_t at = (head_ + i) % capacity;
+    if (ring_.entries[at].qp_num != qp_number) ring_.copy((head_ + kept++) % capacity, ring_, at);
   }
   count_.store(kept, std::memory_order_release);
 }

@@ -15,6 +15,15 @@ namespace ewarp::verbs {
 
 class QueuePair;
 
+// When a completion was made, in nanoseconds. Each is there if CompletionQueue::keep_stamps() asked for it, otherwise 0.
+struct CompletionStamp {
+  std::uint64_t raw;   // of device_clock()
+  std::uint64_t wall;  // CLOCK_REALTIME
+};
+
+// The clock that stands for the device's own: nanoseconds, starts at boot, is never set.
+std::uint64_t device_clock();
+
 // Threading: push() by the engine's holder, poll() and arm() by any thread.
 class CompletionQueue {
  public:
@@ -24,6 +33,10 @@ class CompletionQueue {
   int capacity() const { return static_cast<int>(capacity_.load(std::memory_order_relaxed)); }
   // ibv_poll_cq(): up to n completions; when empty, one pass of the engine if it is free. Negative: overflowed.
   int poll(int n, ibv_wc* wc);
+  // The oldest completion and its stamp. 0, ENOENT (empty), EOVERFLOW. pass: when empty, do as poll() does.
+  int poll_one(ibv_wc* wc, CompletionStamp* stamp, bool pass);
+  // From now on completions are stamped. 0 or ENOMEM. Requires: nothing uses the queue yet.
+  int keep_stamps(bool raw, bool wall);
   // ibv_req_notify_cq().
   void arm(bool solicited_only);
   // 0, EINVAL if more entries are present than would fit.
@@ -35,7 +48,7 @@ class CompletionQueue {
   std::uint64_t retire_events();
 
   // False: there was no memory for the ring.
-  bool valid() const { return ring_ != nullptr; }
+  bool valid() const { return ring_.entries != nullptr; }
   bool armed() const { return armed_.load(std::memory_order_relaxed) != 0; }
   std::atomic<int> users{0};  // queues attached; destroy is EBUSY while not 0
 
@@ -47,17 +60,24 @@ class CompletionQueue {
 
  private:
   struct Free {
-    void operator()(ibv_wc* p) const { std::free(p); }
+    void operator()(void* p) const { std::free(p); }
   };
-  using Entries = std::unique_ptr<ibv_wc[], Free>;
-  static Entries allocate(std::size_t n);
-  int take(int n, ibv_wc* wc);
+  struct Ring {
+    std::unique_ptr<ibv_wc[], Free> entries;
+    std::unique_ptr<CompletionStamp[], Free> stamps;  // null: not asked for
+    // False: no memory.
+    bool allocate(std::size_t n, bool stamped);
+    void copy(std::size_t to, const Ring& from, std::size_t at);
+  };
+  int take(int n, ibv_wc* wc, CompletionStamp* stamps = nullptr);
+  CompletionStamp stamp_now() const;
   void notify();
   Context& context_;
   std::shared_ptr<EventChannel> channel_;
   std::uint64_t handle_;
   llp::Spinlock lock_;
-  Entries ring_;
+  Ring ring_;
+  bool stamps_raw_ = false, stamps_wall_ = false;
   std::atomic<std::uint32_t> capacity_;
   std::size_t head_ = 0;
   std::atomic<std::size_t> count_{0};

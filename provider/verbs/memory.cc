@@ -163,6 +163,7 @@ void MemoryTable::wait_for_users(const MemoryRegion& r) {
 
 int MemoryTable::remove(MemoryRegion* r) {
   if (!close(*r)) return EBUSY;
+  if (r->kind_ == MemoryRegion::Kind::null) r->kind_ = MemoryRegion::Kind::region;
   r->pd_->users.fetch_sub(1);
   give_slot(r);
   return 0;
@@ -177,7 +178,7 @@ void MemoryTable::give_slot(MemoryRegion* r) {
 
 int MemoryTable::change(MemoryRegion* r, int flags, Pd* pd, void* address, std::size_t length, unsigned access) {
   constexpr int kKnown = IBV_REREG_MR_CHANGE_TRANSLATION | IBV_REREG_MR_CHANGE_PD | IBV_REREG_MR_CHANGE_ACCESS;
-  if (flags == 0 || (flags & ~kKnown) != 0) return EINVAL;
+  if (flags == 0 || (flags & ~kKnown) != 0 || r->kind_ == MemoryRegion::Kind::null) return EINVAL;
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
   const unsigned rights = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0 ? access : (r->access_ & ~kLocalRead);
   Pd* owner = (flags & IBV_REREG_MR_CHANGE_PD) != 0 ? pd : r->pd_;
@@ -201,8 +202,10 @@ Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t 
   MemoryRegion* r = find(stag);
   if (r == nullptr || stag == 0 || !enter(r, stag)) return Verdict::invalid_stag;
   // Entered, so these do not change (a region's kind never does while it is one).
-  const bool ours = r->pd_ == &pd && r->kind_ != MemoryRegion::Kind::window_1 && (r->qp_ == 0 || r->qp_ == qp);
-  const bool window = r->kind_ == MemoryRegion::Kind::window_2;
+  using Kind = MemoryRegion::Kind;
+  const bool has_rkey = r->kind_ == Kind::region || r->kind_ == Kind::window_2;
+  const bool ours = r->pd_ == &pd && has_rkey && (r->qp_ == 0 || r->qp_ == qp);
+  const bool window = r->kind_ == Kind::window_2;
   std::uint32_t expected = stag;
   const bool closed = ours && r->stag_.compare_exchange_strong(expected, 0, std::memory_order_seq_cst);
   leave(r);
@@ -231,6 +234,8 @@ Verdict MemoryTable::resolve(std::uint32_t stag, const Pd& pd, std::uint64_t add
     v = Verdict::wrap;
   else if (address < r->base_ || length > r->length_ || address - r->base_ > r->length_ - length)
     v = Verdict::bounds;
+  else if (r->kind_ == MemoryRegion::Kind::null)
+    *out = llp::Extent{null_memory(need != kLocalRead), static_cast<std::size_t>(length), r, stag};
   else
     *out = llp::Extent{r->address_ + (address - r->base_), static_cast<std::size_t>(length), r, stag};
   leave(r);

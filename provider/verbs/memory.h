@@ -42,7 +42,7 @@ class MemoryRegion {
   std::uint8_t key_ = 0;
   MemoryRegion* next_free_ = nullptr;
   // Windows (under the table's window lock).
-  enum class Kind : std::uint8_t { region, window_1, window_2 };
+  enum class Kind : std::uint8_t { region, window_1, window_2, null };
   Kind kind_ = Kind::region;
   std::uint32_t qp_ = 0;               // type 2, bound: the QP whose peer may use it
   std::uint32_t windows_ = 0;          // of a region: how many are bound to it
@@ -70,6 +70,9 @@ class MemoryTable final : public llp::MemoryGate {
   // that wraps), EFAULT (range not mapped, or read-only where writing is asked for), ENOMEM (table full).
   // iova: the address that peers use for the first octet (0 with IBV_ACCESS_ZERO_BASED).
   int add(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access, MemoryRegion** out);
+  // ibv_alloc_null_mr() (memory_null.cc): every local read of it gives zeros, what is written to it is dropped; nothing
+  // for peers. 0 or ENOMEM.
+  int add_null(Pd& pd, MemoryRegion** out);
   // ibv_dereg_mr(). After return nothing touches the memory any more. Waits for copies and system calls in progress
   // (they do not block), never for the engine. 0, or EBUSY while a window is bound to it.
   int remove(MemoryRegion* region);
@@ -108,6 +111,7 @@ class MemoryTable final : public llp::MemoryGate {
   bool close(MemoryRegion& region);
   static void wait_for_users(const MemoryRegion& region);
   void give_slot(MemoryRegion* region);
+  static std::byte* null_memory(bool written);
   static void unbind(MemoryRegion& window);
 
   // STag index = slot * factor + offset mod 2^24 with random odd factor: keys of neighbours do not tell each other.

@@ -11,6 +11,8 @@ namespace ewarp::verbs {
 namespace {
 
 constexpr unsigned kRights = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+// What is no peer's right may be asked for and means nothing here (pyverbs' tests do).
+constexpr unsigned kIgnored = IBV_ACCESS_LOCAL_WRITE;
 constexpr unsigned kWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 
 }  // namespace
@@ -51,7 +53,8 @@ bool MemoryTable::bind(const WindowBind& b, const Pd& pd, std::uint32_t qp) {
   MemoryRegion* w = find(b.rkey);
   MemoryRegion* r = find(b.lkey);
   std::lock_guard guard(window_lock_);
-  if (w == nullptr || w->kind_ == Kind::region || w->pd_ != &pd || (b.access & ~kRights) != 0) return false;
+  if (w == nullptr || (w->kind_ != Kind::window_1 && w->kind_ != Kind::window_2) || w->pd_ != &pd || (b.access & ~(kRights | kIgnored)) != 0)
+    return false;
   const bool second = w->kind_ == Kind::window_2;
   if (second && w->stag_.load(std::memory_order_relaxed) != 0) return false;
   if (b.length > 0 || second) {
@@ -68,7 +71,7 @@ bool MemoryTable::bind(const WindowBind& b, const Pd& pd, std::uint32_t qp) {
   w->address_ = r->address_ + (b.address - r->base_);
   w->base_ = b.address;
   w->length_ = b.length;
-  w->access_ = b.access;
+  w->access_ = b.access & kRights;
   w->key_ = static_cast<std::uint8_t>(b.rkey);
   w->window_of_ = r;
   w->qp_ = second ? qp : 0;

@@ -49,6 +49,7 @@ class QueuePair final : public QueuePairApi,
   ibv_qp_type type() const override { return type_; }
   int post_send(ibv_send_wr* wr, ibv_send_wr** bad) override;
   int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) override;
+  int post_all(ibv_send_wr* wr) override;
   int modify(const ibv_qp_attr& attr, int mask) override;
   int query(ibv_qp_attr& attr, ibv_qp_init_attr& init) override;
   void destroy() override;
@@ -99,6 +100,7 @@ class QueuePair final : public QueuePairApi,
 
   // Posting (queue_pair_post.cc).
   int check_send(const ibv_send_wr& wr, std::uint64_t* length) const;
+  int put_next(const ibv_send_wr& wr, std::uint64_t position);
   int put_send(const ibv_send_wr& wr, std::uint64_t position);
   int put_local(const ibv_send_wr& wr, std::uint64_t position);
   bool execute_local(SendEntry& e);
@@ -151,6 +153,7 @@ class QueuePair final : public QueuePairApi,
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   bool destroyed_ = false;
   std::atomic<unsigned> access_{0};
+  bool access_given_ = false;  // access_ is the application's word
   std::atomic<std::uint16_t> ird_, ord_;
   std::atomic<bool> extensions_{false};  // the peer of the (last) stream consented to RFC 7306 and Send with Immediate
   std::uint8_t port_ = 1;

@@ -48,6 +48,8 @@ class QueuePairApi {
   // ibv_post_send() / ibv_post_recv(): 0 or a positive errno; *bad is the first request not taken.
   virtual int post_send(ibv_send_wr* wr, ibv_send_wr** bad) = 0;
   virtual int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) = 0;
+  // As post_send(), but all of them or none.
+  virtual int post_all(ibv_send_wr* wr) = 0;
   // ibv_modify_qp(): the tables of verbs-semantics.md section 2, strictly by mask. On an RNIC, INIT→RTR→RTS are made by
   // attach(), or by the application where it names the peer (bring_up.h); SQD begins a graceful close; ERR aborts.
   virtual int modify(const ibv_qp_attr& attr, int mask) = 0;

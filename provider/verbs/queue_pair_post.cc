@@ -124,14 +124,19 @@ int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   return 0;
 }
 
+// Requires: the queue's lock. Nothing is posted before the caller publishes it.
+int QueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
+  if (!can_post_send(state_.load(std::memory_order_relaxed), sends_in_rtr_)) return EINVAL;
+  return position - sq_.head() >= sq_.depth() ? ENOMEM : put_send(wr, position);
+}
+
 int QueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
   int rc = 0;
   {
     std::lock_guard guard(sq_.lock);
     std::uint64_t tail = sq_.tail();
-    const bool allowed = can_post_send(state_.load(std::memory_order_relaxed), sends_in_rtr_);
     for (; wr != nullptr; wr = wr->next) {
-      rc = !allowed ? EINVAL : tail - sq_.head() >= sq_.depth() ? ENOMEM : put_send(*wr, tail);
+      rc = put_next(*wr, tail);
       if (rc != 0) {
         *bad = wr;
         break;
@@ -142,6 +147,18 @@ int QueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
   }
   engine().kick(*this);  // what came before the bad one is posted, and runs
   return rc;
+}
+
+int QueuePair::post_all(ibv_send_wr* wr) {
+  {
+    std::lock_guard guard(sq_.lock);
+    std::uint64_t tail = sq_.tail();
+    for (; wr != nullptr; wr = wr->next, ++tail)
+      if (const int rc = put_next(*wr, tail)) return rc;
+    sq_.publish(tail);
+  }
+  engine().kick(*this);
+  return 0;
 }
 
 int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
@@ -223,7 +240,11 @@ rdmap::Status QueuePair::receive_memory(std::uint64_t offset, std::uint64_t n, r
 
 ddp::Verdict QueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
                                 llp::Extent& out) {
-  return memory().resolve(stag, pd_, to, n, access_for(right), &out, number_);
+  // rdma_cm on an RNIC hands out rights that programs do not choose, and no atomics: those do not bind.
+  const unsigned need = access_for(right);
+  if (bring_up_ != nullptr && access_given_ && (access_.load(std::memory_order_relaxed) & need) != need)
+    return ddp::Verdict::access;
+  return memory().resolve(stag, pd_, to, n, need, &out, number_);
 }
 
 ddp::Verdict QueuePair::invalidate(std::uint32_t stag) { return memory().invalidate(stag, pd_, number_); }

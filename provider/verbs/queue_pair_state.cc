@@ -85,7 +85,10 @@ int QueuePair::check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr&
 }
 
 void QueuePair::apply(const ibv_qp_attr& attr, int mask) {
-  if (mask & IBV_QP_ACCESS_FLAGS) access_ = attr.qp_access_flags;
+  if (mask & IBV_QP_ACCESS_FLAGS) {
+    access_ = attr.qp_access_flags;
+    access_given_ = true;
+  }
   // A stream that was there first has the last word.
   if (mask & IBV_QP_MAX_QP_RD_ATOMIC)
     ord_ = connection_ != nullptr ? std::min<std::uint16_t>(attr.max_rd_atomic, ord_) : attr.max_rd_atomic;

@@ -181,6 +181,7 @@ class QueuePair final : public QueuePairApi, public std::enable_shared_from_this
   ibv_qp_type type() const override { return IBV_QPT_RC; }
   int post_send(ibv_send_wr*, ibv_send_wr**) override { return EINVAL; }
   int post_recv(ibv_recv_wr*, ibv_recv_wr**) override { return EINVAL; }
+  int post_all(ibv_send_wr*) override { return EINVAL; }
   int modify(const ibv_qp_attr&, int) override { return 0; }
   int query(ibv_qp_attr&, ibv_qp_init_attr&) override { return 0; }
   void destroy() override {}
