@@ -25,6 +25,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/types.h>
 #include <unistd.h>
 
@@ -45,20 +46,21 @@ _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout for bot
 extern int __close(int fd);
 extern ssize_t __write(int fd, const void* data, size_t size);
 
-#define REAL_FUNCTIONS(X)                                \
-  X(int, open, (const char*, int, ...))                  \
-  X(int, openat, (int, const char*, int, ...))           \
-  X(FILE*, fopen, (const char*, const char*))            \
-  X(DIR*, opendir, (const char*))                        \
-  X(int, stat, (const char*, struct stat*))              \
-  X(int, lstat, (const char*, struct stat*))             \
-  X(int, fstat, (int, struct stat*))                     \
-  X(int, fstatat, (int, const char*, struct stat*, int)) \
-  X(int, access, (const char*, int))                     \
-  X(int, faccessat, (int, const char*, int, int))        \
-  X(int, ioctl, (int, unsigned long, ...))               \
-  X(int, socket, (int, int, int))                        \
-  X(ssize_t, sendmsg, (int, const struct msghdr*, int))  \
+#define REAL_FUNCTIONS(X)                                         \
+  X(int, open, (const char*, int, ...))                           \
+  X(int, openat, (int, const char*, int, ...))                    \
+  X(FILE*, fopen, (const char*, const char*))                     \
+  X(DIR*, opendir, (const char*))                                 \
+  X(int, stat, (const char*, struct stat*))                       \
+  X(int, lstat, (const char*, struct stat*))                      \
+  X(int, fstat, (int, struct stat*))                              \
+  X(int, fstatat, (int, const char*, struct stat*, int))          \
+  X(int, statx, (int, const char*, int, unsigned, struct statx*)) \
+  X(int, access, (const char*, int))                              \
+  X(int, faccessat, (int, const char*, int, int))                 \
+  X(int, ioctl, (int, unsigned long, ...))                        \
+  X(int, socket, (int, int, int))                                 \
+  X(ssize_t, sendmsg, (int, const struct msghdr*, int))           \
   X(ssize_t, recvmsg, (int, struct msghdr*, int))
 
 #define DECLARE(result, name, arguments) static result(*_Atomic real_##name) arguments;
@@ -374,6 +376,34 @@ HOOK int __fxstat64(int version, int fd, struct stat* out) {
 }
 HOOK int __fxstatat64(int version, int directory, const char* path, struct stat* out, int flags) {
   return (void)version, hook_fstatat(directory, path, out, flags);
+}
+
+static struct statx_timestamp time_of(struct timespec time) {
+  return (struct statx_timestamp){.tv_sec = time.tv_sec, .tv_nsec = (unsigned)time.tv_nsec};
+}
+/* How ls looks at things. */
+HOOK int statx(int directory, const char* restrict path, int flags, unsigned mask, struct statx* restrict out) {
+  struct stat found;
+  int result = try_stat(path, &found);
+  if (result == ETHERWARP_NOT_OURS) return REAL(statx)(directory, path, flags, mask, out);
+  if (result != 0) return result;
+  *out = (struct statx){.stx_mask = STATX_BASIC_STATS,
+                        .stx_blksize = (unsigned)found.st_blksize,
+                        .stx_nlink = (unsigned)found.st_nlink,
+                        .stx_uid = found.st_uid,
+                        .stx_gid = found.st_gid,
+                        .stx_mode = (unsigned short)found.st_mode,
+                        .stx_ino = found.st_ino,
+                        .stx_size = (unsigned long long)found.st_size,
+                        .stx_blocks = (unsigned long long)found.st_blocks,
+                        .stx_atime = time_of(found.st_atim),
+                        .stx_ctime = time_of(found.st_ctim),
+                        .stx_mtime = time_of(found.st_mtim),
+                        .stx_rdev_major = major(found.st_rdev),
+                        .stx_rdev_minor = minor(found.st_rdev),
+                        .stx_dev_major = major(found.st_dev),
+                        .stx_dev_minor = minor(found.st_dev)};
+  return 0;
 }
 
 HOOK int access(const char* path, int mode) {

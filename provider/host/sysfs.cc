@@ -104,6 +104,9 @@ Files files_of(const verbs::Device& device) {
   out[at + "fw_ver"] = fmt::format("{}\n", attributes.fw_ver);
   out[at + "hca_type"] = "EtherWARP\n";
   add_port(device, at + "ports/1/", out);
+  // Who looks for the interface of a device looks here, and needs its name only.
+  out[fmt::format("{}device/net/{}/ifindex", at, device.interface_name())] =
+      fmt::format("{}\n", device.interface_index());
 
   const std::string uverbs = fmt::format("{}/{}/", kUverbs, uverbs_name(device));
   const std::string below_device = fmt::format("{}device/infiniband_verbs/{}/", at, uverbs_name(device));

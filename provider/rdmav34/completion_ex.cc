@@ -21,8 +21,8 @@ const ibv_wc& current(ibv_cq_ex* cq) {
 
 // --- the batch ------------------------------------------------------------------------------------------------------
 
-// One from the queue at a time: what has not been asked for is still in it, for ibv_poll_cq() and for the end of its QP.
-// An empty queue is no error to leave in errno.
+// One from the queue at a time: what has not been asked for is still in it, for ibv_poll_cq() and for the end of its
+// QP. An empty queue is no error to leave in errno.
 int advance(ibv_cq_ex* cq, bool pass) {
   CqObject& o = object(cq);
   try {

@@ -129,10 +129,9 @@ int bind_mw(ibv_qp* qp, ibv_mw* mw, ibv_mw_bind* bind) {
 
 std::span<const Operation> memory_operations() {
   static const std::array all = {
-      operation("reg_mr", reg_mr), operation("alloc_null_mr", alloc_null_mr),
-      operation("rereg_mr", rereg_mr),
-      operation("dereg_mr", dereg_mr), operation("alloc_mw", alloc_mw),
-      operation("dealloc_mw", dealloc_mw), operation("bind_mw", bind_mw),
+      operation("reg_mr", reg_mr),     operation("alloc_null_mr", alloc_null_mr), operation("rereg_mr", rereg_mr),
+      operation("dereg_mr", dereg_mr), operation("alloc_mw", alloc_mw),           operation("dealloc_mw", dealloc_mw),
+      operation("bind_mw", bind_mw),
   };
   return all;
 }

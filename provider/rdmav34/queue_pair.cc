@@ -96,9 +96,8 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 // AH and multicast have no entry: libibverbs then answers EOPNOTSUPP for us.
 std::span<const Operation> queue_pair_operations() {
   static const std::array all = {
-      operation("create_qp", create_qp), operation("query_qp", query_qp),
-      operation("modify_qp", modify_qp), operation("destroy_qp", destroy_qp),     operation("post_send", post_send),
-      operation("post_recv", post_recv),
+      operation("create_qp", create_qp),   operation("query_qp", query_qp),   operation("modify_qp", modify_qp),
+      operation("destroy_qp", destroy_qp), operation("post_send", post_send), operation("post_recv", post_recv),
   };
   return all;
 }

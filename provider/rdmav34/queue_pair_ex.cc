@@ -115,11 +115,11 @@ void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t) {
 // --- creation -------------------------------------------------------------------------------------------------------
 
 // What may be asked for in send_ops_flags.
-constexpr std::uint64_t kReliableOperations =
-    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
-    IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
-    IBV_QP_EX_WITH_SEND_WITH_INV;
+constexpr std::uint64_t kReliableOperations = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                              IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                                              IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
+                                              IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
 constexpr std::uint64_t kDatagramOperations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
 constexpr std::uint64_t operations_of(ibv_qp_type type) {
@@ -135,8 +135,7 @@ static_assert(kQpExOctets[2] + sizeof kHasQpEx <= kObjectReserve);
 static_assert(offsetof(ibv_qp_ex, wr_abort) + sizeof(void*) <= kQpExOctets[0]);
 
 void mark_extended(QpObject& qp) {
-  for (const std::size_t at : kQpExOctets)
-    std::memcpy(qp.reserve + (at - sizeof(ibv_qp)), &kHasQpEx, sizeof kHasQpEx);
+  for (const std::size_t at : kQpExOctets) std::memcpy(qp.reserve + (at - sizeof(ibv_qp)), &kHasQpEx, sizeof kHasQpEx);
 }
 
 void set_functions(ibv_qp_ex& qp) {

@@ -47,7 +47,7 @@ class SendBatch {
   std::size_t count_ = 0;
   int error_ = 0;
   std::unique_ptr<ibv_send_wr[], Free> requests_;
-  std::unique_ptr<ibv_sge[], Free> sges_;        // max_sge_ for each request
+  std::unique_ptr<ibv_sge[], Free> sges_;      // max_sge_ for each request
   std::unique_ptr<std::byte[], Free> inline_;  // max_inline_ octets for each request
 };
 

@@ -39,12 +39,8 @@ void CompletionQueue::Ring::copy(std::size_t to, const Ring& from, std::size_t a
   if (stamps != nullptr) stamps[to] = from.stamps[at];
 }
 
-CompletionQueue::CompletionQueue(Context& context, int cqe, std::shared_ptr<EventChannel> channel,
-                                 std::uint64_t handle)
-    : context_(context),
-      channel_(std::move(channel)),
-      handle_(handle),
-      capacity_(static_cast<std::uint32_t>(cqe)) {
+CompletionQueue::CompletionQueue(Context& context, int cqe, std::shared_ptr<EventChannel> channel, std::uint64_t handle)
+    : context_(context), channel_(std::move(channel)), handle_(handle), capacity_(static_cast<std::uint32_t>(cqe)) {
   if (!ring_.allocate(static_cast<std::size_t>(cqe), false)) ring_.entries.reset();
 }
 

@@ -15,7 +15,7 @@ namespace ewarp::verbs {
 
 class QueuePair;
 
-// When a completion was made, in nanoseconds. Each is there if CompletionQueue::keep_stamps() asked for it, otherwise 0.
+// When a completion was made, in nanoseconds; 0 where CompletionQueue::keep_stamps() did not ask for it.
 struct CompletionStamp {
   std::uint64_t raw;   // of device_clock()
   std::uint64_t wall;  // CLOCK_REALTIME

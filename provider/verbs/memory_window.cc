@@ -53,7 +53,8 @@ bool MemoryTable::bind(const WindowBind& b, const Pd& pd, std::uint32_t qp) {
   MemoryRegion* w = find(b.rkey);
   MemoryRegion* r = find(b.lkey);
   std::lock_guard guard(window_lock_);
-  if (w == nullptr || (w->kind_ != Kind::window_1 && w->kind_ != Kind::window_2) || w->pd_ != &pd || (b.access & ~(kRights | kIgnored)) != 0)
+  if (w == nullptr || (w->kind_ != Kind::window_1 && w->kind_ != Kind::window_2) || w->pd_ != &pd ||
+      (b.access & ~(kRights | kIgnored)) != 0)
     return false;
   const bool second = w->kind_ == Kind::window_2;
   if (second && w->stag_.load(std::memory_order_relaxed) != 0) return false;

@@ -1,0 +1,120 @@
+"""rdma-core's own Python tests, as Debian's python3-pyverbs brings them, on the loopback device and on a veth device.
+
+Each test passes, or pyverbs_list.txt says why it does not apply here. A test that does neither is a failure.
+"""
+import collections
+import fnmatch
+import gzip
+import json
+import pathlib
+import shutil
+import subprocess
+
+from harness import Failure, Skip, check, main
+
+TESTS = pathlib.Path("/usr/share/doc/rdma-core/tests")
+PYTHON = "/usr/bin/python3"  # the one that Debian's module is for
+HERE = pathlib.Path(__file__).parent
+LIST = HERE / "pyverbs_list.txt"
+
+
+def unpack(rig):
+    """The tests in a directory of their own; Debian compresses the larger files."""
+    if subprocess.run([PYTHON, "-c", "import pyverbs.device"], capture_output=True, check=False).returncode != 0:
+        raise Skip("the package python3-pyverbs is not installed (scripts/packages.txt)")
+    if not TESTS.is_dir():
+        raise Skip(f"{TESTS} is not there: the package python3-pyverbs was installed without its documentation")
+    directory = pathlib.Path(rig.rundir, "pyverbs")
+    (directory / "tests").mkdir(parents=True)
+    for file in TESTS.iterdir():
+        if file.suffix == ".gz":
+            (directory / "tests" / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+        else:
+            shutil.copy(file, directory / "tests")
+    return directory
+
+
+def read_list():
+    """{pattern: (outcome, reason)} of pyverbs_list.txt."""
+    listed, heading = {}, None
+    for line in LIST.read_text(encoding="utf-8").splitlines():
+        if not line.strip() or line.startswith("#"):
+            continue
+        if line[0].isspace():
+            listed[line.strip()] = heading
+        else:
+            outcome, reason = line.split(":", 1)
+            check(outcome in ("skipped", "fails", "either"), f"{LIST.name}: unknown outcome {outcome}")
+            heading = (outcome, reason.strip())
+    return listed
+
+
+def find(listed, test):
+    return listed.get(test) or next((v for p, v in listed.items() if fnmatch.fnmatchcase(test, p)), None)
+
+
+def run_module(rig, directory, module, device, arrivals, **how):
+    """{test: (outcome, why)}. A test that ended the interpreter has failed."""
+    results = directory / f"{module}.{arrivals}.json"
+    process = rig.start([PYTHON, "-B", HERE / "pyverbs_run.py", directory, results, device, arrivals, module],
+                        name=f"pyverbs {module}", **how)  # fmt: skip
+    status = process.wait(120)
+    lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
+    outcomes = {}
+    for line in map(json.loads, lines):
+        outcomes[line["test"]] = (line["outcome"], line["why"])
+    for test, (outcome, _) in outcomes.items():
+        if outcome == "started":
+            outcomes[test] = ("failed", f"the interpreter ended with status {status}\n{process.said()}")
+    check(status == 0 or any(o == "failed" for o, _ in outcomes.values()),
+          f"{module}: status {status}\n{process.said()}")  # fmt: skip
+    rig.forget(process)
+    results.unlink(missing_ok=True)
+    return outcomes
+
+
+def verdict(test, outcome, why, expected):
+    """None where this is as it should be, else a sentence."""
+    if outcome == "passed" or (expected and expected[0] in (outcome.replace("failed", "fails"), "either")):
+        return None
+    last = why.strip().splitlines()[-1][:300] if why.strip() else ""
+    return f"{test} {outcome}" + (f", listed as {expected[0]}" if expected else ", not listed") + f": {last}"
+
+
+def compare(rig, device, **how):
+    """All modules, against the list; tells of tests that pass although they are listed."""
+    directory, listed = unpack(rig), read_list()
+    count, wrong, better = collections.Counter(), [], []
+    for module in sorted(p.stem for p in (directory / "tests").glob("test_*.py")):
+        outcomes = run_module(rig, directory, module, device, "wait", **how)
+        for test, (outcome, why) in outcomes.items():
+            count[outcome] += 1
+            expected = find(listed, test)
+            sentence = verdict(test, outcome, why, expected)
+            if sentence:
+                wrong.append(sentence)
+            elif outcome == "passed" and expected and expected[0] != "either":
+                better.append(test)
+    print(f"  {device}: " + ", ".join(f"{n} {what}" for what, n in sorted(count.items())), flush=True)
+    if better:
+        print(f"  passed although listed: {', '.join(better)}")
+    octets = sum(d["tx_octets"] for p in rig.ended() for d in p["devices"])
+    check(octets > 100000, f"{octets} octets went over EtherWARP: the tests did something else")
+    if wrong:
+        raise Failure("\n    ".join([f"{len(wrong)} tests are not as {LIST.name} says:", *wrong]))
+
+
+def loopback(rig):
+    """With the loopback device alone."""
+    compare(rig, "ewarp_lo", env={"ETHERWARP_INTERFACES": "lo"})
+
+
+def veth(rig):
+    """With a veth device beside the loopback."""
+    one, other = rig.namespace("a"), rig.namespace("b")
+    rig.veth(one, other)
+    compare(rig, "ewarp_ew0", netns=one)
+
+
+if __name__ == "__main__":
+    main(loopback, veth)
