@@ -136,6 +136,21 @@ PROBE_TEST(a_closed_channel_is_waited_on, "closed-channel")
 PROBE_TEST(numbers_that_came_back_as_something_else, "stale")
 PROBE_TEST(libibverbs_comes_after_the_first_question, "dlopen")
 
+void run_parts(const char* probe, std::initializer_list<const char*> parts) {
+  for (const char* part : parts) {
+    print_message("%s\n", part);
+    expect_success(run({probe, part}));
+  }
+}
+
+void queue_pairs_with_send_operations(void**) {
+  run_parts(SEND_PROBE, {"builders", "windows", "errors", "batches", "creation", "rights"});
+}
+
+void extended_objects(void**) {
+  run_parts(OBJECTS_PROBE, {"polling", "cq-creation", "domains", "null", "attributes", "refusals"});
+}
+
 void without_netlink_there_is_sysfs(void**) {
   for (const char* error : {"1", "97"}) {  // EPERM, EAFNOSUPPORT
     print_message("errno %s\n", error);
@@ -334,6 +349,8 @@ int main() {
       cmocka_unit_test(a_closed_channel_is_waited_on),
       cmocka_unit_test(numbers_that_came_back_as_something_else),
       cmocka_unit_test(libibverbs_comes_after_the_first_question),
+      cmocka_unit_test(queue_pairs_with_send_operations),
+      cmocka_unit_test(extended_objects),
       cmocka_unit_test(without_netlink_there_is_sysfs),
       cmocka_unit_test(shells_are_the_same),
       cmocka_unit_test(the_provider_is_not_loaded_without_need),

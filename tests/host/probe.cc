@@ -37,19 +37,13 @@
 #include <thread>
 #include <vector>
 
+#include "tests/host/check.h"
+
 extern char** environ;
 
 namespace {
 
 constexpr int kSkip = 77;
-
-#define CHECK(claim)                                                                                            \
-  do {                                                                                                          \
-    if (!(claim)) {                                                                                             \
-      fprintf(stderr, "probe: line %d: not so: %s (errno %d, %s)\n", __LINE__, #claim, errno, strerror(errno)); \
-      exit(1);                                                                                                  \
-    }                                                                                                           \
-  } while (0)
 
 // The lowest free number, and how many are open.
 int open_fds() {

@@ -1,0 +1,15 @@
+// For the programs that the tests run under the preload library.
+#pragma once
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#define CHECK(claim)                                                                                            \
+  do {                                                                                                          \
+    if (!(claim)) {                                                                                             \
+      fprintf(stderr, "probe: line %d: not so: %s (errno %d, %s)\n", __LINE__, #claim, errno, strerror(errno)); \
+      exit(1);                                                                                                  \
+    }                                                                                                           \
+  } while (0)
