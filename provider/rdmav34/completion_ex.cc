@@ -1,5 +1,7 @@
 // Extended completion queues (ibv_create_cq_ex(3)): completions one at a time, field by field, with time stamps.
 #include <array>
+#include <type_traits>
+#include <utility>
 
 #include "provider/rdmav34/objects.h"
 
@@ -13,10 +15,6 @@ constexpr std::uint64_t kFields = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_
 
 CqObject& object(ibv_cq_ex* cq) {
   return *static_cast<CqObject*>(ibv_cq_ex_to_cq(cq));
-}
-
-const ibv_wc& current(ibv_cq_ex* cq) {
-  return object(cq).batch->wc;
 }
 
 // --- the batch ------------------------------------------------------------------------------------------------------
@@ -58,36 +56,9 @@ void end_poll(ibv_cq_ex* cq) {
 
 // --- the fields of the current completion ---------------------------------------------------------------------------
 
-ibv_wc_opcode read_opcode(ibv_cq_ex* cq) {
-  return current(cq).opcode;
-}
-std::uint32_t read_vendor_err(ibv_cq_ex* cq) {
-  return current(cq).vendor_err;
-}
-std::uint32_t read_byte_len(ibv_cq_ex* cq) {
-  return current(cq).byte_len;
-}
-// Or the invalidated rkey: the two share a place, also in ibv_wc_read_invalidated_rkey().
-__be32 read_imm_data(ibv_cq_ex* cq) {
-  return current(cq).imm_data;
-}
-std::uint32_t read_qp_num(ibv_cq_ex* cq) {
-  return current(cq).qp_num;
-}
-std::uint32_t read_src_qp(ibv_cq_ex* cq) {
-  return current(cq).src_qp;
-}
-unsigned read_wc_flags(ibv_cq_ex* cq) {
-  return current(cq).wc_flags;
-}
-std::uint32_t read_slid(ibv_cq_ex* cq) {
-  return current(cq).slid;
-}
-std::uint8_t read_sl(ibv_cq_ex* cq) {
-  return current(cq).sl;
-}
-std::uint8_t read_dlid_path_bits(ibv_cq_ex* cq) {
-  return current(cq).dlid_path_bits;
+template <auto kField, class Value = std::remove_cvref_t<decltype(std::declval<ibv_wc>().*kField)>>
+Value read(ibv_cq_ex* cq) {
+  return object(cq).batch->wc.*kField;
 }
 std::uint64_t read_completion_ts(ibv_cq_ex* cq) {
   return object(cq).batch->stamp.raw;
@@ -112,16 +83,16 @@ void set_functions(ibv_cq_ex& cq) {
   cq.start_poll = start_poll;
   cq.next_poll = next_poll;
   cq.end_poll = end_poll;
-  cq.read_opcode = read_opcode;
-  cq.read_vendor_err = read_vendor_err;
-  cq.read_byte_len = read_byte_len;
-  cq.read_imm_data = read_imm_data;
-  cq.read_qp_num = read_qp_num;
-  cq.read_src_qp = read_src_qp;
-  cq.read_wc_flags = read_wc_flags;
-  cq.read_slid = read_slid;
-  cq.read_sl = read_sl;
-  cq.read_dlid_path_bits = read_dlid_path_bits;
+  cq.read_opcode = read<&ibv_wc::opcode>;
+  cq.read_vendor_err = read<&ibv_wc::vendor_err>;
+  cq.read_byte_len = read<&ibv_wc::byte_len>;
+  cq.read_imm_data = read<&ibv_wc::imm_data>;  // or the invalidated rkey, which has the same place
+  cq.read_qp_num = read<&ibv_wc::qp_num>;
+  cq.read_src_qp = read<&ibv_wc::src_qp>;
+  cq.read_wc_flags = read<&ibv_wc::wc_flags>;
+  cq.read_slid = read<&ibv_wc::slid, std::uint32_t>;
+  cq.read_sl = read<&ibv_wc::sl>;
+  cq.read_dlid_path_bits = read<&ibv_wc::dlid_path_bits>;
   cq.read_completion_ts = read_completion_ts;
   cq.read_completion_wallclock_ns = read_completion_wallclock_ns;
 }
