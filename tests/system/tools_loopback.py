@@ -111,10 +111,11 @@ def rcopy(rig):
 
 
 def rc_pingpong(rig):
-    """ibv_rc_pingpong: no rdma_cm, the program exchanges GID and QPN; polling, sleeping for events, data checked."""
+    """ibv_rc_pingpong: no rdma_cm, the program exchanges GID and QPN; polling, events, data checked, ibv_wr_*, stamps."""
     need("ibv_rc_pingpong")
     large = 10000 if FULL else 1000
     for options, octets in (([], 4096 * 1000), (["-e"], 4096 * 1000), (["-s", 1 << 20, "-n", large], large << 20),
+                            (["-N"], 4096 * 1000), (["-t"], 4096 * 1000), (["-e", "-N"], 4096 * 1000),
                             (["-c"], 4096 * 1000)):  # fmt: skip
         port = free_port()
         words = ["ibv_rc_pingpong", "-d", "ewarp_lo", "-g", 0, "-p", port, *options]
