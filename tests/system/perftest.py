@@ -41,7 +41,8 @@ def by_address(rig, tool, *options, **how):
 def check_report(name, report, sizes, iterations):
     """A line for each size, with figures that are more than nothing."""
     lines = {}
-    for line in report.replace("Failed", "\nFailed").splitlines():  # complaints follow on the last figure's line
+    # Complaints follow on the last figure's line, and a deviation may be the root of something negative.
+    for line in report.replace("Failed", "\nFailed").replace("-nan", "0").splitlines():
         if re.fullmatch(r"[\s\d.]+", line) and len(line.split()) >= 5:
             fields = [float(f) for f in line.split()]
             lines[int(fields[0])] = fields
@@ -90,7 +91,6 @@ def without_cm(rig):
         for which in ("lat", "bw"):
             by_address(rig, f"ib_{kind}_{which}", "-e", sizes=[4096], iterations=200)
     by_address(rig, "ib_send_lat", "--use-srq", sizes=[64], iterations=200)
-    by_address(rig, "ib_send_bw", "--use-srq", "-q", 16, sizes=[65536], iterations=50)
     for kind in ("FETCH_AND_ADD", "CMP_AND_SWAP"):
         by_address(rig, "ib_atomic_lat", "-A", kind, sizes=[8], iterations=200)
         by_address(rig, "ib_atomic_bw", "-A", kind, sizes=[8], iterations=200)
@@ -120,12 +120,10 @@ def inline_data(rig):
 
 
 def shared_receive_queue(rig):
-    """--use-srq: all receives from one queue, for one queue pair and for 16."""
+    """--use-srq: all receives from one queue. Several queue pairs: in twin.py, as perftest's credits of iWARP fail then."""
     perftest(rig, "ib_send_lat", "--use-srq", sizes=[64], iterations=1000)
     perftest(rig, "ib_send_bw", "--use-srq", sizes=[4096], iterations=2000)
-    perftest(rig, "ib_send_bw", "--use-srq", "-q", 16, sizes=[65536], iterations=50)
-    perftest(rig, "ib_send_bw", "--use-srq", "-b", "-q", 16, sizes=[4096], iterations=100)
-    perftest(rig, "ib_send_bw", "--use-srq", "-q", 64, sizes=[4096], iterations=100)
+    perftest(rig, "ib_send_bw", "--use-srq", "-b", sizes=[4096], iterations=1000)
 
 
 def crc(rig):

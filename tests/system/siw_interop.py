@@ -126,8 +126,8 @@ class Siw:
             raise Failure(f"{e}\n{serving.name}:\n{serving.said()}\n{asking.name}:\n{asking.said()}") from None
         run = Run(serving, asking, self.rig.ended())
         run.log = "".join(LOG.findall(run.server + run.client))
-        # The log comes in the middle of a line, too; and perftest may take the root of a negative number.
-        run.server, run.client = (LOG.sub("", t).replace("-nan", "0") for t in (run.server, run.client))
+        # The log comes in the middle of a line, too.
+        run.server, run.client = (LOG.sub("", t) for t in (run.server, run.client))
         run.streams = re.findall(r"QP \S+: stream to (.*)", run.log)
         run.check_path(name, least, terminates, processes=1)
         if crc is not None:
