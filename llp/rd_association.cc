@@ -1,0 +1,80 @@
+// What opening, receiving and sending share.
+#include "llp/rd_association.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace ewarp::llp::rd {
+namespace {
+
+constexpr std::size_t kSpareFlights = 16;
+
+}  // namespace
+
+Association::Association(Shared& shared, const Key& key, std::uint16_t port)
+    : shared_(shared), key_(key), port_(port) {}
+
+Association::~Association() {
+  set_state(State::closed);
+  if (flight_)
+    for (const ReceiveLane& lane : flight_->rx) shared_.held -= lane.cost();
+}
+
+void Association::limit_segment(std::uint16_t max_udp_payload) { max_seg_ = std::min(max_seg_, max_udp_payload); }
+
+Flight& Association::flight() {
+  if (flight_ == nullptr) {
+    if (shared_.spare.empty()) {
+      flight_ = std::make_unique<Flight>();
+    } else {
+      flight_ = std::move(shared_.spare.back());
+      shared_.spare.pop_back();
+    }
+  }
+  return *flight_;
+}
+
+// Gives the flight back when nothing is in it.
+void Association::trim() {
+  if (flight_ == nullptr) return;
+  Flight& f = *flight_;
+  for (std::size_t l = 0; l < kLaneCount; ++l)
+    if (!f.tx[l].empty() || !f.rx[l].empty()) return;
+  if (f.ack_at != kNever || f.unanswered != 0) return;
+  f.order = f.recover = 0;
+  f.pace_at = kNever;
+  f.frozen_until = 0;
+  f.refusals = 0;
+  if (shared_.spare.size() < kSpareFlights) shared_.spare.push_back(std::move(flight_));
+  flight_.reset();
+}
+
+std::uint32_t Association::oldest(Lane lane) const {
+  const std::size_t l = index(lane);
+  return tx_next_[l] - (flight_ ? flight_->tx[l].size() : 0);
+}
+
+std::uint32_t Association::in_flight() const {
+  return flight_ ? flight_->tx[0].in_flight() + flight_->tx[1].in_flight() : 0;
+}
+
+bool Association::unacknowledged() const {
+  return flight_ && (!flight_->tx[0].empty() || !flight_->tx[1].empty());
+}
+
+bool Association::quiet() const {
+  if (barrier_ || unacknowledged() || !shared_.upper.quiet(*this)) return false;
+  return flight_ == nullptr || (flight_->rx[0].empty() && flight_->rx[1].empty());
+}
+
+Prefix Association::prefix(Type type, std::uint8_t flags, std::uint8_t aux) const {
+  if (options_ & option::kNoCrc) flags |= flag::kNoCrc;
+  return {type, flags, aux, key_.remote_qpn, key_.local_qpn};
+}
+
+void Association::put(Octets head, std::span<const Extent> payload, bool again) {
+  const bool crc = (std::to_integer<unsigned>(head[1]) & flag::kNoCrc) == 0;
+  shared_.wire.send(address(), Frame{head, payload, crc, again});
+}
+
+}  // namespace ewarp::llp::rd

@@ -1,0 +1,150 @@
+#include "llp/rd_lane.h"
+
+#include <algorithm>
+
+namespace ewarp::llp::rd {
+namespace {
+
+// Evidence this many PSNs further on is not mere reordering (RFC 9002 section 6.1.1).
+constexpr std::size_t kReordering = 3;
+
+}  // namespace
+
+void SendLane::push(Sent sent) {
+  in_flight_ += sent.octets;
+  sent_.push_back(sent);
+}
+
+void SendLane::note(const Sent& s, Progress& progress) const {
+  progress.any = true;
+  progress.octets += s.octets;
+  if (s.order <= progress.newest) return;
+  progress.newest = s.order;
+  progress.sample = s.again ? std::nullopt : std::optional(s.at);
+}
+
+Sent SendLane::pop(Progress& progress) {
+  Sent s = sent_.front();
+  sent_.pop_front();
+  if (s.sacked) {
+    --sacked_;
+    progress.any = true;
+  } else {
+    note(s, progress);
+    if (s.lost)
+      --lost_;
+    else
+      in_flight_ -= s.octets;
+  }
+  return s;
+}
+
+void SendLane::sack(std::size_t i, Progress& progress) {
+  Sent& s = sent_.at(i);
+  if (s.sacked) return;
+  note(s, progress);
+  settle(i);
+}
+
+void SendLane::settle(std::size_t i) {
+  Sent& s = sent_.at(i);
+  if (s.sacked) return;
+  if (s.lost)
+    --lost_;
+  else
+    in_flight_ -= s.octets;
+  s.lost = false;
+  s.sacked = true;
+  ++sacked_;
+}
+
+void SendLane::lose(std::size_t i) {
+  Sent& s = sent_.at(i);
+  if (s.lost) return;
+  if (s.sacked) {
+    s.sacked = false;
+    --sacked_;
+  } else {
+    in_flight_ -= s.octets;
+  }
+  s.lost = true;
+  ++lost_;
+}
+
+std::uint64_t SendLane::detect_losses() {
+  if (sacked_ == 0) return 0;
+  std::uint64_t evidence = 0, newest = 0;  // evidence: newest order SACKed at least kReordering further on
+  for (std::size_t i = sent_.size(); i-- > 0;) {
+    if (i + kReordering < sent_.size() && sent_.at(i + kReordering).sacked)
+      evidence = std::max(evidence, sent_.at(i + kReordering).order);
+    const Sent& s = sent_.at(i);
+    if (s.sacked || s.lost || s.order >= evidence) continue;
+    newest = std::max(newest, s.order);
+    lose(i);
+  }
+  return newest;
+}
+
+void SendLane::lose_all() {
+  for (std::size_t i = 0; i < sent_.size(); ++i)
+    if (i == 0 || !sent_.at(i).sacked) lose(i);
+}
+
+std::size_t SendLane::first_lost() {
+  std::size_t i = 0;
+  while (!sent_.at(i).lost) ++i;
+  return i;
+}
+
+void SendLane::resent(std::size_t i, std::uint64_t order) {
+  Sent& s = sent_.at(i);
+  s.lost = false;
+  s.again = true;
+  s.order = order;
+  --lost_;
+  in_flight_ += s.octets;
+}
+
+void SendLane::fail_message(std::uint64_t message) {
+  for (std::size_t i = 0; i < sent_.size(); ++i)
+    if (sent_.at(i).segment.message == message) sent_.at(i).failed = true;
+}
+
+bool ReceiveLane::holds(std::uint32_t psn) const {
+  return std::any_of(held_.begin(), held_.end(), [psn](const Held& h) { return h.psn == psn; });
+}
+
+Held* ReceiveLane::find(std::uint32_t psn) {
+  const auto at = std::find_if(held_.begin(), held_.end(), [psn](const Held& h) { return h.psn == psn; });
+  return at == held_.end() ? nullptr : &*at;
+}
+
+void ReceiveLane::insert(Held held, std::uint32_t next) {
+  cost_ += held.cost();
+  // Most often it belongs at the end.
+  auto at = held_.end();
+  while (at != held_.begin() && std::prev(at)->psn - next > held.psn - next) --at;
+  held_.insert(at, std::move(held));
+}
+
+void ReceiveLane::erase(std::uint32_t psn) {
+  const auto at = std::find_if(held_.begin(), held_.end(), [psn](const Held& h) { return h.psn == psn; });
+  if (at == held_.end()) return;
+  cost_ -= at->cost();
+  held_.erase(at);
+}
+
+SackWords ReceiveLane::words(std::uint32_t next) const {
+  SackWords words;
+  for (const Held& h : held_)
+    if (const std::uint32_t k = h.psn - next - 1; h.psn != next && k < kMaxWindow) words.set(k);
+  return words;
+}
+
+void ReceiveLane::clear() {
+  held_.clear();
+  held_.shrink_to_fit();
+  cost_ = 0;
+}
+
+}  // namespace ewarp::llp::rd

@@ -1,0 +1,324 @@
+#include "llp/rd_table.h"
+
+#include <algorithm>
+
+namespace ewarp::llp::rd {
+namespace {
+
+constexpr std::size_t kFirstBuckets = 16;
+// How many of the associations nearest to their deadline are looked at for one that can be closed early.
+constexpr std::size_t kReclaimScan = 64;
+
+}  // namespace
+
+Table::Table(const Config& config, Upper& upper, Wire& wire, Entropy& entropy)
+    : shared_(config, upper, wire),
+      entropy_(entropy),
+      hash_key_{std::uint64_t{entropy.draw()} << 32 | entropy.draw(), std::uint64_t{entropy.draw()} << 32 | entropy.draw()},
+      cookies_({std::uint64_t{entropy.draw()} << 32 | entropy.draw(), std::uint64_t{entropy.draw()} << 32 | entropy.draw()}),
+      by_tag_(kFirstBuckets),
+      by_key_(kFirstBuckets) {}
+
+Table::~Table() {
+  for (std::size_t i = 0; i < deadlines_.size(); ++i) delete deadlines_.at(i);
+}
+
+// --- what arrives ---
+
+void Table::receive(Time now, const Address& from, Octets datagram, bool ce) {
+  auto parsed = parse(datagram, shared_.config.without_crc);
+  if (!parsed.ok()) {
+    count(parsed.error());
+    const auto foreign = parsed.error() == Drop::version ? foreign_open(datagram) : std::nullopt;
+    if (foreign)
+      reset_stranger(now, from, {Type::open, 0, 0, foreign->destination, foreign->source}, foreign->initial_tag,
+                     ResetReason::version, 0, kVersion);
+    return;
+  }
+  const Datagram& d = parsed.value();
+  if (d.prefix.type == Type::open) return on_open(now, from, d.prefix, std::get<Open>(d.body));
+  if (d.prefix.type == Type::reset) return on_reset(now, from, d.prefix, std::get<Reset>(d.body));
+
+  std::uint32_t tag = 0;
+  if (const auto* o = std::get_if<Open>(&d.body)) tag = o->destination_tag;
+  if (const auto* s = std::get_if<Data>(&d.body)) tag = s->standing.tag;
+  if (const auto* s = std::get_if<Ack>(&d.body)) tag = s->standing.tag;
+  const bool farewell = d.prefix.type == Type::close && (d.prefix.flags & flag::kAcknowledgement);
+  if (const auto* c = std::get_if<Close>(&d.body)) tag = c->tag;
+  Association* a = by_tag(tag);
+  if (a == nullptr || !belongs(*a, from, d.prefix)) {
+    ++shared_.counters.dropped_tag;
+    if (!farewell) reset_stranger(now, from, d.prefix, tag, ResetReason::unknown, flag::kReflected);
+    return;
+  }
+  a->receive(now, from.port, d, ce);
+  settle(now, *a);
+}
+
+void Table::count(Drop why) {
+  switch (why) {
+    case Drop::runt:
+    case Drop::type: ++shared_.counters.dropped_runt; break;
+    case Drop::version: ++shared_.counters.dropped_version; break;
+    case Drop::length: ++shared_.counters.dropped_length; break;
+    case Drop::crc: ++shared_.counters.dropped_crc; break;
+  }
+}
+
+void Table::on_open(Time now, const Address& from, const Prefix& prefix, const Open& open) {
+  const Key key{from.ip, prefix.destination, prefix.source, open.qkey};
+  switch (shared_.upper.admit(key)) {
+    case Admission::welcome: break;
+    case Admission::unknown: ++shared_.counters.dropped_qp; return;
+    case Admission::no_resources:
+      return reset_stranger(now, from, prefix, open.initial_tag, ResetReason::resources, 0);
+    case Admission::qp_gone: return reset_stranger(now, from, prefix, open.initial_tag, ResetReason::qp_gone, 0);
+  }
+  if (open.initial_tag == 0 || open.max_seg < kOverhead + 128) {
+    ++shared_.counters.dropped_length;
+    return;
+  }
+  const bool proven = cookies_.good(now, key, from.port, open.initial_tag, open.cookie);
+  Association* a = find(key);
+  if (a == nullptr) return on_new_open(now, from, key, open, proven);
+
+  using State = Association::State;
+  const bool same = a->adopted_ && a->peer_tag_ == open.initial_tag;
+  if (a->state_ == State::open_sent && !a->adopted_) {
+    a->adopt(open);
+    a->send_openack();
+  } else if (same) {
+    a->send_openack();
+  } else if (a->state_ == State::close_sent || proven) {
+    // The peer has begun anew: in close_sent nothing is lost by believing it.
+    a->end({.why = a->state_ == State::close_sent ? Ending::idle : Ending::restarted});
+    a->port_ = from.port;
+    accept(now, *a, open);
+  } else {
+    return challenge(now, from, key, open);
+  }
+  settle(now, *a);
+}
+
+void Table::on_new_open(Time now, const Address& from, const Key& key, const Open& open, bool proven) {
+  if (!proven && shared_.embryonic >= shared_.config.max_embryonic) return challenge(now, from, key, open);
+  if (deadlines_.size() >= shared_.config.max_associations) {
+    // Silence: the OPEN comes again, and by then there may be room.
+    ++shared_.counters.dropped_full;
+    if (!reclaim(now))
+      reset_stranger(now, from, {Type::open, 0, 0, key.local_qpn, key.remote_qpn}, open.initial_tag,
+                     ResetReason::resources, 0);
+    return;
+  }
+  Association& a = create(key, from.port, nullptr);
+  accept(now, a, open);
+  settle(now, a);
+}
+
+void Table::challenge(Time now, const Address& from, const Key& key, const Open& open) {
+  ++shared_.counters.challenges;
+  Open answer;
+  answer.destination_tag = open.initial_tag;
+  answer.qkey = open.qkey;
+  answer.cookie = cookies_.make(now, key, from.port, open.initial_tag);
+  std::array<std::byte, kMaxHeader> out;
+  const Prefix p{Type::openack, flag::kChallenge, 0, key.remote_qpn, key.local_qpn};
+  shared_.wire.send(from, Frame{Octets(out).first(emit(p, answer, out)), {}, true, false});
+}
+
+void Table::on_reset(Time now, const Address& from, const Prefix& prefix, const Reset& reset) {
+  Association* a = by_tag(reset.tag);
+  if (a != nullptr && !belongs(*a, from, prefix)) a = nullptr;
+  if (a == nullptr && (prefix.flags & flag::kReflected)) {
+    a = by_key_[key_bucket(from.ip, prefix.destination, prefix.source)];
+    while (a != nullptr && !(a->adopted_ && a->peer_tag_ == reset.tag && belongs(*a, from, prefix))) a = a->next_by_key_;
+  }
+  if (a == nullptr) {
+    ++shared_.counters.dropped_tag;
+    return;
+  }
+  a->on_reset(reset.reason);
+  settle(now, *a);
+}
+
+// Answers to what belongs to no association are few, whatever comes.
+void Table::reset_stranger(Time now, const Address& to, const Prefix& about, std::uint32_t tag, ResetReason reason,
+                           std::uint8_t flags, std::uint8_t aux) {
+  if (now - second_began_ >= kSecond || now < second_began_) {
+    second_began_ = now;
+    resets_in_second_ = 0;
+  }
+  if (resets_in_second_ >= shared_.config.resets_per_second) return;
+  ++resets_in_second_;
+  ++shared_.counters.resets_sent;
+  std::array<std::byte, kMaxHeader> out;
+  const Prefix p{Type::reset, flags, aux, about.source, about.destination};
+  shared_.wire.send(to, Frame{Octets(out).first(emit(p, Reset{tag, reason}, out)), {}, true, false});
+}
+
+// --- what the owner does ---
+
+void Table::wake(Time now, const Key& key, std::uint16_t port, void* user) {
+  Association* a = find(key);
+  if (a == nullptr) {
+    a = &create(key, port, user);
+    open(now, *a);
+  } else {
+    if (user != nullptr) a->user = user;
+    a->wake(now);
+  }
+  settle(now, *a);
+}
+
+void Table::receives_posted(Time now, Association& a) {
+  a.resume(now);
+  settle(now, a);
+}
+
+void Table::abort(Time now, Association& a, ResetReason reason) {
+  a.fail({.why = Ending::local, .reason = reason}, reason);
+  settle(now, a);
+}
+
+void Table::reset_qp(Time now, std::uint32_t local_qpn, ResetReason reason) {
+  std::vector<Association*> mine;
+  for (std::size_t i = 0; i < deadlines_.size(); ++i)
+    if (deadlines_.at(i)->key_.local_qpn == local_qpn) mine.push_back(deadlines_.at(i));
+  for (Association* a : mine) abort(now, *a, reason);
+}
+
+void Table::expire(Time now) {
+  while (!deadlines_.empty() && deadlines_.top()->deadline_ <= now) {
+    Association& a = *deadlines_.top();
+    a.expire(now);
+    settle(now, a);
+  }
+}
+
+// --- the index ---
+
+// After anything that may have changed an association: it is opened again, gone, or due at another time.
+void Table::settle(Time now, Association& a) {
+  if (a.state_ == Association::State::closed) {
+    std::optional<std::uint32_t> first_msn;
+    if (!shared_.upper.peek(a, Lane::req, &first_msn)) return remove(a);
+    open(now, a);
+  }
+  a.trim();
+  deadlines_.update(&a, a.due());
+}
+
+Association::Identity Table::identity() {
+  Association::Identity id{};
+  do {
+    id.tag = entropy_.draw();
+  } while (id.tag == 0 || by_tag(id.tag) != nullptr);
+  id.isn = {entropy_.draw(), entropy_.draw()};
+  return id;
+}
+
+void Table::open(Time now, Association& a) {
+  unlink_tag(a);
+  a.open(now, identity());
+  link_tag(a);
+}
+
+void Table::accept(Time now, Association& a, const Open& open) {
+  unlink_tag(a);
+  a.accept(now, open, identity());
+  link_tag(a);
+}
+
+bool Table::reclaim(Time now) {
+  for (std::size_t i = 0; i < std::min(deadlines_.size(), kReclaimScan); ++i) {
+    Association& a = *deadlines_.at(i);
+    if (a.state_ == Association::State::close_sent) return true;
+    if (a.state_ != Association::State::established || !a.quiet()) continue;
+    a.tries_ = 0;
+    a.set_state(Association::State::close_sent);
+    a.send_close(now, false);
+    settle(now, a);
+    return true;
+  }
+  return false;
+}
+
+bool Table::belongs(const Association& a, const Address& from, const Prefix& p) const {
+  return a.key_.ip == from.ip && a.key_.local_qpn == p.destination && a.key_.remote_qpn == p.source;
+}
+
+std::size_t Table::key_bucket(const std::array<std::byte, 16>& ip, std::uint32_t local, std::uint32_t remote) const {
+  std::array<std::byte, 24> in;
+  std::copy(ip.begin(), ip.end(), in.begin());
+  put_be<std::uint32_t>(in, 16, local);
+  put_be<std::uint32_t>(in, 20, remote);
+  return siphash(hash_key_, in) & (by_key_.size() - 1);
+}
+
+Association* Table::find(const Key& key) const {
+  Association* a = by_key_[key_bucket(key.ip, key.local_qpn, key.remote_qpn)];
+  while (a != nullptr && !(a->key_ == key)) a = a->next_by_key_;
+  return a;
+}
+
+Association* Table::by_tag(std::uint32_t tag) const {
+  Association* a = by_tag_[tag_bucket(tag)];
+  while (a != nullptr && a->own_tag_ != tag) a = a->next_by_tag_;
+  return a;
+}
+
+Association& Table::create(const Key& key, std::uint16_t port, void* user) {
+  if (deadlines_.size() >= by_key_.size()) grow();
+  auto* a = new Association(shared_, key, port);
+  a->user = user;
+  Association*& head = by_key_[key_bucket(key.ip, key.local_qpn, key.remote_qpn)];
+  a->next_by_key_ = std::exchange(head, a);
+  deadlines_.insert(a);
+  return *a;
+}
+
+void Table::link_tag(Association& a) {
+  Association*& head = by_tag_[tag_bucket(a.own_tag_)];
+  a.next_by_tag_ = std::exchange(head, &a);
+}
+
+namespace {
+
+void unlink(Association** at, Association* Association::*next, Association* a) {
+  while (*at != nullptr && *at != a) at = &((*at)->*next);
+  if (*at == a) *at = std::exchange(a->*next, nullptr);
+}
+
+}  // namespace
+
+void Table::unlink_tag(Association& a) {
+  unlink(&by_tag_[tag_bucket(a.own_tag_)], &Association::next_by_tag_, &a);
+}
+
+void Table::unlink_key(Association& a) {
+  unlink(&by_key_[key_bucket(a.key_.ip, a.key_.local_qpn, a.key_.remote_qpn)], &Association::next_by_key_, &a);
+}
+
+void Table::remove(Association& a) {
+  unlink_tag(a);
+  unlink_key(a);
+  deadlines_.remove(&a);
+  delete &a;
+}
+
+void Table::grow() {
+  by_tag_.assign(by_tag_.size() * 2, nullptr);
+  by_key_.assign(by_key_.size() * 2, nullptr);
+  for (std::size_t i = 0; i < deadlines_.size(); ++i) {
+    Association& a = *deadlines_.at(i);
+    link_tag(a);
+    Association*& head = by_key_[key_bucket(a.key_.ip, a.key_.local_qpn, a.key_.remote_qpn)];
+    a.next_by_key_ = std::exchange(head, &a);
+  }
+}
+
+std::size_t Table::index_octets() const {
+  return deadlines_.octets() + (by_tag_.capacity() + by_key_.capacity()) * sizeof(Association*);
+}
+
+}  // namespace ewarp::llp::rd

@@ -1,0 +1,96 @@
+// All associations of one socket: found by tag and by key, opened, challenged, refused, driven by one deadline.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "llp/rd_association.h"
+#include "llp/rd_cookie.h"
+
+namespace ewarp::llp::rd {
+
+// Associations ordered by their deadlines; each knows its place.
+class Deadlines {
+ public:
+  bool empty() const { return heap_.empty(); }
+  std::size_t size() const { return heap_.size(); }
+  Association* top() const { return heap_.front(); }
+  Association* at(std::size_t i) const { return heap_[i]; }
+  void insert(Association* a);
+  void remove(Association* a);
+  void update(Association* a, Time deadline);
+  std::size_t octets() const { return heap_.capacity() * sizeof(Association*); }
+
+ private:
+  void place(Association* a, std::size_t i);
+  void up(std::size_t i);
+  void down(std::size_t i);
+  std::vector<Association*> heap_;
+};
+
+// Threading: belongs to whoever holds the engine.
+class Table {
+ public:
+  Table(const Config& config, Upper& upper, Wire& wire, Entropy& entropy);
+  ~Table();
+  Table(const Table&) = delete;
+
+  // One UDP payload from `from`; ce: it carried a CE mark.
+  void receive(Time now, const Address& from, Octets datagram, bool ce = false);
+  // peek() has something for this peer. Opens an association where there is none; `user` becomes its Association::user.
+  void wake(Time now, const Key& key, std::uint16_t port, void* user = nullptr);
+  Association* find(const Key& key) const;
+  // Receives were posted that this association may have been waiting for; also grants what message_limit() allows now.
+  void receives_posted(Time now, Association& a);
+  // All associations of a queue pair end; the peers are told.
+  void reset_qp(Time now, std::uint32_t local_qpn, ResetReason reason = ResetReason::qp_gone);
+  // Ends one; the peer is told. It may open again at once if peek() still has something for it.
+  void abort(Time now, Association& a, ResetReason reason);
+
+  // When expire() has something to do; kNever if nothing is under way.
+  Time deadline() const { return deadlines_.empty() ? kNever : deadlines_.top()->deadline_; }
+  void expire(Time now);
+
+  std::size_t size() const { return deadlines_.size(); }
+  std::size_t held() const { return shared_.held; }
+  std::size_t embryonic() const { return shared_.embryonic; }
+  // What is kept for all associations together beside the objects themselves.
+  std::size_t index_octets() const;
+  const Counters& counters() const { return shared_.counters; }
+
+ private:
+  void on_open(Time now, const Address& from, const Prefix& prefix, const Open& open);
+  void on_new_open(Time now, const Address& from, const Key& key, const Open& open, bool proven);
+  void on_reset(Time now, const Address& from, const Prefix& prefix, const Reset& reset);
+  void challenge(Time now, const Address& from, const Key& key, const Open& open);
+  void reset_stranger(Time now, const Address& to, const Prefix& about, std::uint32_t tag, ResetReason reason,
+                      std::uint8_t flags, std::uint8_t aux = 0);
+  void count(Drop why);
+  bool reclaim(Time now);
+  Association* by_tag(std::uint32_t tag) const;
+  bool belongs(const Association& a, const Address& from, const Prefix& prefix) const;
+  Association& create(const Key& key, std::uint16_t port, void* user);
+  Association::Identity identity();
+  void open(Time now, Association& a);
+  void accept(Time now, Association& a, const Open& open);
+  void settle(Time now, Association& a);
+  void link_tag(Association& a);
+  void unlink_tag(Association& a);
+  void unlink_key(Association& a);
+  void remove(Association& a);
+  void grow();
+  std::size_t key_bucket(const std::array<std::byte, 16>& ip, std::uint32_t local, std::uint32_t remote) const;
+  std::size_t tag_bucket(std::uint32_t tag) const { return tag & (by_tag_.size() - 1); }
+
+  Shared shared_;
+  Entropy& entropy_;
+  std::array<std::uint64_t, 2> hash_key_;
+  CookieJar cookies_;
+  Deadlines deadlines_;
+  std::vector<Association*> by_tag_, by_key_;
+  Time second_began_ = 0;
+  unsigned resets_in_second_ = 0;
+};
+
+}  // namespace ewarp::llp::rd
