@@ -132,7 +132,7 @@ class Association {
   void wake(Time now);
   void pump(Time now);
   bool may_send(Lane lane);
-  bool room() const;
+  bool room(Lane lane) const;
   bool send_next(Time now, Lane lane);
   bool transmit(Time now, Lane lane, std::size_t i, std::uint8_t flags);
   void send_ack(Time now, std::uint8_t flags = 0, std::uint8_t aux = 0);

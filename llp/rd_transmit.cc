@@ -15,9 +15,11 @@ void Association::wake(Time now) {
   if (state_ == State::established) pump(now);
 }
 
-bool Association::room() const {
-  const std::uint32_t flying = in_flight();
-  return flying == 0 || flying + max_seg_ <= congestion_.window();
+// Each lane may have one segment under way, whatever the window says: after a timeout a request that the peer answers
+// with an error report would fill it, and with two such requests neither report could ever be sent.
+bool Association::room(Lane lane) const {
+  if (flight_ == nullptr || flight_->tx[index(lane)].in_flight() == 0) return true;
+  return in_flight() + max_seg_ <= congestion_.window();
 }
 
 // Whether a new segment of this lane can go now.
@@ -25,7 +27,7 @@ bool Association::may_send(Lane lane) {
   const std::size_t l = index(lane);
   if (!after(tx_edge_[l], tx_next_[l])) return false;
   if (lane == Lane::req && flight_ && flight_->frozen_until != 0) return false;
-  if (!room()) return false;
+  if (!room(lane)) return false;
   std::optional<std::uint32_t> first_msn;
   if (!shared_.upper.peek(*this, lane, &first_msn)) return false;
   return !first_msn || (options_ & option::kCredits) == 0 || !after(*first_msn, peer_limit_);
@@ -47,7 +49,7 @@ void Association::pump(Time now) {
   for (const Lane lane : {Lane::rsp, Lane::req}) {
     if (flight_ == nullptr || (lane == Lane::req && flight_->frozen_until != 0)) continue;
     SendLane& tx = flight_->tx[index(lane)];
-    while (tx.has_lost() && room() && burst_left()) {
+    while (tx.has_lost() && room(lane) && burst_left()) {
       octets += max_seg_;
       if (!transmit(now, lane, tx.first_lost(), flag::kAckNow)) return;
     }
