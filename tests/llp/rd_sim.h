@@ -193,6 +193,7 @@ class Host : public llp::rd::Upper, public llp::rd::Wire, public llp::rd::Entrop
   unsigned number_;
   Config config_;
   std::mt19937_64 random_;
+  std::uint64_t drawn_ = 0;
   std::map<unsigned, std::unique_ptr<Stream>> streams_;
   std::map<std::uint32_t, std::unique_ptr<Request>> requests_;
   std::map<std::uint32_t, Bytes> written_;                   // by the peer's Writes
