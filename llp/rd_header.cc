@@ -139,6 +139,8 @@ Result<Datagram, Drop> parse(Octets in, bool accept_without_crc) {
 
 std::optional<ForeignOpen> foreign_open(Octets in) {
   if (in.size() < kMinDatagram || (get_be<std::uint8_t>(in, 0) & 15) != static_cast<unsigned>(Type::open)) return {};
+  // One flipped bit must not make a version of its own, and a refusal of it.
+  if (!crc_matches(in)) return {};
   return ForeignOpen{get_be<std::uint32_t>(in, 4) & kQpnMask, get_be<std::uint32_t>(in, 8) & kQpnMask,
                      get_be<std::uint32_t>(in, 16)};
 }

@@ -135,7 +135,7 @@ enum class Drop : std::uint8_t { runt, version, type, length, crc };
 // in: one UDP payload. Its CRC is checked; a datagram without one (flag N) is taken only with accept_without_crc.
 Result<Datagram, Drop> parse(Octets in, bool accept_without_crc);
 
-// Of any version, from a datagram of at least 20 octets: what a RESET about its version needs.
+// An OPEN of another version, if its CRC is where ours is: what a RESET about its version needs.
 struct ForeignOpen {
   std::uint32_t destination, source, initial_tag;
 };

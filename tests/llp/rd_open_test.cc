@@ -1,0 +1,544 @@
+// Opening, challenges, closing, resets: sections 6.1, 6.7 (RESET) and 6.8 of the specification, rule by rule.
+#include "tests/llp/rd_scene.h"
+
+using namespace ewarp;
+using namespace ewarp::rdscene;
+
+namespace {
+
+// --- 6.1 ---
+
+void open_is_repeated_twelve_times(void**) {
+  Scene s;
+  s.send(7);
+  Time wait = 100 * kMillisecond;
+  Heard first = s.expect(Type::open);
+  assert_true(first.open().destination_tag == 0 && first.open().initial_tag != 0 && first.open().qkey == kQkey);
+  for (int i = 1; i < 12; ++i) {
+    s.silence();
+    s.pass(wait - 1);
+    s.silence();
+    s.pass(1);
+    expect_octets(s.expect(Type::open).octets, first.octets, "the same again");
+    wait = std::min(2 * wait, 4 * kSecond);
+  }
+  s.pass(wait);
+  s.silence();
+  assert_true(s.gone() && s.endings.size() == 1 && s.endings[0].why == Ending::unreachable);
+}
+
+void openack_lets_data_go(void**) {
+  Scene s;
+  s.send(7);
+  s.note_open(s.expect(Type::open));
+  s.say_openack(s.offer());
+  const Heard h = s.expect(Type::req);
+  assert_true(h.data().standing.tag == kPeerTag && h.psn() == s.own_isn[0]);
+  assert_true(h.data().standing.ack == kPeerIsn && h.has(flag::kAckNow));
+  s.silence();
+  assert_true(s.association().state() == Association::State::established);
+  assert_true(s.association().mulpdu() == 1472 - 42 && s.association().ord() == 4);
+  assert_true(s.association().options() == (option::kCredits | option::kAtomics));
+}
+
+void openack_without_data_is_acknowledged(void**) {
+  Scene s;
+  s.send(7);
+  s.note_open(s.expect(Type::open));
+  s.jobs[0].clear();
+  s.say_openack(s.offer());
+  assert_true(s.expect(Type::ack).ack().standing.tag == kPeerTag);
+  s.silence();
+}
+
+void limits_are_the_smaller_ones(void**) {
+  Config c;
+  c.ord = 2;
+  c.atomics = false;
+  c.max_seg = 9000;
+  Scene s(c);
+  Open o = s.offer();
+  o.max_seg = 1000;
+  o.ird = 1;
+  s.establish(o);
+  assert_true(s.association().mulpdu() == 1000 - 42 && s.association().ord() == 1);
+  assert_true(s.association().options() == option::kCredits);
+}
+
+void refusal(void**) {
+  Scene s;
+  s.send(7);
+  s.note_open(s.expect(Type::open));
+  s.say_reset(s.own_tag ^ 1, ResetReason::qkey);  // not about us
+  assert_false(s.gone());
+  s.say_reset(s.own_tag, ResetReason::qkey);
+  assert_true(s.gone() && s.endings.back().why == Ending::refused && s.endings.back().reason == ResetReason::qkey);
+}
+
+void repeated_open_gets_the_same_answer(void**) {
+  Scene s;
+  s.say_open(s.offer());
+  const Heard first = s.expect(Type::openack);
+  assert_true(first.open().destination_tag == kPeerTag && first.open().initial_tag != 0);
+  for (int i = 0; i < 3; ++i) {
+    s.say_open(s.offer());
+    expect_octets(s.expect(Type::openack).octets, first.octets, "repeated");
+  }
+  assert_int_equal(s.table.embryonic(), 1);
+  s.note_open(first);
+  s.say_ack();
+  assert_int_equal(s.table.embryonic(), 0);
+  assert_true(s.association().state() == Association::State::established);
+  s.say_open(s.offer());  // the initiator may not have our answer still
+  expect_octets(s.expect(Type::openack).octets, first.octets, "established");
+}
+
+void embryonic_ends_after_thirty_seconds(void**) {
+  Scene s;
+  s.be_opened();
+  s.pass(30 * kSecond - 1);
+  assert_false(s.gone());
+  s.pass(1);
+  assert_true(s.gone());
+  s.silence();
+}
+
+void simultaneous_opens_use_their_own_tags(void**) {
+  Scene s;
+  s.send(7);
+  s.note_open(s.expect(Type::open));
+  s.say_open(s.offer());
+  const Heard answer = s.expect(Type::openack);
+  assert_true(answer.open().initial_tag == s.own_tag && answer.open().isn == s.own_isn &&
+              answer.open().destination_tag == kPeerTag);
+  s.silence();
+  s.say_openack(s.offer());
+  assert_true(s.expect(Type::req).psn() == s.own_isn[0]);
+  // ... or by valid data, when the answer was lost.
+  Scene t;
+  t.send(7);
+  t.note_open(t.expect(Type::open));
+  t.say_open(t.offer());
+  t.expect(Type::openack);
+  t.say_data(Lane::req, kPeerIsn[0], segment(true));
+  assert_int_equal(t.delivered.size(), 1);
+  assert_true(t.expect(Type::req).psn() == t.own_isn[0]);
+}
+
+// An OPEN proves nothing; what answers our tag is the peer.
+void forged_open_is_corrected_by_the_openack(void**) {
+  Scene s;
+  s.send(7);
+  s.note_open(s.expect(Type::open));
+  Open forged = s.offer();
+  forged.initial_tag = 0xdead;
+  forged.isn = {5, 6};
+  s.say_open(forged);
+  s.expect(Type::openack);
+  s.say_openack(s.offer());
+  const Heard h = s.expect(Type::req);
+  assert_true(h.data().standing.tag == kPeerTag && h.data().standing.ack == kPeerIsn);
+}
+
+void another_open_is_challenged(void**) {
+  Scene s;
+  s.establish();
+  s.send(8);
+  s.expect(Type::req);
+  Open other = s.offer();
+  other.initial_tag = 0xc0ffee;
+  other.isn = {70, 80};
+  s.say_open(other);
+  const Heard challenge = s.expect(Type::openack);
+  assert_true(challenge.has(flag::kChallenge) && challenge.open().initial_tag == 0 &&
+              challenge.open().destination_tag == 0xc0ffee && challenge.open().cookie != 0);
+  assert_true(s.endings.empty() && s.association().peer_tag() == kPeerTag);
+  Open wrong = other;
+  wrong.cookie = challenge.open().cookie ^ 1;
+  s.say_open(wrong);
+  assert_true(s.expect(Type::openack).has(flag::kChallenge));
+  s.say_ack();  // untouched
+  assert_true(s.endings.empty());
+  other.cookie = challenge.open().cookie;
+  s.say_open(other);
+  assert_true(s.endings.size() == 1 && s.endings[0].why == Ending::restarted);
+  const Heard answer = s.expect(Type::openack);
+  assert_false(answer.has(flag::kChallenge));
+  assert_true(answer.open().destination_tag == 0xc0ffee && answer.open().initial_tag != s.own_tag);
+  s.note_open(answer);
+  s.say_ack();
+  assert_true(s.association().state() == Association::State::established && s.association().peer_tag() == 0xc0ffee);
+}
+
+void challenged_initiator_shows_the_cookie(void**) {
+  Scene s;
+  s.send(7);
+  s.note_open(s.expect(Type::open));
+  Open o;
+  o.cookie = 0x1122334455667788;
+  s.say_openack(o, flag::kChallenge);
+  const Heard again = s.expect(Type::open);
+  assert_true(again.open().cookie == o.cookie && again.open().initial_tag == s.own_tag);
+  s.say_openack(o, flag::kChallenge);  // a copy does not make us speak
+  s.silence();
+  s.say_openack(s.offer());
+  s.expect(Type::req);
+}
+
+void unknown_tags_are_answered_ten_times_a_second(void**) {
+  Scene s;
+  s.own_tag = 0x1234;
+  for (int i = 0; i < 100; ++i) {
+    s.say_data(Lane::req, 5, segment(true));
+    s.say_ack();
+    s.say_close();
+  }
+  assert_int_equal(s.heard.size(), 10);
+  const Heard h = s.expect(Type::reset);
+  assert_true(h.reset() == (Reset{0x1234, ResetReason::unknown}) && h.has(flag::kReflected));
+  s.quiet();
+  s.pass(kSecond);
+  s.say_close(flag::kAcknowledgement);  // never answered
+  s.say_reset(0x1234, ResetReason::unknown);
+  s.say_reset(0x1234, ResetReason::unknown, flag::kReflected);
+  s.silence();
+  s.say_ack();
+  s.expect(Type::reset);
+  assert_true(s.delivered.empty() && s.table.size() == 0);
+}
+
+void own_tag_from_elsewhere_is_unknown(void**) {
+  Scene s;
+  s.establish();
+  std::array<std::byte, kMaxHeader> out;
+  const Bytes ack = seal(Octets(out).first(emit(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn},
+                                                Reset{s.own_tag, ResetReason::unknown}, out)));
+  Address stranger = peer_address();
+  stranger.ip[15] = std::byte{10};
+  s.table.receive(s.now, stranger, ack);
+  assert_false(s.gone());
+  // The same address, another queue pair.
+  const Bytes other = seal(Octets(out).first(emit(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn ^ 0x10000},
+                                                  Reset{s.own_tag, ResetReason::unknown}, out)));
+  s.say(other);
+  assert_false(s.gone());
+}
+
+void answers_go_to_the_observed_port(void**) {
+  Scene s;
+  s.establish();
+  Address moved = peer_address();
+  moved.port = 4444;
+  std::array<std::byte, kMaxHeader> out;
+  std::array<SackWords, 2> none;
+  const Bytes ask = seal(Octets(out).first(
+      emit(Prefix{Type::ack, flag::kAckNow, 0, kOwnQpn, kPeerQpn}, s.standing(), std::uint16_t{0}, none, out)));
+  s.table.receive(s.now, moved, ask);
+  s.expect(Type::ack);
+  assert_true(s.destinations.back() == moved);
+}
+
+void admission_is_the_layer_above_s(void**) {
+  const struct {
+    Admission says;
+    std::optional<ResetReason> answer;
+  } kCases[] = {{Admission::unknown, {}},
+                {Admission::no_resources, ResetReason::resources},
+                {Admission::qp_gone, ResetReason::qp_gone}};
+  for (const auto& c : kCases) {
+    Scene s;
+    s.admission = c.says;
+    s.say_open(s.offer());
+    if (c.answer) {
+      const Heard h = s.expect(Type::reset);
+      assert_true(h.reset() == (Reset{kPeerTag, *c.answer}) && !h.has(flag::kReflected));
+    }
+    s.silence();
+    assert_int_equal(s.table.size(), 0);
+  }
+}
+
+void foreign_version_is_told_ours(void**) {
+  Scene s;
+  Bytes open(60, std::byte{0});
+  open[0] = std::byte{0x2b};
+  put_be<std::uint32_t>(open, 4, kOwnQpn);
+  put_be<std::uint32_t>(open, 8, kPeerQpn);
+  put_be<std::uint32_t>(open, 16, 0xabcd);
+  s.say(seal(open));
+  const Heard h = s.expect(Type::reset);
+  assert_true(h.reset() == (Reset{0xabcd, ResetReason::version}) && h.d.prefix.aux == 1);
+}
+
+void embryonic_states_are_few(void**) {
+  Config c;
+  c.max_embryonic = 4;
+  Scene s(c);
+  unsigned challenged = 0;
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    std::array<std::byte, kMaxHeader> out;
+    Open o = s.offer();
+    o.initial_tag = 100 + i;
+    s.say(seal(Octets(out).first(emit(Prefix{Type::open, 0, 0, kOwnQpn, 0x10000 * i + 5000}, o, out))));
+    challenged += s.expect(Type::openack).has(flag::kChallenge);
+  }
+  assert_int_equal(challenged, 16);
+  assert_int_equal(s.table.size(), 4);
+}
+
+// A full table makes room by closing what is idle, and says no where nothing is.
+void full_table(void**) {
+  Config c;
+  c.max_associations = 1;
+  Scene s(c);
+  s.establish();
+  std::array<std::byte, kMaxHeader> out;
+  const Bytes newcomer = seal(Octets(out).first(emit(Prefix{Type::open, 0, 0, kOwnQpn, 0x51000}, s.offer(), out)));
+  s.waits = true;
+  s.say(newcomer);
+  assert_true(s.expect(Type::reset).reset().reason == ResetReason::resources);
+  s.waits = false;
+  s.say(newcomer);
+  s.expect(Type::close);
+  s.silence();
+  s.say_close(flag::kAcknowledgement);
+  assert_true(s.gone() && s.endings.back().why == Ending::idle);
+  s.say(newcomer);
+  s.expect(Type::openack);
+}
+
+// --- 6.8 ---
+
+void idle_close(void**) {
+  Scene s;
+  s.establish();
+  s.pass(30 * kSecond - 1);
+  s.silence();
+  s.pass(1);
+  const Heard h = s.expect(Type::close);
+  assert_true(h.close().next == s.acked && h.close().ack == kPeerIsn && h.close().tag == kPeerTag);
+  Time wait = 100 * kMillisecond;
+  for (int i = 1; i < 12; ++i) {
+    s.pass(wait);
+    expect_octets(s.expect(Type::close).octets, h.octets, "repeated");
+    wait = std::min(2 * wait, 4 * kSecond);
+  }
+  s.pass(wait);
+  s.silence();
+  assert_true(s.gone() && s.endings.size() == 1 && s.endings[0].why == Ending::idle);
+}
+
+void not_idle(void**) {
+  Scene s;
+  s.establish();
+  s.pass(20 * kSecond);
+  s.send(3);
+  s.expect(Type::req);
+  ++s.acked[0];
+  s.say_ack();
+  s.pass(29 * kSecond);
+  s.silence();
+  s.waits = true;  // a Read without its response
+  s.pass(2 * kSecond);
+  for (const Heard& h : s.heard) assert_true(h.type() == Type::ack);
+}
+
+void close_is_answered_when_the_numbers_agree(void**) {
+  Scene s;
+  s.establish();
+  s.say_close();
+  const Heard h = s.expect(Type::close);
+  assert_true(h.has(flag::kAcknowledgement) && h.close().next == s.acked && h.close().ack == kPeerIsn);
+  assert_true(s.gone());
+  s.silence();
+}
+
+void close_is_refused_otherwise(void**) {
+  Scene s;
+  s.establish();
+  ++s.peer_next[0];  // a segment of the peer's that we do not have
+  s.say_close();
+  s.expect(Type::ack);
+  assert_false(s.gone());
+  s.peer_next = kPeerIsn;
+  s.waits = true;  // not idle
+  s.say_close();
+  s.expect(Type::ack);
+  assert_false(s.gone());
+}
+
+// The acknowledgement in a CLOSE counts: the last of our WRs is done by it.
+void close_carries_the_last_acknowledgement(void**) {
+  Scene s;
+  s.establish();
+  s.send(5);
+  s.expect(Type::req);
+  ++s.acked[0];
+  s.say_close();
+  assert_true(s.acknowledged_messages == std::vector<std::uint64_t>{5});
+  assert_true(s.expect(Type::close).has(flag::kAcknowledgement));
+  assert_true(s.gone());
+}
+
+void close_sent_is_cancelled_by_what_arrives(void**) {
+  Scene s;
+  s.establish();
+  s.pass(30 * kSecond);
+  s.expect(Type::close);
+  s.say_data(Lane::req, kPeerIsn[0], segment(true), flag::kAckNow);
+  s.expect(Type::ack);
+  assert_true(s.association().state() == Association::State::established);
+  assert_int_equal(s.delivered.size(), 1);
+}
+
+void close_sent_ends(void**) {
+  for (const int how : {0, 1, 2, 3}) {
+    Scene s;
+    s.establish();
+    s.pass(30 * kSecond);
+    s.expect(Type::close);
+    if (how == 0) s.say_close(flag::kAcknowledgement);
+    if (how == 1) s.say_close();  // crossing
+    if (how == 2) s.say_reset(kPeerTag, ResetReason::unknown, flag::kReflected);
+    if (how == 3) {
+      Open o = s.offer();
+      o.initial_tag = 5;
+      s.say_open(o);  // without a challenge
+    }
+    assert_true(s.endings.size() == 1 && s.endings[0].why == Ending::idle);
+    if (how == 1) assert_true(s.expect(Type::close).has(flag::kAcknowledgement));
+    if (how == 3) assert_false(s.expect(Type::openack).has(flag::kChallenge));
+    assert_true(s.gone() == (how != 3));
+    s.silence();
+  }
+}
+
+void work_in_close_sent_opens_anew(void**) {
+  Scene s;
+  s.establish();
+  s.pass(30 * kSecond);
+  s.expect(Type::close);
+  s.send(6);
+  s.silence();
+  s.say_close(flag::kAcknowledgement);
+  const Heard h = s.expect(Type::open);
+  assert_true(h.open().initial_tag != s.own_tag);
+  assert_true(s.endings.size() == 1);
+}
+
+// Something late has cancelled our CLOSE, but the peer has answered it and forgotten.
+void late_close_acknowledgement(void**) {
+  Scene s;
+  s.establish();
+  s.pass(30 * kSecond);
+  s.expect(Type::close);
+  s.say_ack();
+  assert_true(s.association().state() == Association::State::established);
+  s.say_close(flag::kAcknowledgement);
+  assert_true(s.gone() && s.endings.back().why == Ending::idle);
+}
+
+// --- RESET ---
+
+void resets(void**) {
+  const struct {
+    bool own, reflected;
+    bool counts;
+  } kCases[] = {{true, false, true}, {false, true, true}, {false, false, false}};
+  for (const auto& c : kCases) {
+    Scene s;
+    s.establish();
+    s.send(5);
+    s.expect(Type::req);
+    s.say_reset(c.own ? s.own_tag : kPeerTag, ResetReason::qp_gone, c.reflected ? flag::kReflected : 0);
+    assert_true(s.gone() == c.counts);
+    if (c.counts) assert_true(s.endings.back().why == Ending::reset && s.endings.back().reason == ResetReason::qp_gone);
+    s.silence();
+  }
+}
+
+void what_was_never_sent_opens_a_new_association(void**) {
+  Scene s;
+  Open o = s.offer();
+  o.window = {1, 1};
+  s.peer_window = {1, 1};
+  s.establish(o);
+  s.send(5);
+  s.send(6);
+  s.expect(Type::req);
+  s.silence();
+  s.say_reset(s.own_tag, ResetReason::unspecified);
+  assert_true(s.endings.back().why == Ending::reset);
+  s.expect(Type::open);
+  assert_int_equal(s.jobs[0].size(), 1);
+}
+
+void queue_pair_goes(void**) {
+  Scene s;
+  s.establish();
+  s.table.reset_qp(s.now, kOwnQpn + 1);
+  s.silence();
+  s.table.reset_qp(s.now, kOwnQpn);
+  assert_true(s.expect(Type::reset).reset() == (Reset{kPeerTag, ResetReason::qp_gone}));
+  assert_true(s.gone() && s.endings.back().why == Ending::local);
+}
+
+void violations(void**) {
+  for (const int what : {0, 1, 2, 3}) {
+    Scene s;
+    s.establish();
+    if (what == 0) {
+      ++s.acked[0];  // of what was never sent
+      s.say_ack();
+    } else if (what == 1) {
+      s.say_data(Lane::req, kPeerIsn[0], Bytes(13, std::byte{0}));
+    } else {
+      s.verdict = [](const Incoming&) { return Take::violation; };
+      if (what == 3) s.say_data(Lane::rsp, kPeerIsn[1] + 1, segment(true));
+      s.quiet();
+      s.say_data(what == 2 ? Lane::req : Lane::rsp, kPeerIsn[what == 2 ? 0 : 1], segment(true));
+    }
+    assert_true(s.expect(Type::reset).reset() == (Reset{kPeerTag, ResetReason::violation}));
+    assert_true(s.gone() && s.endings.back().why == Ending::violation);
+    assert_int_equal(s.table.held(), 0);
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(open_is_repeated_twelve_times),
+      cmocka_unit_test(openack_lets_data_go),
+      cmocka_unit_test(openack_without_data_is_acknowledged),
+      cmocka_unit_test(limits_are_the_smaller_ones),
+      cmocka_unit_test(refusal),
+      cmocka_unit_test(repeated_open_gets_the_same_answer),
+      cmocka_unit_test(embryonic_ends_after_thirty_seconds),
+      cmocka_unit_test(simultaneous_opens_use_their_own_tags),
+      cmocka_unit_test(forged_open_is_corrected_by_the_openack),
+      cmocka_unit_test(another_open_is_challenged),
+      cmocka_unit_test(challenged_initiator_shows_the_cookie),
+      cmocka_unit_test(unknown_tags_are_answered_ten_times_a_second),
+      cmocka_unit_test(own_tag_from_elsewhere_is_unknown),
+      cmocka_unit_test(answers_go_to_the_observed_port),
+      cmocka_unit_test(admission_is_the_layer_above_s),
+      cmocka_unit_test(foreign_version_is_told_ours),
+      cmocka_unit_test(embryonic_states_are_few),
+      cmocka_unit_test(full_table),
+      cmocka_unit_test(idle_close),
+      cmocka_unit_test(not_idle),
+      cmocka_unit_test(close_is_answered_when_the_numbers_agree),
+      cmocka_unit_test(close_is_refused_otherwise),
+      cmocka_unit_test(close_carries_the_last_acknowledgement),
+      cmocka_unit_test(close_sent_is_cancelled_by_what_arrives),
+      cmocka_unit_test(close_sent_ends),
+      cmocka_unit_test(work_in_close_sent_opens_anew),
+      cmocka_unit_test(late_close_acknowledgement),
+      cmocka_unit_test(resets),
+      cmocka_unit_test(what_was_never_sent_opens_a_new_association),
+      cmocka_unit_test(queue_pair_goes),
+      cmocka_unit_test(violations),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
