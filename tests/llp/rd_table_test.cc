@@ -1,0 +1,255 @@
+// What an association costs, and what strangers can do to a table: nothing but use its time. EWARP_SEED, EWARP_SEEDS as
+// in rd_sim_test.
+#include <cstdlib>
+#include <new>
+#include <random>
+
+#include "tests/llp/rd_scene.h"
+
+using namespace ewarp;
+using namespace ewarp::rdscene;
+
+namespace {
+
+std::size_t g_allocated = 0;  // octets asked of operator new and not given back
+
+}  // namespace
+
+// Each block carries its size in front of it.
+void* operator new(std::size_t n) {
+  constexpr std::size_t kFront = alignof(std::max_align_t);
+  auto* p = static_cast<std::byte*>(std::malloc(n + kFront));
+  if (p == nullptr) std::abort();
+  *reinterpret_cast<std::size_t*>(p) = n;
+  g_allocated += n;
+  return p + kFront;
+}
+void operator delete(void* p) noexcept {
+  if (p == nullptr) return;
+  auto* front = static_cast<std::byte*>(p) - alignof(std::max_align_t);
+  g_allocated -= *reinterpret_cast<std::size_t*>(front);
+  std::free(front);
+}
+void operator delete(void* p, std::size_t) noexcept { operator delete(p); }
+
+namespace {
+
+// One end of many associations that have been used and are idle: no scene, so that nothing else is counted.
+class Nobody final : public Upper, public Wire, public Entropy {
+ public:
+  std::vector<Bytes> sent;
+  std::uint64_t sent_count = 0;
+  bool keep = true;
+  std::size_t left = 0;  // messages to be sent
+
+ private:
+  Admission admit(const Key&) override { return Admission::welcome; }
+  void opening(Association&) override {}
+  void established(Association&) override {}
+  void ended(Association&, const Ended&) override {}
+  bool peek(Association&, Lane lane, std::optional<std::uint32_t>*) override { return lane == Lane::req && left > 0; }
+  void take(Association&, Lane, std::uint32_t, std::size_t, Outgoing& out) override {
+    --left;
+    out.head.fill(std::byte{0xc1});
+    out.head_size = 14;
+    out.last = true;
+  }
+  int memory(Association&, Lane, const Outgoing&, std::span<llp::Extent>) override { return 0; }
+  void acknowledged(Association&, Lane, std::uint64_t) override {}
+  void reported(Association&, std::uint64_t, const Incoming&) override {}
+  bool quiet(const Association&) const override { return left == 0; }
+  Take deliver(Association&, const Incoming&) override { return Take::accepted; }
+  bool place(Association&, const Incoming&) override { return false; }
+  std::uint32_t message_limit(const Association&) const override { return 100; }
+  void send(const Address&, const Frame& f) override {
+    ++sent_count;
+    if (keep) sent.push_back(seal(f.head));
+  }
+  std::uint32_t draw() override { return static_cast<std::uint32_t>(random_()); }
+  std::mt19937 random_{1};
+};
+
+std::size_t idle_cost(std::size_t peers) {
+  Nobody nobody;
+  Config c;
+  c.max_associations = peers;
+  const std::size_t before = g_allocated;
+  Table table(c, nobody, nobody, nobody);
+  Time now = kSecond;
+  for (std::uint32_t i = 0; i < peers; ++i) {
+    Key key{peer_address().ip, kOwnQpn, kPeerQpn, kQkey};
+    put_be<std::uint32_t>(key.ip, 0, i);
+    Address from{key.ip, 5};
+    nobody.left = 1;
+    table.wake(now, key, 5);
+    const Open ours = std::get<Open>(parse(nobody.sent.back(), false).value().body);
+    Open o = ours;
+    o.destination_tag = ours.initial_tag;
+    o.initial_tag = i + 1;
+    std::array<std::byte, kMaxHeader> out;
+    table.receive(now, from, seal(Octets(out).first(emit(Prefix{Type::openack, 0, 0, kOwnQpn, kPeerQpn}, o, out))));
+    Data d;  // a segment each way, one of them out of order
+    d.standing.tag = ours.initial_tag;
+    d.standing.ack = ours.isn;
+    for (const std::uint32_t psn : {o.isn[0] + 1, o.isn[0]}) {
+      d.standing.psn = psn;
+      const Bytes segment_octets = segment(true);
+      table.receive(now, from,
+                    seal(Octets(out).first(emit(Prefix{Type::req, 0, 0, kOwnQpn, kPeerQpn}, d, segment_octets.size(), out)),
+                         segment_octets));
+    }
+    Standing s = d.standing;
+    s.psn = 0;
+    ++s.ack[0];
+    table.receive(now, from,
+                  seal(Octets(out).first(emit(Prefix{Type::ack, 0, 0, kOwnQpn, kPeerQpn}, s, 0, {}, out))));
+    nobody.sent.clear();
+    nobody.sent.shrink_to_fit();
+  }
+  table.expire(now + kMillisecond);  // no acknowledgement is owed any more
+  nobody.sent.clear();
+  nobody.sent.shrink_to_fit();
+  EXPECT("all idle", table.size() == peers && table.held() == 0);
+  return g_allocated - before;
+}
+
+void an_idle_association_costs_little(void**) {
+  const std::size_t few = idle_cost(1000), many = idle_cost(11000);
+  const double each = static_cast<double>(many - few) / 10000;
+  print_message("association %zu octets, %.1f with its share of the index; a flight %zu\n", sizeof(Association), each,
+                sizeof(Flight));
+  // The layer above keeps seven MSNs of four octets beside it.
+  assert_true(each + 28 <= 256);
+}
+
+// What is in flight goes back to nothing.
+void nothing_is_kept_of_a_transfer(void**) {
+  Scene s;
+  s.establish();
+  for (int round = 0; round < 3; ++round) {
+    s.send(7, 9);
+    assert_false(s.association().slim());
+    s.say_data(Lane::req, kPeerIsn[0] + 40 * (round + 1u), segment(true));
+    s.acked[0] += 9;
+    s.say_ack();
+    assert_false(s.association().slim());  // something ahead of its turn
+    for (std::uint32_t k = 0; k < 40; ++k)
+      s.say_data(Lane::req, kPeerIsn[0] + 40u * static_cast<unsigned>(round) + k + (round > 0), segment(true));
+    s.pass(kMillisecond);
+    assert_true(s.association().slim());
+    s.quiet();
+  }
+}
+
+// Anything at all, from anywhere: no crash, nothing placed, no memory that stays, few answers.
+void hostile_strangers(void**) {
+  const char* many = std::getenv("EWARP_SEEDS");
+  const std::uint64_t seeds = many ? std::strtoull(many, nullptr, 0) : 20;
+  for (std::uint64_t seed = 0; seed < seeds; ++seed) {
+    std::mt19937_64 random(seed);
+    Config c;
+    c.max_embryonic = 8;
+    c.max_associations = 16;
+    c.max_held = 10000;
+    Scene s(c);
+    s.establish();
+    const std::uint64_t established = s.association().own_tag();
+    for (int i = 0; i < 3000; ++i) {
+      Address from = peer_address();
+      if (random() % 2) from.ip[15] = static_cast<std::byte>(random());
+      const std::uint32_t qpn = random() % 2 ? kPeerQpn : static_cast<std::uint32_t>(random() % 64) << 16 | 5000;
+      // Never the tag of the association: that cannot be guessed.
+      std::uint32_t tag = static_cast<std::uint32_t>(random());
+      if (tag == s.own_tag || tag == kPeerTag) tag = 1;
+      const Prefix p{static_cast<Type>(8 + random() % 7), static_cast<std::uint8_t>(random() & ~0x40u), 0, kOwnQpn, qpn};
+      std::array<std::byte, kMaxHeader> out;
+      Bytes octets;
+      Standing st;
+      st.tag = tag;
+      st.psn = static_cast<std::uint32_t>(random());
+      st.ack = {static_cast<std::uint32_t>(random()), static_cast<std::uint32_t>(random())};
+      switch (p.type) {
+        case Type::req:
+        case Type::rsp: {
+          Data d;
+          d.standing = st;
+          if (p.flags & flag::kError) d.error_psn = 1;
+          if (p.flags & flag::kImmediate) d.immediate = 1;
+          octets = seal(Octets(out).first(emit(p, d, 24, out)), segment(true));
+          break;
+        }
+        case Type::ack: octets = seal(Octets(out).first(emit(p, st, 0, {}, out))); break;
+        case Type::open:
+        case Type::openack: {
+          Open o = s.offer();
+          o.initial_tag = static_cast<std::uint32_t>(random() % 3);
+          o.destination_tag = tag;
+          o.cookie = random() % 3;
+          o.qkey = random() % 2 ? kQkey : static_cast<std::uint32_t>(random() % 4);
+          octets = seal(Octets(out).first(emit(p, o, out)));
+          break;
+        }
+        case Type::close: octets = seal(Octets(out).first(emit(p, Close{tag, {}, {}, 0}, out))); break;
+        case Type::reset:
+          octets = seal(Octets(out).first(emit(p, Reset{tag, static_cast<ResetReason>(random() % 9)}, out)));
+          break;
+      }
+      if (random() % 8 == 0) octets.resize(random() % octets.size());
+      if (random() % 8 == 0 && !octets.empty()) octets[random() % octets.size()] ^= std::byte{1};
+      s.table.receive(s.now, from, octets, random() % 2);
+      EXPECT("bounded", s.table.size() <= 16 && s.table.embryonic() <= 8 && s.table.held() == 0);
+    }
+    unsigned resets = 0, answers = 0;
+    for (const Heard& h : s.heard) {
+      resets += h.type() == Type::reset;
+      answers += h.type() == Type::openack;
+      EXPECT("not larger than what asked", h.octets.size() <= 60);
+    }
+    EXPECT("few resets", resets <= 10);
+    EXPECT("an answer for an OPEN", answers <= 3000);
+    EXPECT("nothing came through", s.delivered.empty() && s.placed.empty() && s.endings.empty());
+    EXPECT("still there", s.association().own_tag() == established);
+    s.pass(31 * kSecond);  // embryonic ones are gone
+    EXPECT("forgotten", s.table.embryonic() == 0);
+  }
+}
+
+// A peer that was let in may say what it likes, too: what it can make us keep is bounded.
+void hostile_peer(void**) {
+  Config c;
+  c.max_held = 100000;
+  for (std::uint64_t seed = 0; seed < 20; ++seed) {
+    std::mt19937_64 random(seed);
+    Scene s(c);
+    s.establish();
+    s.verdict = [&](const Incoming&) { return static_cast<Take>(random() % 20 == 0 ? 1 + random() % 2 : 0); };
+    for (int i = 0; i < 3000 && !s.gone(); ++i) {
+      s.add(Lane::req, {5, random() % 2 == 0, {}, 50, {}});
+      s.wake();
+      const auto lane = static_cast<Lane>(random() % 2);
+      s.acked = {s.own_isn[0] + static_cast<std::uint32_t>(random() % 20),
+                 s.own_isn[1] + static_cast<std::uint32_t>(random() % 3)};
+      const std::uint32_t psn = kPeerIsn[index(lane)] + static_cast<std::uint32_t>(random() % 400);
+      switch (random() % 4) {
+        case 0: s.say_data(lane, psn, untagged(random() % 2, random() % 1400), static_cast<std::uint8_t>(random() & 0x31)); break;
+        case 1: s.say_data(lane, psn, segment(random() % 2, random() % 1400), 0, random() % 2, psn); break;
+        case 2: s.say_ack({s.acked[0] + 1 + static_cast<std::uint32_t>(random() % 900)}, static_cast<std::uint8_t>(random() & 0x32), static_cast<std::uint8_t>(random())); break;
+        default: s.say_close(static_cast<std::uint8_t>(random() & 1)); break;
+      }
+      s.pass(random() % kMillisecond);
+      EXPECT("bounded", s.table.held() <= c.max_held && s.table.size() <= 1);
+    }
+    s.jobs[0].clear();
+    s.pass(200 * kSecond);
+    EXPECT("forgotten", s.gone() && s.table.held() == 0);
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(an_idle_association_costs_little),
+                              cmocka_unit_test(nothing_is_kept_of_a_transfer), cmocka_unit_test(hostile_strangers),
+                              cmocka_unit_test(hostile_peer)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
