@@ -1,5 +1,5 @@
-// One association of the reliable datagram service: the stream between a local and a remote queue pair. Exactly once and
-// in order in each of two lanes, whatever the network does; errors are told without ending it.
+// One association of the reliable datagram service: the stream between a local and a remote queue pair. Exactly once
+// and in order in each of two lanes, whatever the network does; errors are told without ending it.
 #pragma once
 
 #include <array>
@@ -35,10 +35,11 @@ struct Flight {
   Time progress_at = 0;
   Time ack_at = kNever;
   Time pace_at = kNever;
-  Time newest_at = 0;     // arrival of the newest segment
-  Time frozen_until = 0;  // RNR; 0: not frozen
+  Time newest_at = 0;            // arrival of the newest segment
+  Time frozen_until = 0;         // RNR; 0: not frozen
   std::uint32_t unanswered = 0;  // segments since the last acknowledgement
   std::uint32_t refusals = 0;    // RNR in a row
+  std::uint32_t report_psn = 0;  // of the report that the barrier waits for, in our RSP lane
 };
 
 // What all associations of a table share.
@@ -60,8 +61,8 @@ class Deadlines;
 // functions here that take the time are the Table's to call, and the owner's through it.
 class Association {
  public:
-  // closed: exists only between two openings. open_sent: our OPEN is out. embryonic: the peer's OPEN was answered, nothing
-  // proves yet that it was meant. established: data flows. close_sent: idle, and the peer is being told.
+  // closed: exists only between two openings. open_sent: our OPEN is out. embryonic: the peer's OPEN was answered,
+  // nothing proves yet that it was meant. established: data flows. close_sent: idle, and the peer is being told.
   enum class State : std::uint8_t { closed, open_sent, embryonic, established, close_sent };
 
   Association(Shared& shared, const Key& key, std::uint16_t port);
@@ -166,8 +167,8 @@ class Association {
   bool turn_ : 1 = false;          // lanes take turns
   bool refused_ : 1 = false;       // no receive for what is due: say so in the next acknowledgement
   bool ack_now_ : 1 = false;
-  std::uint8_t echo_ = 0;   // acknowledging datagrams that still carry the echo of a CE mark
-  std::uint8_t tries_ = 0;  // of OPEN, CLOSE; timeouts or unanswered probes in a row
+  std::uint8_t echo_ = 0;    // acknowledging datagrams that still carry the echo of a CE mark
+  std::uint8_t tries_ = 0;   // of OPEN, CLOSE; timeouts or unanswered probes in a row
   std::uint8_t probes_ = 0;  // for credits, in a row
   std::uint16_t max_seg_ = 0, options_ = 0, ord_ = 0;
   std::uint32_t own_tag_ = 0, peer_tag_ = 0;
@@ -175,19 +176,20 @@ class Association {
   std::array<std::uint32_t, kLaneCount> tx_next_{}, rx_next_{};
   std::array<std::uint32_t, kLaneCount> tx_edge_{};  // first PSN that the peer's window does not allow
   std::uint32_t peer_limit_ = 0, granted_ = 0;       // queue-0 MSNs
-  std::uint32_t report_psn_ = 0;                     // in our RSP lane
   Congestion congestion_;
   RoundTrip round_trip_;
-  Time last_rx_ = 0, last_tx_ = 0;
+  union {
+    Time last_rx_ = 0;
+    std::uint64_t cookie_;  // in open_sent, where nothing has been received
+  };
+  Time last_tx_ = 0;
   Time timer_from_ = 0;
-  std::uint64_t cookie_ = 0;
   std::unique_ptr<Flight> flight_;
 
-  // The Table's.
-  Association* next_by_tag_ = nullptr;
-  Association* next_by_key_ = nullptr;
+  // The Table's: positions in its slab and its heap.
   Time deadline_ = kNever;
-  std::uint32_t heap_index_ = 0;
+  std::uint32_t self_ = 0, heap_place_ = 0;
+  std::uint32_t next_by_tag_ = 0, next_by_key_ = 0;
 };
 
 }  // namespace ewarp::llp::rd

@@ -9,7 +9,9 @@ constexpr std::uint32_t kQpnMask = 0xffffff;
 constexpr std::size_t kMinDatagram = 20;
 constexpr std::uint8_t kBaseWords[] = {9, 9, 10, 14, 14, 9, 5};  // HLen of types 8 to 14
 
-bool has_segment(Type type) { return type == Type::req || type == Type::rsp; }
+bool has_segment(Type type) {
+  return type == Type::req || type == Type::rsp;
+}
 
 // Words of the header that this datagram's own fields say it must have.
 std::size_t known_words(Type type, std::uint8_t flags, Octets in) {
@@ -77,12 +79,17 @@ Close parse_close(Octets in) {
 Datagram parse_body(const Prefix& prefix, Octets in, std::size_t header) {
   switch (prefix.type) {
     case Type::req:
-    case Type::rsp: return {prefix, parse_data(in, prefix.flags, header)};
-    case Type::ack: return {prefix, parse_ack(in)};
+    case Type::rsp:
+      return {prefix, parse_data(in, prefix.flags, header)};
+    case Type::ack:
+      return {prefix, parse_ack(in)};
     case Type::open:
-    case Type::openack: return {prefix, parse_open(in)};
-    case Type::close: return {prefix, parse_close(in)};
-    case Type::reset: break;
+    case Type::openack:
+      return {prefix, parse_open(in)};
+    case Type::close:
+      return {prefix, parse_close(in)};
+    case Type::reset:
+      break;
   }
   return {prefix, Reset{get_be<std::uint32_t>(in, 12), static_cast<ResetReason>(get_be<std::uint8_t>(in, 16))}};
 }

@@ -39,8 +39,8 @@ enum class ResetReason : std::uint8_t {
 
 inline constexpr std::uint8_t kVersion = 1;
 inline constexpr std::size_t kPrefix = 12, kCrcField = 4, kLengthField = 2;
-inline constexpr std::size_t kFixed = 36;                // header of RD_REQ and RD_RSP
-inline constexpr std::size_t kMaxUdpPayload = 65507;     // of IPv4; kept for IPv6 too
+inline constexpr std::size_t kFixed = 36;             // header of RD_REQ and RD_RSP
+inline constexpr std::size_t kMaxUdpPayload = 65507;  // of IPv4; kept for IPv6 too
 inline constexpr std::size_t kSackWords = kMaxWindow / 32;
 inline constexpr std::size_t kMaxHeader = 40 + 2 * 4 * kSackWords;  // the largest: RD_ACK
 // What MaxSeg loses to headers around a DDP segment: MULPDU = MaxSeg - this, less 4 with an immediate.
@@ -56,8 +56,8 @@ struct Prefix {
 
 // Where an end stands: in every RD_REQ, RD_RSP and RD_ACK.
 struct Standing {
-  std::uint32_t tag = 0;  // chosen by the receiver
-  std::uint32_t psn = 0;  // of this segment in its lane; 0 in RD_ACK
+  std::uint32_t tag = 0;                        // chosen by the receiver
+  std::uint32_t psn = 0;                        // of this segment in its lane; 0 in RD_ACK
   std::array<std::uint32_t, kLaneCount> ack{};  // next PSN expected
   std::array<std::uint16_t, kLaneCount> window{};
   std::uint32_t msn_limit = 0;  // highest queue-0 MSN the peer may send

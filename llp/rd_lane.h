@@ -18,9 +18,9 @@ struct Sent {
   std::uint64_t order = 0;  // of the last one, among all transmissions of the association
   std::uint32_t octets = 0;
   bool sacked = false;
-  bool lost = false;     // to be sent again
-  bool again = false;    // was sent more than once
-  bool failed = false;   // its message was reported: goes out without payload
+  bool lost = false;    // to be sent again
+  bool again = false;   // was sent more than once
+  bool failed = false;  // its message was reported: goes out without payload
 };
 
 // What an acknowledging datagram brought.

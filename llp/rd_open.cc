@@ -11,7 +11,8 @@ void Association::set_state(State state) {
   state_ = state;
 }
 
-// A new stream: nothing of an earlier one but what was learnt about the path would do harm, and that may be out of date.
+// A new stream: nothing of an earlier one but what was learnt about the path would do harm, and that may be out of
+// date.
 void Association::begin(const Identity& identity) {
   adopted_ = barrier_ = barrier_last_ = reported_ = skip_ = refused_ = ack_now_ = false;
   echo_ = tries_ = probes_ = 0;
@@ -19,7 +20,7 @@ void Association::begin(const Identity& identity) {
   peer_tag_ = 0;
   isn_ = tx_next_ = tx_edge_ = identity.isn;
   rx_next_ = {};
-  peer_limit_ = granted_ = report_psn_ = 0;
+  peer_limit_ = granted_ = 0;
   options_ = 0;
   ord_ = 0;
   max_seg_ = shared_.config.max_seg;

@@ -12,8 +12,12 @@ constexpr std::uint32_t kAckEvery = 8;
 constexpr std::uint8_t kEchoes = 3;
 constexpr std::uint8_t kForEver = 7;
 
-bool is_tagged(Octets segment) { return (std::to_integer<unsigned>(segment[0]) & kTagged) != 0; }
-bool is_last(Octets segment) { return (std::to_integer<unsigned>(segment[0]) & kLast) != 0; }
+bool is_tagged(Octets segment) {
+  return (std::to_integer<unsigned>(segment[0]) & kTagged) != 0;
+}
+bool is_last(Octets segment) {
+  return (std::to_integer<unsigned>(segment[0]) & kLast) != 0;
+}
 
 }  // namespace
 
@@ -98,10 +102,11 @@ bool Association::on_lane_ack(Lane lane, std::uint32_t ack, SackView sack, Progr
     if (lane == Lane::req) {
       flight_->frozen_until = 0;
       flight_->refusals = 0;
-    } else if (barrier_ && reported_ && psn == report_psn_) {
+    } else if (barrier_ && reported_ && psn == flight_->report_psn) {
       barrier_ = false;
     }
-    if (s.segment.last && !s.failed && s.segment.message != 0) shared_.upper.acknowledged(*this, lane, s.segment.message);
+    if (s.segment.last && !s.failed && s.segment.message != 0)
+      shared_.upper.acknowledged(*this, lane, s.segment.message);
   }
   const std::uint32_t una = oldest(lane);
   for (std::size_t k = 0; k < sack.bits() && !tx.empty(); ++k) {
@@ -172,9 +177,14 @@ void Association::on_segment(Time now, Incoming in, std::uint8_t flags, bool ce)
         ack_now_ |= hole;
         if (!drain(in.lane)) return;
         break;
-      case Take::no_receive: hold(in); break;
-      case Take::bad: f.rx[l].erase(in.psn); break;
-      case Take::violation: return fail({.why = Ending::violation}, ResetReason::violation);
+      case Take::no_receive:
+        hold(in);
+        break;
+      case Take::bad:
+        f.rx[l].erase(in.psn);
+        break;
+      case Take::violation:
+        return fail({.why = Ending::violation}, ResetReason::violation);
     }
   }
   // pump() may give the acknowledgement a ride, and sends the error report that it stands behind.

@@ -14,14 +14,12 @@ constexpr std::size_t kReclaimScan = 64;
 Table::Table(const Config& config, Upper& upper, Wire& wire, Entropy& entropy)
     : shared_(config, upper, wire),
       entropy_(entropy),
-      hash_key_{std::uint64_t{entropy.draw()} << 32 | entropy.draw(), std::uint64_t{entropy.draw()} << 32 | entropy.draw()},
-      cookies_({std::uint64_t{entropy.draw()} << 32 | entropy.draw(), std::uint64_t{entropy.draw()} << 32 | entropy.draw()}),
-      by_tag_(kFirstBuckets),
-      by_key_(kFirstBuckets) {}
-
-Table::~Table() {
-  for (std::size_t i = 0; i < deadlines_.size(); ++i) delete deadlines_.at(i);
-}
+      hash_key_{std::uint64_t{entropy.draw()} << 32 | entropy.draw(),
+                std::uint64_t{entropy.draw()} << 32 | entropy.draw()},
+      cookies_(
+          {std::uint64_t{entropy.draw()} << 32 | entropy.draw(), std::uint64_t{entropy.draw()} << 32 | entropy.draw()}),
+      by_tag_(kFirstBuckets, Slab::kNone),
+      by_key_(kFirstBuckets, Slab::kNone) {}
 
 // --- what arrives ---
 
@@ -58,21 +56,33 @@ void Table::receive(Time now, const Address& from, Octets datagram, bool ce) {
 void Table::count(Drop why) {
   switch (why) {
     case Drop::runt:
-    case Drop::type: ++shared_.counters.dropped_runt; break;
-    case Drop::version: ++shared_.counters.dropped_version; break;
-    case Drop::length: ++shared_.counters.dropped_length; break;
-    case Drop::crc: ++shared_.counters.dropped_crc; break;
+    case Drop::type:
+      ++shared_.counters.dropped_runt;
+      break;
+    case Drop::version:
+      ++shared_.counters.dropped_version;
+      break;
+    case Drop::length:
+      ++shared_.counters.dropped_length;
+      break;
+    case Drop::crc:
+      ++shared_.counters.dropped_crc;
+      break;
   }
 }
 
 void Table::on_open(Time now, const Address& from, const Prefix& prefix, const Open& open) {
   const Key key{from.ip, prefix.destination, prefix.source, open.qkey};
   switch (shared_.upper.admit(key)) {
-    case Admission::welcome: break;
-    case Admission::unknown: ++shared_.counters.dropped_qp; return;
+    case Admission::welcome:
+      break;
+    case Admission::unknown:
+      ++shared_.counters.dropped_qp;
+      return;
     case Admission::no_resources:
       return reset_stranger(now, from, prefix, open.initial_tag, ResetReason::resources, 0);
-    case Admission::qp_gone: return reset_stranger(now, from, prefix, open.initial_tag, ResetReason::qp_gone, 0);
+    case Admission::qp_gone:
+      return reset_stranger(now, from, prefix, open.initial_tag, ResetReason::qp_gone, 0);
   }
   if (open.initial_tag == 0 || open.max_seg < kOverhead + 128) {
     ++shared_.counters.dropped_length;
@@ -130,8 +140,9 @@ void Table::on_reset(Time now, const Address& from, const Prefix& prefix, const 
   Association* a = by_tag(reset.tag);
   if (a != nullptr && !belongs(*a, from, prefix)) a = nullptr;
   if (a == nullptr && (prefix.flags & flag::kReflected)) {
-    a = by_key_[key_bucket(from.ip, prefix.destination, prefix.source)];
-    while (a != nullptr && !(a->adopted_ && a->peer_tag_ == reset.tag && belongs(*a, from, prefix))) a = a->next_by_key_;
+    std::uint32_t i = by_key_[key_bucket(from.ip, prefix.destination, prefix.source)];
+    for (; i != Slab::kNone && a == nullptr; i = slab_[i].next_by_key_)
+      if (slab_[i].adopted_ && slab_[i].peer_tag_ == reset.tag && belongs(slab_[i], from, prefix)) a = &slab_[i];
   }
   if (a == nullptr) {
     ++shared_.counters.dropped_tag;
@@ -183,13 +194,13 @@ void Table::abort(Time now, Association& a, ResetReason reason) {
 void Table::reset_qp(Time now, std::uint32_t local_qpn, ResetReason reason) {
   std::vector<Association*> mine;
   for (std::size_t i = 0; i < deadlines_.size(); ++i)
-    if (deadlines_.at(i)->key_.local_qpn == local_qpn) mine.push_back(deadlines_.at(i));
+    if (deadlines_.at(i).key_.local_qpn == local_qpn) mine.push_back(&deadlines_.at(i));
   for (Association* a : mine) abort(now, *a, reason);
 }
 
 void Table::expire(Time now) {
-  while (!deadlines_.empty() && deadlines_.top()->deadline_ <= now) {
-    Association& a = *deadlines_.top();
+  while (!deadlines_.empty() && deadlines_.top().deadline_ <= now) {
+    Association& a = deadlines_.top();
     a.expire(now);
     settle(now, a);
   }
@@ -205,7 +216,7 @@ void Table::settle(Time now, Association& a) {
     open(now, a);
   }
   a.trim();
-  deadlines_.update(&a, a.due());
+  deadlines_.update(a, a.due());
 }
 
 Association::Identity Table::identity() {
@@ -231,7 +242,7 @@ void Table::accept(Time now, Association& a, const Open& open) {
 
 bool Table::reclaim(Time now) {
   for (std::size_t i = 0; i < std::min(deadlines_.size(), kReclaimScan); ++i) {
-    Association& a = *deadlines_.at(i);
+    Association& a = deadlines_.at(i);
     if (a.state_ == Association::State::close_sent) return true;
     if (a.state_ != Association::State::established || !a.quiet()) continue;
     a.tries_ = 0;
@@ -256,69 +267,66 @@ std::size_t Table::key_bucket(const std::array<std::byte, 16>& ip, std::uint32_t
 }
 
 Association* Table::find(const Key& key) const {
-  Association* a = by_key_[key_bucket(key.ip, key.local_qpn, key.remote_qpn)];
-  while (a != nullptr && !(a->key_ == key)) a = a->next_by_key_;
-  return a;
+  std::uint32_t i = by_key_[key_bucket(key.ip, key.local_qpn, key.remote_qpn)];
+  while (i != Slab::kNone && !(slab_[i].key_ == key)) i = slab_[i].next_by_key_;
+  return i == Slab::kNone ? nullptr : &slab_[i];
 }
 
 Association* Table::by_tag(std::uint32_t tag) const {
-  Association* a = by_tag_[tag_bucket(tag)];
-  while (a != nullptr && a->own_tag_ != tag) a = a->next_by_tag_;
-  return a;
+  std::uint32_t i = by_tag_[tag_bucket(tag)];
+  while (i != Slab::kNone && slab_[i].own_tag_ != tag) i = slab_[i].next_by_tag_;
+  return i == Slab::kNone ? nullptr : &slab_[i];
 }
 
 Association& Table::create(const Key& key, std::uint16_t port, void* user) {
   if (deadlines_.size() >= by_key_.size()) grow();
-  auto* a = new Association(shared_, key, port);
-  a->user = user;
-  Association*& head = by_key_[key_bucket(key.ip, key.local_qpn, key.remote_qpn)];
-  a->next_by_key_ = std::exchange(head, a);
+  const std::uint32_t i = slab_.create(shared_, key, port);
+  Association& a = slab_[i];
+  a.self_ = i;
+  a.next_by_tag_ = a.next_by_key_ = Slab::kNone;
+  a.user = user;
+  link(a, &Association::next_by_key_, key_head(a));
   deadlines_.insert(a);
-  return *a;
+  return a;
+}
+
+void Table::link(Association& a, std::uint32_t Association::*next, std::uint32_t& head) {
+  a.*next = std::exchange(head, a.self_);
+}
+
+void Table::unlink(Association& a, std::uint32_t Association::*next, std::uint32_t& head) {
+  std::uint32_t* at = &head;
+  while (*at != Slab::kNone && *at != a.self_) at = &(slab_[*at].*next);
+  if (*at == a.self_) *at = std::exchange(a.*next, Slab::kNone);
 }
 
 void Table::link_tag(Association& a) {
-  Association*& head = by_tag_[tag_bucket(a.own_tag_)];
-  a.next_by_tag_ = std::exchange(head, &a);
+  link(a, &Association::next_by_tag_, by_tag_[tag_bucket(a.own_tag_)]);
 }
-
-namespace {
-
-void unlink(Association** at, Association* Association::*next, Association* a) {
-  while (*at != nullptr && *at != a) at = &((*at)->*next);
-  if (*at == a) *at = std::exchange(a->*next, nullptr);
-}
-
-}  // namespace
 
 void Table::unlink_tag(Association& a) {
-  unlink(&by_tag_[tag_bucket(a.own_tag_)], &Association::next_by_tag_, &a);
+  unlink(a, &Association::next_by_tag_, by_tag_[tag_bucket(a.own_tag_)]);
 }
 
-void Table::unlink_key(Association& a) {
-  unlink(&by_key_[key_bucket(a.key_.ip, a.key_.local_qpn, a.key_.remote_qpn)], &Association::next_by_key_, &a);
+std::uint32_t& Table::key_head(const Association& a) {
+  return by_key_[key_bucket(a.key_.ip, a.key_.local_qpn, a.key_.remote_qpn)];
 }
 
 void Table::remove(Association& a) {
   unlink_tag(a);
-  unlink_key(a);
-  deadlines_.remove(&a);
-  delete &a;
+  unlink(a, &Association::next_by_key_, key_head(a));
+  deadlines_.remove(a);
+  slab_.destroy(a.self_);
 }
 
 void Table::grow() {
-  by_tag_.assign(by_tag_.size() * 2, nullptr);
-  by_key_.assign(by_key_.size() * 2, nullptr);
+  by_tag_.assign(by_tag_.size() * 2, Slab::kNone);
+  by_key_.assign(by_key_.size() * 2, Slab::kNone);
   for (std::size_t i = 0; i < deadlines_.size(); ++i) {
-    Association& a = *deadlines_.at(i);
+    Association& a = deadlines_.at(i);
     link_tag(a);
-    Association*& head = by_key_[key_bucket(a.key_.ip, a.key_.local_qpn, a.key_.remote_qpn)];
-    a.next_by_key_ = std::exchange(head, &a);
+    link(a, &Association::next_by_key_, key_head(a));
   }
-}
-
-std::size_t Table::index_octets() const {
-  return deadlines_.octets() + (by_tag_.capacity() + by_key_.capacity()) * sizeof(Association*);
 }
 
 }  // namespace ewarp::llp::rd

@@ -1,8 +1,10 @@
 // All associations of one socket: found by tag and by key, opened, challenged, refused, driven by one deadline.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "llp/rd_association.h"
@@ -10,30 +12,52 @@
 
 namespace ewarp::llp::rd {
 
-// Associations ordered by their deadlines; each knows its place.
-class Deadlines {
+// Where associations live: by number, in blocks that never move. Numbers are half the size of pointers.
+class Slab {
  public:
-  bool empty() const { return heap_.empty(); }
-  std::size_t size() const { return heap_.size(); }
-  Association* top() const { return heap_.front(); }
-  Association* at(std::size_t i) const { return heap_[i]; }
-  void insert(Association* a);
-  void remove(Association* a);
-  void update(Association* a, Time deadline);
-  std::size_t octets() const { return heap_.capacity() * sizeof(Association*); }
+  static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  ~Slab();
+  Association& operator[](std::uint32_t i) const {
+    return *std::launder(reinterpret_cast<Association*>(blocks_[i / kBlock]->raw[i % kBlock].data()));
+  }
+  std::uint32_t create(Shared& shared, const Key& key, std::uint16_t port);
+  void destroy(std::uint32_t i);
+  std::size_t size() const { return used_ - free_.size(); }
 
  private:
-  void place(Association* a, std::size_t i);
+  static constexpr std::size_t kBlock = 64;
+  struct Block {
+    alignas(Association) std::array<std::array<std::byte, sizeof(Association)>, kBlock> raw;
+  };
+  std::vector<std::unique_ptr<Block>> blocks_;
+  std::vector<std::uint32_t> free_;
+  std::uint32_t used_ = 0;
+};
+
+// The associations of a slab, ordered by their deadlines; each knows its place.
+class Deadlines {
+ public:
+  explicit Deadlines(const Slab& slab) : slab_(slab) {}
+  bool empty() const { return heap_.empty(); }
+  std::size_t size() const { return heap_.size(); }
+  Association& top() const { return at(0); }
+  Association& at(std::size_t i) const { return slab_[heap_[i]]; }
+  void insert(Association& a);
+  void remove(Association& a);
+  void update(Association& a, Time deadline);
+
+ private:
+  void place(std::uint32_t a, std::size_t i);
   void up(std::size_t i);
   void down(std::size_t i);
-  std::vector<Association*> heap_;
+  const Slab& slab_;
+  std::vector<std::uint32_t> heap_;
 };
 
 // Threading: belongs to whoever holds the engine.
 class Table {
  public:
   Table(const Config& config, Upper& upper, Wire& wire, Entropy& entropy);
-  ~Table();
   Table(const Table&) = delete;
 
   // One UDP payload from `from`; ce: it carried a CE mark.
@@ -49,14 +73,12 @@ class Table {
   void abort(Time now, Association& a, ResetReason reason);
 
   // When expire() has something to do; kNever if nothing is under way.
-  Time deadline() const { return deadlines_.empty() ? kNever : deadlines_.top()->deadline_; }
+  Time deadline() const { return deadlines_.empty() ? kNever : deadlines_.top().deadline_; }
   void expire(Time now);
 
   std::size_t size() const { return deadlines_.size(); }
   std::size_t held() const { return shared_.held; }
   std::size_t embryonic() const { return shared_.embryonic; }
-  // What is kept for all associations together beside the objects themselves.
-  std::size_t index_octets() const;
   const Counters& counters() const { return shared_.counters; }
 
  private:
@@ -75,9 +97,11 @@ class Table {
   void open(Time now, Association& a);
   void accept(Time now, Association& a, const Open& open);
   void settle(Time now, Association& a);
+  void link(Association& a, std::uint32_t Association::*next, std::uint32_t& head);
+  void unlink(Association& a, std::uint32_t Association::*next, std::uint32_t& head);
   void link_tag(Association& a);
   void unlink_tag(Association& a);
-  void unlink_key(Association& a);
+  std::uint32_t& key_head(const Association& a);
   void remove(Association& a);
   void grow();
   std::size_t key_bucket(const std::array<std::byte, 16>& ip, std::uint32_t local, std::uint32_t remote) const;
@@ -87,8 +111,9 @@ class Table {
   Entropy& entropy_;
   std::array<std::uint64_t, 2> hash_key_;
   CookieJar cookies_;
-  Deadlines deadlines_;
-  std::vector<Association*> by_tag_, by_key_;
+  Slab slab_;
+  Deadlines deadlines_{slab_};
+  std::vector<std::uint32_t> by_tag_, by_key_;  // heads of chains through the associations
   Time second_began_ = 0;
   unsigned resets_in_second_ = 0;
 };

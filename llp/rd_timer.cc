@@ -5,20 +5,21 @@
 namespace ewarp::llp::rd {
 
 void RoundTrip::sample(Time r) {
-  r = std::max<Time>(r, 1);  // 0 means "no sample yet"
+  // 0 means "no sample yet".
+  const auto units = static_cast<std::uint32_t>(std::clamp<Time>(r / kUnit, 1, ~std::uint32_t{0}));
   if (smoothed_ == 0) {
-    smoothed_ = r;
-    variation_ = r / 2;
+    smoothed_ = units;
+    variation_ = units / 2;
     return;
   }
-  const Time distance = smoothed_ > r ? smoothed_ - r : r - smoothed_;
-  variation_ = (3 * variation_ + distance + 2) / 4;
-  smoothed_ = (7 * smoothed_ + r + 4) / 8;
+  const std::uint64_t distance = smoothed_ > units ? smoothed_ - units : units - smoothed_;
+  variation_ = static_cast<std::uint32_t>((std::uint64_t{3} * variation_ + distance + 2) / 4);
+  smoothed_ = static_cast<std::uint32_t>((std::uint64_t{7} * smoothed_ + units + 4) / 8);
 }
 
 Time RoundTrip::estimate(const Config& config) const {
   if (smoothed_ == 0) return config.rto_init;
-  const Time t = smoothed_ + std::max(config.granularity, 4 * variation_);
+  const Time t = smoothed() + std::max(config.granularity, 4 * variation());
   return std::clamp(t, config.rto_min, config.rto_max);
 }
 

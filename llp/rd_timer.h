@@ -17,12 +17,14 @@ class RoundTrip {
   // An acknowledgement moved: the estimate counts again. RFC 6298 alone would wait for a sample, which Karn's rule
   // withholds for as long as every segment has to be sent twice.
   void progress() { doublings_ = 0; }
-  Time smoothed() const { return smoothed_; }  // 0: no sample yet
-  Time variation() const { return variation_; }
+  Time smoothed() const { return smoothed_ * kUnit; }  // 0: no sample yet
+  Time variation() const { return variation_ * kUnit; }
 
  private:
+  // Every idle association keeps these, so they are small: up to 17 s.
+  static constexpr Time kUnit = 4;
   Time estimate(const Config& config) const;
-  Time smoothed_ = 0, variation_ = 0;
+  std::uint32_t smoothed_ = 0, variation_ = 0;
   std::uint8_t doublings_ = 0;
 };
 

@@ -85,7 +85,7 @@ bool Association::send_next(Time now, Lane lane) {
                                         (s.segment.error_psn ? 4 : 0) + (s.segment.immediate ? 4 : 0));
   if (lane == Lane::rsp && barrier_ && !reported_ && s.segment.error_psn == rx_next_[0]) {
     reported_ = true;
-    report_psn_ = psn;
+    f.report_psn = psn;
     ++shared_.counters.reports_sent;
   }
   const std::uint32_t outstanding = f.tx[l].size();
@@ -176,19 +176,22 @@ void Association::send_ack(Time now, std::uint8_t flags, std::uint8_t aux) {
   }
   ack_now_ = false;
   std::array<std::byte, kMaxHeader> out;
-  put(Octets(out).first(
-      emit(prefix(Type::ack, flags | acknowledging_flags(), aux), standing(0), delay, sack, out)));
+  put(Octets(out).first(emit(prefix(Type::ack, flags | acknowledging_flags(), aux), standing(0), delay, sack, out)));
 }
 
 Time Association::due() const {
   const Config& c = shared_.config;
   const auto backed_off = [&] { return std::min(c.rto_max, c.rto_init << tries_); };
   switch (state_) {
-    case State::closed: return kNever;
-    case State::embryonic: return timer_from_ + c.embryonic;
+    case State::closed:
+      return kNever;
+    case State::embryonic:
+      return timer_from_ + c.embryonic;
     case State::open_sent:
-    case State::close_sent: return timer_from_ + backed_off();
-    case State::established: break;
+    case State::close_sent:
+      return timer_from_ + backed_off();
+    case State::established:
+      break;
   }
   if (!unacknowledged()) {
     const Time t = due_when_nothing_is_sent();
@@ -212,15 +215,18 @@ Time Association::due_when_nothing_is_sent() const {
 
 void Association::expire(Time now) {
   switch (state_) {
-    case State::closed: return;
-    case State::embryonic: return end({});
+    case State::closed:
+      return;
+    case State::embryonic:
+      return end({});
     case State::open_sent:
       if (++tries_ >= shared_.config.handshake_tries) return end({.why = Ending::unreachable});
       return send_open(now);
     case State::close_sent:
       if (++tries_ >= shared_.config.handshake_tries) return end({});
       return send_close(now, false);
-    case State::established: break;
+    case State::established:
+      break;
   }
   if (flight_) {
     Flight& f = *flight_;

@@ -13,12 +13,16 @@ inline constexpr Time kMicrosecond = 1000, kMillisecond = 1000 * kMicrosecond, k
 inline constexpr Time kNever = ~Time{0};
 
 // PSNs and MSNs count modulo 2^32 (RFC 1982).
-constexpr bool after(std::uint32_t a, std::uint32_t b) { return static_cast<std::int32_t>(a - b) > 0; }
+constexpr bool after(std::uint32_t a, std::uint32_t b) {
+  return static_cast<std::int32_t>(a - b) > 0;
+}
 
 // Requests, and what answers them: a response never queues behind a request that the other end cannot take.
 enum class Lane : std::uint8_t { req = 0, rsp = 1 };
 inline constexpr std::size_t kLaneCount = 2;
-constexpr std::size_t index(Lane lane) { return static_cast<std::size_t>(lane); }
+constexpr std::size_t index(Lane lane) {
+  return static_cast<std::size_t>(lane);
+}
 
 inline constexpr std::uint32_t kMaxWindow = 1024;  // segments of a lane: what the SACK words can say
 
@@ -52,13 +56,13 @@ struct Config {
   std::uint16_t max_seg = 1472;  // largest UDP payload we accept, and our path carries
   std::uint16_t ird = 16, ord = 16;
   bool credits = true, atomics = true;
-  bool without_crc = false;  // wished; used if both ends wish it
-  std::uint8_t rnr_code = 14;    // what we ask of a sender that finds no receive posted
-  std::uint8_t rnr_retry = 7;    // 7: without end
+  bool without_crc = false;    // wished; used if both ends wish it
+  std::uint8_t rnr_code = 14;  // what we ask of a sender that finds no receive posted
+  std::uint8_t rnr_retry = 7;  // 7: without end
 
   // Bounds of what peers can make us keep.
   std::size_t max_associations = 65536;
-  std::size_t max_embryonic = 256;  // beyond, an OPEN has to prove its address first
+  std::size_t max_embryonic = 256;          // beyond, an OPEN has to prove its address first
   std::size_t max_held = 64 * 1024 * 1024;  // octets held out of order, all associations together
   unsigned resets_per_second = 10;
 };

@@ -1,4 +1,5 @@
-// The two seams of the reliable-datagram sublayer: what it asks of DDP/RDMAP above (Upper) and of a socket below (Wire).
+// The two seams of the reliable-datagram sublayer: what it asks of DDP/RDMAP above (Upper) and of a socket below
+// (Wire).
 #pragma once
 
 #include <array>
@@ -19,10 +20,10 @@ class Association;
 // never copied here.
 struct Outgoing {
   static constexpr std::size_t kMaxHead = 18 + 52;  // untagged DDP header with the largest RDMAP header
-  std::uint64_t message = 0;  // the upper layer's name for the message; 0: nobody waits for it
-  std::uint64_t offset = 0;   // of the payload in the message
-  std::uint32_t payload = 0;  // octets
-  bool last = false;          // of its message
+  std::uint64_t message = 0;                        // the upper layer's name for the message; 0: nobody waits for it
+  std::uint64_t offset = 0;                         // of the payload in the message
+  std::uint32_t payload = 0;                        // octets
+  bool last = false;                                // of its message
   std::uint8_t head_size = 0;
   std::array<std::byte, kMaxHead> head;
   std::optional<std::uint32_t> immediate;
@@ -48,21 +49,21 @@ enum class Take : std::uint8_t {
 
 // Why an association is no more.
 enum class Ending : std::uint8_t {
-  idle,           // nothing was outstanding
-  unreachable,    // no answer to OPEN, or none for too long: whatever waits for this peer fails
-  refused,        // RESET in answer to OPEN: the same
-  reset,          // by the peer: what was begun has failed, what was not may open a new association
-  restarted,      // the peer opened a new one: the same
-  violation,      // by the peer: the same
+  idle,                // nothing was outstanding
+  unreachable,         // no answer to OPEN, or none for too long: whatever waits for this peer fails
+  refused,             // RESET in answer to OPEN: the same
+  reset,               // by the peer: what was begun has failed, what was not may open a new association
+  restarted,           // the peer opened a new one: the same
+  violation,           // by the peer: the same
   receiver_not_ready,  // the message at the front of the REQ lane failed for lack of a receive; others as with reset
-  source_gone,    // the memory of a message could not be read any more: it failed; others as with reset
-  local,          // abort() was called
+  source_gone,         // the memory of a message could not be read any more: it failed; others as with reset
+  local,               // abort() was called
 };
 
 struct Ended {
   Ending why = Ending::idle;
   ResetReason reason = ResetReason::unspecified;  // reset, refused
-  std::uint64_t message = 0;  // receiver_not_ready, source_gone: which
+  std::uint64_t message = 0;                      // receiver_not_ready, source_gone: which
   Lane lane = Lane::req;
 };
 

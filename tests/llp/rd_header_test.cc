@@ -159,7 +159,7 @@ void refused(void**) {
   };
   assert_true(parse(with(0, 0x28), false).error() == Drop::version);
   for (const unsigned type : {0x10u, 0x15u, 0x1fu}) assert_true(parse(with(0, type), false).error() == Drop::type);
-  assert_true(parse(with(2, 8), false).error() == Drop::length);    // shorter than the fixed header
+  assert_true(parse(with(2, 8), false).error() == Drop::length);  // shorter than the fixed header
   assert_true(parse(with(2, 255), false).error() == Drop::length);
   assert_true(parse(with(37, 22), false).error() == Drop::length);  // SegLen one too large
   // Flags that announce words which HLen has no room for.

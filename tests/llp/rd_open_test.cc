@@ -211,15 +211,15 @@ void own_tag_from_elsewhere_is_unknown(void**) {
   Scene s;
   s.establish();
   std::array<std::byte, kMaxHeader> out;
-  const Bytes ack = seal(Octets(out).first(emit(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn},
-                                                Reset{s.own_tag, ResetReason::unknown}, out)));
+  const Bytes ack = seal(Octets(out).first(
+      emit(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn}, Reset{s.own_tag, ResetReason::unknown}, out)));
   Address stranger = peer_address();
   stranger.ip[15] = std::byte{10};
   s.table.receive(s.now, stranger, ack);
   assert_false(s.gone());
   // The same address, another queue pair.
-  const Bytes other = seal(Octets(out).first(emit(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn ^ 0x10000},
-                                                  Reset{s.own_tag, ResetReason::unknown}, out)));
+  const Bytes other = seal(Octets(out).first(
+      emit(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn ^ 0x10000}, Reset{s.own_tag, ResetReason::unknown}, out)));
   s.say(other);
   assert_false(s.gone());
 }

@@ -1,5 +1,5 @@
-// What a sender owes: flags, retransmission, windows, credits, RNR, congestion, reports about its requests (sections 6.3
-// to 6.7).
+// What a sender owes: flags, retransmission, windows, credits, RNR, congestion, reports about its requests
+// (sections 6.3 to 6.7).
 #include "tests/llp/rd_scene.h"
 
 using namespace ewarp;

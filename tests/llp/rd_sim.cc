@@ -21,9 +21,13 @@ std::uint8_t control(rdmap::Opcode op, bool bad) {
   return bad ? static_cast<std::uint8_t>((good & 0x0f) | kRefusedVersion) : good;
 }
 
-bool is_bad(Octets segment) { return rdmap::version_of(std::to_integer<std::uint8_t>(segment[1])) != rdmap::kRdmapVersion; }
+bool is_bad(Octets segment) {
+  return rdmap::version_of(std::to_integer<std::uint8_t>(segment[1])) != rdmap::kRdmapVersion;
+}
 
-unsigned opcode(Octets segment) { return rdmap::opcode_of(std::to_integer<std::uint8_t>(segment[1])); }
+unsigned opcode(Octets segment) {
+  return rdmap::opcode_of(std::to_integer<std::uint8_t>(segment[1]));
+}
 
 // A line for each datagram, for a person (EWARP_TRACE=1).
 void trace(Time now, unsigned from, const Bytes& out) {
@@ -38,14 +42,15 @@ void trace(Time now, unsigned from, const Bytes& out) {
   };
   if (const auto* data = std::get_if<llp::rd::Data>(&d.body)) {
     standing(data->standing);
-    std::fprintf(stderr, " %s%s %zu octets", opcode(data->segment) == 7 ? "report" : "", is_bad(data->segment) ? "bad" : "",
-                 data->segment.size());
+    std::fprintf(stderr, " %s%s %zu octets", opcode(data->segment) == 7 ? "report" : "",
+                 is_bad(data->segment) ? "bad" : "", data->segment.size());
   }
   if (const auto* ack = std::get_if<llp::rd::Ack>(&d.body)) standing(ack->standing);
   if (const auto* o = std::get_if<llp::rd::Open>(&d.body))
     std::fprintf(stderr, " to %08x tag %08x isn %08x %08x", o->destination_tag, o->initial_tag, o->isn[0], o->isn[1]);
   if (const auto* c = std::get_if<llp::rd::Close>(&d.body))
-    std::fprintf(stderr, " tag %08x next %08x %08x ack %08x %08x", c->tag, c->next[0], c->next[1], c->ack[0], c->ack[1]);
+    std::fprintf(stderr, " tag %08x next %08x %08x ack %08x %08x", c->tag, c->next[0], c->next[1], c->ack[0],
+                 c->ack[1]);
   if (const auto* r = std::get_if<llp::rd::Reset>(&d.body))
     std::fprintf(stderr, " tag %08x reason %u", r->tag, static_cast<unsigned>(r->reason));
   std::fputc('\n', stderr);
@@ -58,7 +63,9 @@ void broken(const std::string& what) {
   std::abort();
 }
 
-void name_run(std::string name) { g_run = std::move(name); }
+void name_run(std::string name) {
+  g_run = std::move(name);
+}
 
 Address address_of(unsigned host) {
   Address a;
@@ -132,9 +139,13 @@ Bytes Host::pattern(std::uint32_t id, std::size_t n) {
   return out;
 }
 
-Key Host::key(unsigned peer) const { return {address_of(peer).ip, qpn_of(number_), qpn_of(peer), 0x11111111}; }
+Key Host::key(unsigned peer) const {
+  return {address_of(peer).ip, qpn_of(number_), qpn_of(peer), 0x11111111};
+}
 
-Association* Host::association(unsigned peer) { return table_->find(key(peer)); }
+Association* Host::association(unsigned peer) {
+  return table_->find(key(peer));
+}
 
 void Host::submit(unsigned peer, Kind kind, std::uint32_t id, std::uint32_t parts, int bad, int lost_source) {
   auto r = std::make_unique<Request>();
@@ -200,7 +211,8 @@ std::uint32_t Host::draw() {
   const std::uint64_t n = random_();
   const bool psn = drawn_ >= 8 && (drawn_ - 8) % 3 != 0;
   ++drawn_;
-  return psn && n % 2 == 0 ? 0xffffffffu - static_cast<std::uint32_t>(n >> 40) % 5 : static_cast<std::uint32_t>(n >> 16);
+  return psn && n % 2 == 0 ? 0xffffffffu - static_cast<std::uint32_t>(n >> 40) % 5
+                           : static_cast<std::uint32_t>(n >> 16);
 }
 
 // --- above ---
@@ -210,7 +222,9 @@ Stream& Host::stream(const Association& a) const {
   return *static_cast<Stream*>(a.user);
 }
 
-llp::rd::Admission Host::admit(const Key&) { return quits ? llp::rd::Admission::qp_gone : admission; }
+llp::rd::Admission Host::admit(const Key&) {
+  return quits ? llp::rd::Admission::qp_gone : admission;
+}
 
 void Host::opening(Association& a) {
   ++epochs;
@@ -224,7 +238,9 @@ void Host::opening(Association& a) {
   s->receiving = {};
 }
 
-void Host::established(Association& a) { SIM_CHECK(a.mulpdu() >= 128); }
+void Host::established(Association& a) {
+  SIM_CHECK(a.mulpdu() >= 128);
+}
 
 Request& Host::request(std::uint64_t id) {
   const auto at = requests_.find(static_cast<std::uint32_t>(id));
@@ -311,8 +327,8 @@ void Host::take_request(Association&, Stream& s, std::uint32_t, Outgoing& out) {
         std::span(out.head).first<kTagged>());
     out.head_size = kTagged;
   } else if (r.kind == Kind::send) {
-    ddp::UntaggedHeader{out.last, control(rdmap::Opcode::send, bad), r.id, 0, r.msn,
-                        static_cast<std::uint32_t>(out.offset)}
+    ddp::UntaggedHeader{out.last, control(rdmap::Opcode::send, bad),     r.id, 0,
+                        r.msn,    static_cast<std::uint32_t>(out.offset)}
         .emit(std::span(out.head).first<kUntagged>());
     out.head_size = kUntagged;
     if (r.id % 5 == 0) out.immediate = r.id;
@@ -440,10 +456,15 @@ Take Host::deliver(Association& a, const Incoming& in) {
   if (in.lane == Lane::rsp) return deliver_response(s, in);
   if (is_bad(in.segment)) return refuse(s, in);
   switch (static_cast<rdmap::Opcode>(opcode(in.segment))) {
-    case rdmap::Opcode::send: return deliver_send(s, in);
-    case rdmap::Opcode::write: SIM_CHECK(in.placed || put(s, in)); return deliver_write(in);
-    case rdmap::Opcode::read_request: return deliver_read(s, in);
-    default: return Take::violation;
+    case rdmap::Opcode::send:
+      return deliver_send(s, in);
+    case rdmap::Opcode::write:
+      SIM_CHECK(in.placed || put(s, in));
+      return deliver_write(in);
+    case rdmap::Opcode::read_request:
+      return deliver_read(s, in);
+    default:
+      return Take::violation;
   }
 }
 

@@ -1,6 +1,6 @@
-// Reliable datagrams in virtual time: hosts whose tables are joined by a network that loses, repeats, delays and corrupts.
-// A host stands for DDP/RDMAP above: it makes real DDP headers, checks every octet, every order and every count, and ends
-// the process where a rule is broken. What happens follows from the seed alone.
+// Reliable datagrams in virtual time: hosts whose tables are joined by a network that loses, repeats, delays and
+// corrupts. A host stands for DDP/RDMAP above: it makes real DDP headers, checks every octet, every order and every
+// count, and ends the process where a rule is broken. What happens follows from the seed alone.
 #pragma once
 
 #include <deque>
@@ -35,18 +35,21 @@ using Bytes = std::vector<std::byte>;
 // Says what is wrong, with the run's name, and aborts.
 [[noreturn]] void broken(const std::string& what);
 void name_run(std::string name);
-#define SIM_CHECK(...) \
-  do {                                                                                                          \
-    if (!(__VA_ARGS__)) ::ewarp::rdsim::broken(std::string(__FILE__ ":") + std::to_string(__LINE__) + ": " #__VA_ARGS__); \
+#define SIM_CHECK(...)                                                                                  \
+  do {                                                                                                  \
+    if (!(__VA_ARGS__))                                                                                 \
+      ::ewarp::rdsim::broken(std::string(__FILE__ ":") + std::to_string(__LINE__) + ": " #__VA_ARGS__); \
   } while (0)
 
 Address address_of(unsigned host);
 constexpr std::uint32_t kPort = 0xc350;
-constexpr std::uint32_t qpn_of(unsigned host) { return host << 16 | kPort; }
+constexpr std::uint32_t qpn_of(unsigned host) {
+  return host << 16 | kPort;
+}
 
 struct Conditions {
   double loss = 0, duplicate = 0, corrupt = 0, congestion_mark = 0;
-  double spread_ms = 0.2;  // delays are 0.1 ms and up to this more: reordering
+  double spread_ms = 0.2;                     // delays are 0.1 ms and up to this more: reordering
   Time dark_from = kNever, dark_to = kNever;  // nothing passes
 };
 
@@ -88,10 +91,10 @@ struct Request {
   Kind kind = Kind::send;
   std::uint32_t id = 0;
   std::uint32_t parts = 1;
-  int bad = -1;           // which part is refused by the peer; of a Read its request
-  int lost_source = -1;   // which part cannot be read
+  int bad = -1;          // which part is refused by the peer; of a Read its request
+  int lost_source = -1;  // which part cannot be read
   // state
-  Bytes memory;           // source, or a Read's sink
+  Bytes memory;  // source, or a Read's sink
   std::uint32_t next_part = 0, msn = 0, received = 0;
   bool acknowledged = false, ended = false;
 };
@@ -106,7 +109,7 @@ struct Stream {
   unsigned peer = 0;
   std::deque<Request*> waiting;
   Request* current = nullptr;
-  bool cut_short = false;  // current was reported: one empty segment ends it
+  bool cut_short = false;      // current was reported: one empty segment ends it
   std::deque<Request*> reads;  // responses to come, in order
   std::uint32_t tx_msn = 1, rx_msn = 1, request_msn = 1, report_msn = 1;
   struct Response {
@@ -141,17 +144,17 @@ class Host : public llp::rd::Upper, public llp::rd::Wire, public llp::rd::Entrop
   void receive(const Address& from, const Bytes& datagram, bool ce);
 
   // What came of it.
-  std::vector<std::uint32_t> done, reported_ids;           // our requests
-  std::vector<Refusal> lost;                               // ended with their association
-  std::vector<std::pair<Kind, std::uint32_t>> log;         // delivered from the peer, in order
+  std::vector<std::uint32_t> done, reported_ids;    // our requests
+  std::vector<Refusal> lost;                        // ended with their association
+  std::vector<std::pair<Kind, std::uint32_t>> log;  // delivered from the peer, in order
   std::vector<Ending> endings;
   unsigned epochs = 0;  // associations that were opened or accepted
   std::uint32_t over_grant = 0;
   std::uint32_t receives = 0;
-  bool quits = false;                    // its queue pair is gone
+  bool quits = false;  // its queue pair is gone
   llp::rd::Admission admission = llp::rd::Admission::welcome;
   std::uint64_t placed = 0, placed_early = 0, datagrams = 0;
-  bool exactly_once = true;              // off where a peer starts anew
+  bool exactly_once = true;  // off where a peer starts anew
   std::function<void(const Bytes&)> on_send;
 
   static std::byte content(std::uint32_t id, std::uint32_t offset);
@@ -196,7 +199,7 @@ class Host : public llp::rd::Upper, public llp::rd::Wire, public llp::rd::Entrop
   std::uint64_t drawn_ = 0;
   std::map<unsigned, std::unique_ptr<Stream>> streams_;
   std::map<std::uint32_t, std::unique_ptr<Request>> requests_;
-  std::map<std::uint32_t, Bytes> written_;                   // by the peer's Writes
+  std::map<std::uint32_t, Bytes> written_;  // by the peer's Writes
   std::map<std::pair<std::uint32_t, std::uint64_t>, int> placements_;
   std::uint64_t next_response_ = std::uint64_t{1} << 32;
   std::unique_ptr<llp::rd::Table> table_;

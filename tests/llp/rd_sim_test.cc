@@ -67,8 +67,7 @@ struct Work {
         const bool from_a = net.below(2) == 0;
         const Kind kind = pick(net, std::vector{Kind::send, Kind::send, Kind::write, Kind::read});
         const std::uint32_t parts = 1 + static_cast<std::uint32_t>(net.below(8));
-        const int bad =
-            net.uniform() < 0.15 ? static_cast<int>(net.below(kind == Kind::read ? 1 : parts)) : -1;
+        const int bad = net.uniform() < 0.15 ? static_cast<int>(net.below(kind == Kind::read ? 1 : parts)) : -1;
         const Planned p{kind, ++id, parts, bad};
         (from_a ? of_a : of_b).push_back(p);
         Host& host = from_a ? w.a : w.b;
@@ -165,7 +164,8 @@ void anything_goes(void**) {
     const auto& ends = w.a.endings;
     const auto& other = w.b.endings;
     if (std::count(ends.begin(), ends.end(), Ending::unreachable) +
-            std::count(other.begin(), other.end(), Ending::unreachable) > 0) {
+            std::count(other.begin(), other.end(), Ending::unreachable) >
+        0) {
       ++unreachable;  // twelve OPENs lost: the specified verdict, at 30 % loss
       SIM_CHECK(w.net.conditions.loss == 0.3);
       return;
@@ -175,16 +175,15 @@ void anything_goes(void**) {
     check_forgotten(w);
   });
   const auto& c = total();
-  print_message("%u runs, %u unreachable, %llu datagrams; segments %llu, again %llu, timeouts %llu, loss events %llu, "
-                "RNR %llu, reports %llu, probes %llu, opened %llu, accepted %llu, ahead %llu, placed early %llu\n",
-                runs, unreachable, (unsigned long long)datagrams, (unsigned long long)c.sent,
-                (unsigned long long)c.retransmitted, (unsigned long long)c.timeouts, (unsigned long long)c.losses,
-                (unsigned long long)c.rnr_received, (unsigned long long)c.reports_received, (unsigned long long)c.probes,
-                (unsigned long long)c.opened, (unsigned long long)c.accepted, (unsigned long long)c.out_of_order,
-                (unsigned long long)early);
+  print_message(
+      "%u runs, %u unreachable, %llu datagrams; segments %llu, again %llu, timeouts %llu, loss events %llu, "
+      "RNR %llu, reports %llu, probes %llu, opened %llu, accepted %llu, ahead %llu, placed early %llu\n",
+      runs, unreachable, (unsigned long long)datagrams, (unsigned long long)c.sent, (unsigned long long)c.retransmitted,
+      (unsigned long long)c.timeouts, (unsigned long long)c.losses, (unsigned long long)c.rnr_received,
+      (unsigned long long)c.reports_received, (unsigned long long)c.probes, (unsigned long long)c.opened,
+      (unsigned long long)c.accepted, (unsigned long long)c.out_of_order, (unsigned long long)early);
   assert_true(unreachable * 100 <= runs);
 }
-
 
 void run_all_of_it(World& w, unsigned bursts, std::uint32_t receives = 200) {
   Work work;
@@ -203,7 +202,8 @@ void corruption(void**) {
     const auto& a = w.a.table().counters();
     const auto& b = w.b.table().counters();
     SIM_CHECK(a.dropped_crc + a.dropped_version + a.dropped_length + a.dropped_runt + b.dropped_crc +
-                  b.dropped_version + b.dropped_length + b.dropped_runt > 0);
+                  b.dropped_version + b.dropped_length + b.dropped_runt >
+              0);
   });
 }
 
@@ -341,7 +341,8 @@ void many_peers(void**) {
         const Planned out{static_cast<Kind>(net.below(3)), ++id, 1 + static_cast<std::uint32_t>(net.below(4)), -1};
         from[p].push_back(out);
         Host& host = *peers.back();
-        net.at(net.now() + net.below(200) * kMillisecond, [&host, out] { host.submit(1, out.kind, out.id, out.parts); });
+        net.at(net.now() + net.below(200) * kMillisecond,
+               [&host, out] { host.submit(1, out.kind, out.id, out.parts); });
         to_peers.push_back(++id);
         net.at(net.now() + net.below(200) * kMillisecond, [&hub, p, n = id] { hub.submit(p + 2, Kind::send, n, 3); });
       }
@@ -362,9 +363,9 @@ void many_peers(void**) {
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(anything_goes),  cmocka_unit_test(corruption),
-                              cmocka_unit_test(blackout),       cmocka_unit_test(other_settings),
-                              cmocka_unit_test(peer_restart),   cmocka_unit_test(lost_sources),
-                              cmocka_unit_test(to_itself),      cmocka_unit_test(many_peers)};
+  const CMUnitTest tests[] = {cmocka_unit_test(anything_goes), cmocka_unit_test(corruption),
+                              cmocka_unit_test(blackout),      cmocka_unit_test(other_settings),
+                              cmocka_unit_test(peer_restart),  cmocka_unit_test(lost_sources),
+                              cmocka_unit_test(to_itself),     cmocka_unit_test(many_peers)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -30,7 +30,9 @@ void operator delete(void* p) noexcept {
   g_allocated -= *reinterpret_cast<std::size_t*>(front);
   std::free(front);
 }
-void operator delete(void* p, std::size_t) noexcept { operator delete(p); }
+void operator delete(void* p, std::size_t) noexcept {
+  operator delete(p);
+}
 
 namespace {
 
@@ -94,15 +96,15 @@ std::size_t idle_cost(std::size_t peers) {
     for (const std::uint32_t psn : {o.isn[0] + 1, o.isn[0]}) {
       d.standing.psn = psn;
       const Bytes segment_octets = segment(true);
-      table.receive(now, from,
-                    seal(Octets(out).first(emit(Prefix{Type::req, 0, 0, kOwnQpn, kPeerQpn}, d, segment_octets.size(), out)),
-                         segment_octets));
+      table.receive(
+          now, from,
+          seal(Octets(out).first(emit(Prefix{Type::req, 0, 0, kOwnQpn, kPeerQpn}, d, segment_octets.size(), out)),
+               segment_octets));
     }
     Standing s = d.standing;
     s.psn = 0;
     ++s.ack[0];
-    table.receive(now, from,
-                  seal(Octets(out).first(emit(Prefix{Type::ack, 0, 0, kOwnQpn, kPeerQpn}, s, 0, {}, out))));
+    table.receive(now, from, seal(Octets(out).first(emit(Prefix{Type::ack, 0, 0, kOwnQpn, kPeerQpn}, s, 0, {}, out))));
     nobody.sent.clear();
     nobody.sent.shrink_to_fit();
   }
@@ -161,7 +163,8 @@ void hostile_strangers(void**) {
       // Never the tag of the association: that cannot be guessed.
       std::uint32_t tag = static_cast<std::uint32_t>(random());
       if (tag == s.own_tag || tag == kPeerTag) tag = 1;
-      const Prefix p{static_cast<Type>(8 + random() % 7), static_cast<std::uint8_t>(random() & ~0x40u), 0, kOwnQpn, qpn};
+      const Prefix p{static_cast<Type>(8 + random() % 7), static_cast<std::uint8_t>(random() & ~0x40u), 0, kOwnQpn,
+                     qpn};
       std::array<std::byte, kMaxHeader> out;
       Bytes octets;
       Standing st;
@@ -178,7 +181,9 @@ void hostile_strangers(void**) {
           octets = seal(Octets(out).first(emit(p, d, 24, out)), segment(true));
           break;
         }
-        case Type::ack: octets = seal(Octets(out).first(emit(p, st, 0, {}, out))); break;
+        case Type::ack:
+          octets = seal(Octets(out).first(emit(p, st, 0, {}, out)));
+          break;
         case Type::open:
         case Type::openack: {
           Open o = s.offer();
@@ -189,7 +194,9 @@ void hostile_strangers(void**) {
           octets = seal(Octets(out).first(emit(p, o, out)));
           break;
         }
-        case Type::close: octets = seal(Octets(out).first(emit(p, Close{tag, {}, {}, 0}, out))); break;
+        case Type::close:
+          octets = seal(Octets(out).first(emit(p, Close{tag, {}, {}, 0}, out)));
+          break;
         case Type::reset:
           octets = seal(Octets(out).first(emit(p, Reset{tag, static_cast<ResetReason>(random() % 9)}, out)));
           break;
@@ -231,10 +238,19 @@ void hostile_peer(void**) {
                  s.own_isn[1] + static_cast<std::uint32_t>(random() % 3)};
       const std::uint32_t psn = kPeerIsn[index(lane)] + static_cast<std::uint32_t>(random() % 400);
       switch (random() % 4) {
-        case 0: s.say_data(lane, psn, untagged(random() % 2, random() % 1400), static_cast<std::uint8_t>(random() & 0x31)); break;
-        case 1: s.say_data(lane, psn, segment(random() % 2, random() % 1400), 0, random() % 2, psn); break;
-        case 2: s.say_ack({s.acked[0] + 1 + static_cast<std::uint32_t>(random() % 900)}, static_cast<std::uint8_t>(random() & 0x32), static_cast<std::uint8_t>(random())); break;
-        default: s.say_close(static_cast<std::uint8_t>(random() & 1)); break;
+        case 0:
+          s.say_data(lane, psn, untagged(random() % 2, random() % 1400), static_cast<std::uint8_t>(random() & 0x31));
+          break;
+        case 1:
+          s.say_data(lane, psn, segment(random() % 2, random() % 1400), 0, random() % 2, psn);
+          break;
+        case 2:
+          s.say_ack({s.acked[0] + 1 + static_cast<std::uint32_t>(random() % 900)},
+                    static_cast<std::uint8_t>(random() & 0x32), static_cast<std::uint8_t>(random()));
+          break;
+        default:
+          s.say_close(static_cast<std::uint8_t>(random() & 1));
+          break;
       }
       s.pass(random() % kMillisecond);
       EXPECT("bounded", s.table.held() <= c.max_held && s.table.size() <= 1);
