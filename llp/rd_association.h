@@ -125,6 +125,7 @@ class Association {
   void on_report(const Incoming& in);
   bool drain(Lane lane);
   void hold(Incoming in);
+  void let_go(Lane lane, std::uint32_t psn);
   void release_barrier(Time now);
   void resume(Time now);
   bool blocked(Lane lane) const { return lane == Lane::req && barrier_; }

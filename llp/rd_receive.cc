@@ -172,7 +172,7 @@ void Association::on_segment(Time now, Incoming in, std::uint8_t flags, bool ce)
     const bool hole = !f.rx[l].empty();
     switch (take(in)) {
       case Take::accepted:
-        f.rx[l].erase(in.psn);
+        let_go(in.lane, in.psn);
         ++rx_next_[l];
         ack_now_ |= hole;
         if (!drain(in.lane)) return;
@@ -181,7 +181,7 @@ void Association::on_segment(Time now, Incoming in, std::uint8_t flags, bool ce)
         hold(in);
         break;
       case Take::bad:
-        f.rx[l].erase(in.psn);
+        let_go(in.lane, in.psn);
         break;
       case Take::violation:
         return fail({.why = Ending::violation}, ResetReason::violation);
@@ -250,8 +250,7 @@ bool Association::drain(Lane lane) {
       fail({.why = Ending::violation}, ResetReason::violation);
       return false;
     }
-    shared_.held -= h->cost();
-    flight_->rx[l].erase(in.psn);
+    let_go(lane, in.psn);
     if (t == Take::bad) return true;
     ++rx_next_[l];
   }
@@ -287,6 +286,13 @@ void Association::release_barrier(Time now) {
   skip_ = !barrier_last_;
   ++rx_next_[0];
   if (drain(Lane::req)) send_ack(now);
+}
+
+void Association::let_go(Lane lane, std::uint32_t psn) {
+  ReceiveLane& rx = flight_->rx[index(lane)];
+  shared_.held -= rx.cost();
+  rx.erase(psn);
+  shared_.held += rx.cost();
 }
 
 // Receives were posted.

@@ -158,6 +158,20 @@ void no_receive(void**) {
   assert_int_equal(s.delivered.size(), 2);
 }
 
+// What was refused is kept; when its copy is taken instead, nothing of it stays.
+void refused_then_repeated(void**) {
+  Scene s;
+  s.establish();
+  bool posted = false;
+  s.verdict = [&](const Incoming&) { return posted ? Take::accepted : Take::no_receive; };
+  s.say_data(Lane::req, kReq, untagged(true));
+  assert_true(s.table.held() > 0);
+  posted = true;
+  s.say_data(Lane::req, kReq, untagged(true));
+  assert_int_equal(s.delivered.size(), 1);
+  assert_int_equal(s.table.held(), 0);
+}
+
 void granted_credits_are_never_taken_back(void**) {
   Scene s;
   s.limit = 10;
@@ -286,6 +300,7 @@ int main() {
       cmocka_unit_test(placed_ahead),
       cmocka_unit_test(memory_for_what_is_ahead_is_bounded),
       cmocka_unit_test(no_receive),
+      cmocka_unit_test(refused_then_repeated),
       cmocka_unit_test(granted_credits_are_never_taken_back),
       cmocka_unit_test(barrier_stands_until_the_report_is_acknowledged),
       cmocka_unit_test(skipping_ends_with_the_message),
