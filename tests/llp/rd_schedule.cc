@@ -1,5 +1,5 @@
-// Runs one schedule of work on the simulated network and says what came of it: the half of rd_model_test.py that is ours.
-// Standard input, a line each:
+// Runs one schedule of work on the simulated network and says what came of it: the half of rd_model_test.py that is
+// ours. Standard input, a line each:
 //   net LOSS DUPLICATE SPREAD_MS SEED          over A B
 //   op MS a|b send|write|read ID PARTS BAD     post MS a|b N
 // Standard output: one JSON object.
@@ -19,7 +19,9 @@ Kind kind_of(const std::string& name) {
   return name == "send" ? Kind::send : name == "write" ? Kind::write : Kind::read;
 }
 
-Time time_of(double ms) { return kSecond + static_cast<Time>(ms * 1e6); }
+Time time_of(double ms) {
+  return kSecond + static_cast<Time>(ms * 1e6);
+}
 
 template <class List, class Each>
 void print(const char* name, const List& list, Each each) {
