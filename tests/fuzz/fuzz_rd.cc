@@ -2,52 +2,27 @@
 // nor place anything for a stranger, nor grow beyond its bounds, nor answer more than it was asked.
 #include <random>
 
-#include "llp/crc32c.h"
 #include "llp/rd_table.h"
 #include "tests/fuzz/fuzz.h"
+#include "tests/llp/rd_seal.h"
 
 namespace ewarp::fuzz {
 namespace {
 
 using namespace llp::rd;
-using Bytes = std::vector<std::byte>;
+using rdtest::Bytes;
+using rdtest::datagram;
 
 constexpr std::uint32_t kOwn = 0x1c350, kPeer = 0x2c351;
-
-Bytes sealed(Octets head, Octets segment = {}) {
-  Bytes out(head.begin(), head.end());
-  out.insert(out.end(), segment.begin(), segment.end());
-  llp::Crc32c crc;
-  crc.update(out);
-  std::array<std::byte, 4> field;
-  crc.emit(field);
-  out.insert(out.end(), field.begin(), field.end());
-  return out;
-}
-
-Bytes emitted(const Datagram& d) {
-  std::array<std::byte, kMaxHeader> out;
-  if (const auto* x = std::get_if<Data>(&d.body))
-    return sealed(Octets(out).first(emit(d.prefix, *x, x->segment.size(), out)), x->segment);
-  if (const auto* x = std::get_if<Open>(&d.body)) return sealed(Octets(out).first(emit(d.prefix, *x, out)));
-  if (const auto* x = std::get_if<Close>(&d.body)) return sealed(Octets(out).first(emit(d.prefix, *x, out)));
-  if (const auto* x = std::get_if<Reset>(&d.body)) return sealed(Octets(out).first(emit(d.prefix, *x, out)));
-  const Ack& a = std::get<Ack>(d.body);
-  std::array<SackWords, kLaneCount> words;
-  for (std::size_t l = 0; l < kLaneCount; ++l)
-    for (std::size_t k = 0; k < std::min<std::size_t>(kMaxWindow, a.sack[l].bits()); ++k)
-      if (a.sack[l].test(k)) words[l].set(k);
-  return sealed(Octets(out).first(emit(d.prefix, a.standing, a.delay_us, words, out)));
-}
 
 // What was understood is understood again.
 void check_codec(Octets in) {
   const Bytes copy = exact(in);
   const auto d = parse(copy, true);
   if (!d.ok()) return;
-  const Bytes again = emitted(d.value());
+  const Bytes again = rdtest::emit_again(d.value());
   const auto e = parse(again, true);
-  FUZZ_CHECK(e.ok() && e.value().prefix == d.value().prefix && emitted(e.value()) == again);
+  FUZZ_CHECK(e.ok() && e.value().prefix == d.value().prefix && rdtest::emit_again(e.value()) == again);
 }
 
 class Victim final : public Upper, public Wire, public Entropy {
@@ -168,7 +143,6 @@ void check_stranger(Octets in) {
 void check_peer(Octets octets, std::size_t size) {
   Victim v;
   Input in(reinterpret_cast<const std::uint8_t*>(octets.data()), size);
-  std::array<std::byte, kMaxHeader> out;
   const auto prefix = [](Type t, unsigned flags, unsigned aux = 0) {
     return Prefix{t, static_cast<std::uint8_t>(flags), static_cast<std::uint8_t>(aux), kOwn, kPeer};
   };
@@ -178,7 +152,7 @@ void check_peer(Octets octets, std::size_t size) {
   o.isn = {0xfffffff0, 3};
   o.msn_limit = 50;
   o.max_seg = 1472;
-  v.hear(peer(), sealed(Octets(out).first(emit(prefix(Type::open, 0), o, out))), false);
+  v.hear(peer(), datagram(prefix(Type::open, 0), o), false);
   FUZZ_CHECK(v.tag != 0);
   const Bytes segment(18 + in.octet(), static_cast<std::byte>(in.octet()));
   Bytes whole = segment;
@@ -198,30 +172,24 @@ void check_peer(Octets octets, std::size_t size) {
         Data d;
         d.standing = s;
         if (b & 4) d.error_psn = s.psn;
-        v.hear(peer(),
-               sealed(Octets(out).first(emit(prefix(what & 1 ? Type::rsp : Type::req, b & 0x38), d, whole.size(), out)),
-                      whole),
-               b & 1);
+        v.hear(peer(), datagram(prefix(what & 1 ? Type::rsp : Type::req, b & 0x38), d, whole), b & 1);
         break;
       }
       case 3: {
         std::array<SackWords, kLaneCount> sack;
         sack[what & 1].set(a);
-        v.hear(peer(), sealed(Octets(out).first(emit(prefix(Type::ack, b & 0x32, a), s, 0, sack, out))), false);
+        v.hear(peer(), datagram(prefix(Type::ack, b & 0x32, a), s, std::uint16_t{0}, sack), false);
         break;
       }
       case 4:
-        v.hear(peer(),
-               sealed(Octets(out).first(emit(prefix(Type::close, b & 1), Close{v.tag, {s.psn, a}, s.ack, 0}, out))),
-               false);
+        v.hear(peer(), datagram(prefix(Type::close, b & 1), Close{v.tag, {s.psn, a}, s.ack, 0}), false);
         break;
       case 5: {
         Open again = o;
         again.initial_tag = 5 + (b & 1);
         again.destination_tag = v.tag;
         again.cookie = a;
-        v.hear(peer(), sealed(Octets(out).first(emit(prefix(b & 2 ? Type::open : Type::openack, b & 1), again, out))),
-               false);
+        v.hear(peer(), datagram(prefix(b & 2 ? Type::open : Type::openack, b & 1), again), false);
         break;
       }
       case 6:

@@ -1,11 +1,13 @@
 // The codec of types 8 to 14 against vectors/datagram.json: both directions, each cut, each bit.
 #include "llp/rd_header.h"
 
-#include "llp/crc32c.h"
+#include "tests/llp/rd_seal.h"
 #include "tests/vectors/vectors.h"
 
 using namespace ewarp;
 using namespace ewarp::test;
+using ewarp::rdtest::emit_again;
+using ewarp::rdtest::seal;
 using namespace ewarp::llp::rd;
 
 namespace {
@@ -16,35 +18,6 @@ Json vector_of(const std::string& id) {
     if (v.at("id") == id) return v;
   fail_msg("no vector %s", id.c_str());
   return {};
-}
-
-Bytes seal(Octets head, Octets segment = {}) {
-  Bytes out(head.begin(), head.end());
-  out.insert(out.end(), segment.begin(), segment.end());
-  llp::Crc32c crc;
-  crc.update(out);
-  std::array<std::byte, 4> field;
-  crc.emit(field);
-  out.insert(out.end(), field.begin(), field.end());
-  return out;
-}
-
-// What was parsed, as octets again.
-Bytes emit_again(const Datagram& d) {
-  std::array<std::byte, kMaxHeader> out;
-  out.fill(std::byte{0xa5});
-  if (const auto* x = std::get_if<Data>(&d.body))
-    return seal(Octets(out).first(emit(d.prefix, *x, x->segment.size(), out)), x->segment);
-  if (const auto* x = std::get_if<Ack>(&d.body)) {
-    std::array<SackWords, kLaneCount> words;
-    for (std::size_t l = 0; l < kLaneCount; ++l)
-      for (std::size_t k = 0; k < x->sack[l].bits(); ++k)
-        if (x->sack[l].test(k)) words[l].set(k);
-    return seal(Octets(out).first(emit(d.prefix, x->standing, x->delay_us, words, out)));
-  }
-  if (const auto* x = std::get_if<Open>(&d.body)) return seal(Octets(out).first(emit(d.prefix, *x, out)));
-  if (const auto* x = std::get_if<Close>(&d.body)) return seal(Octets(out).first(emit(d.prefix, *x, out)));
-  return seal(Octets(out).first(emit(d.prefix, std::get<Reset>(d.body), out)));
 }
 
 Datagram parsed(const Bytes& octets, const char* what) {

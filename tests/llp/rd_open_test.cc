@@ -210,16 +210,14 @@ void unknown_tags_are_answered_ten_times_a_second(void**) {
 void own_tag_from_elsewhere_is_unknown(void**) {
   Scene s;
   s.establish();
-  std::array<std::byte, kMaxHeader> out;
-  const Bytes ack = seal(Octets(out).first(
-      emit(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn}, Reset{s.own_tag, ResetReason::unknown}, out)));
+  const Bytes ack = datagram(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn}, Reset{s.own_tag, ResetReason::unknown});
   Address stranger = peer_address();
   stranger.ip[15] = std::byte{10};
   s.table.receive(s.now, stranger, ack);
   assert_false(s.gone());
   // The same address, another queue pair.
-  const Bytes other = seal(Octets(out).first(
-      emit(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn ^ 0x10000}, Reset{s.own_tag, ResetReason::unknown}, out)));
+  const Bytes other =
+      datagram(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn ^ 0x10000}, Reset{s.own_tag, ResetReason::unknown});
   s.say(other);
   assert_false(s.gone());
 }
@@ -229,10 +227,9 @@ void answers_go_to_the_observed_port(void**) {
   s.establish();
   Address moved = peer_address();
   moved.port = 4444;
-  std::array<std::byte, kMaxHeader> out;
   std::array<SackWords, 2> none;
-  const Bytes ask = seal(Octets(out).first(
-      emit(Prefix{Type::ack, flag::kAckNow, 0, kOwnQpn, kPeerQpn}, s.standing(), std::uint16_t{0}, none, out)));
+  const Bytes ask =
+      datagram(Prefix{Type::ack, flag::kAckNow, 0, kOwnQpn, kPeerQpn}, s.standing(), std::uint16_t{0}, none);
   s.table.receive(s.now, moved, ask);
   s.expect(Type::ack);
   assert_true(s.destinations.back() == moved);
@@ -276,10 +273,9 @@ void embryonic_states_are_few(void**) {
   Scene s(c);
   unsigned challenged = 0;
   for (std::uint32_t i = 0; i < 20; ++i) {
-    std::array<std::byte, kMaxHeader> out;
     Open o = s.offer();
     o.initial_tag = 100 + i;
-    s.say(seal(Octets(out).first(emit(Prefix{Type::open, 0, 0, kOwnQpn, 0x10000 * i + 5000}, o, out))));
+    s.say(datagram(Prefix{Type::open, 0, 0, kOwnQpn, 0x10000 * i + 5000}, o));
     challenged += s.expect(Type::openack).has(flag::kChallenge);
   }
   assert_int_equal(challenged, 16);
@@ -292,8 +288,7 @@ void full_table(void**) {
   c.max_associations = 1;
   Scene s(c);
   s.establish();
-  std::array<std::byte, kMaxHeader> out;
-  const Bytes newcomer = seal(Octets(out).first(emit(Prefix{Type::open, 0, 0, kOwnQpn, 0x51000}, s.offer(), out)));
+  const Bytes newcomer = datagram(Prefix{Type::open, 0, 0, kOwnQpn, 0x51000}, s.offer());
   s.waits = true;
   s.say(newcomer);
   assert_true(s.expect(Type::reset).reset().reason == ResetReason::resources);

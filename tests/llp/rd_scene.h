@@ -9,13 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "llp/crc32c.h"
 #include "llp/rd_table.h"
+#include "tests/llp/rd_seal.h"
 #include "tests/vectors/vectors.h"
 
 namespace ewarp::rdscene {
 
 using namespace ewarp::llp::rd;
+using rdtest::datagram;
+using rdtest::seal;
 using test::Bytes;
 using test::expect_octets;
 
@@ -28,17 +30,6 @@ inline Address peer_address() {
   a.ip[15] = std::byte{9};
   a.port = 0xc351;
   return a;
-}
-
-inline Bytes seal(Octets head, Octets segment = {}) {
-  Bytes out(head.begin(), head.end());
-  out.insert(out.end(), segment.begin(), segment.end());
-  std::array<std::byte, 4> field;
-  llp::Crc32c crc;
-  crc.update(out);
-  crc.emit(field);
-  out.insert(out.end(), field.begin(), field.end());
-  return out;
 }
 
 // What the table sent, kept with its octets.
@@ -144,8 +135,7 @@ class Scene final : public Upper, public Wire, public Entropy {
   }
   template <class... Body>
   void say_as(Type type, std::uint8_t flags, std::uint8_t aux, const Body&... body) {
-    std::array<std::byte, kMaxHeader> out;
-    say(seal(Octets(out).first(emit(Prefix{type, flags, aux, kOwnQpn, kPeerQpn}, body..., out))));
+    say(datagram(Prefix{type, flags, aux, kOwnQpn, kPeerQpn}, body...));
   }
   void say_open(const Open& o) { say_as(Type::open, 0, 0, o); }
   void say_openack(Open o, std::uint8_t flags = 0) {
@@ -171,9 +161,8 @@ class Scene final : public Upper, public Wire, public Entropy {
     d.standing = standing();
     d.standing.psn = psn;
     d.error_psn = error_psn;
-    std::array<std::byte, kMaxHeader> out;
     const Prefix p{lane == Lane::req ? Type::req : Type::rsp, flags, 0, kOwnQpn, kPeerQpn};
-    say(seal(Octets(out).first(emit(p, d, segment.size(), out)), segment), ce);
+    say(datagram(p, d, segment), ce);
   }
   void say_close(std::uint8_t flags = 0) { say_as(Type::close, flags, 0, Close{own_tag, peer_next, acked, 1}); }
   void say_reset(std::uint32_t tag, ResetReason reason, std::uint8_t flags = 0) {

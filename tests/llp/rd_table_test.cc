@@ -88,23 +88,21 @@ std::size_t idle_cost(std::size_t peers) {
     Open o = ours;
     o.destination_tag = ours.initial_tag;
     o.initial_tag = i + 1;
-    std::array<std::byte, kMaxHeader> out;
-    table.receive(now, from, seal(Octets(out).first(emit(Prefix{Type::openack, 0, 0, kOwnQpn, kPeerQpn}, o, out))));
+    table.receive(now, from, datagram(Prefix{Type::openack, 0, 0, kOwnQpn, kPeerQpn}, o));
     Data d;  // a segment each way, one of them out of order
     d.standing.tag = ours.initial_tag;
     d.standing.ack = ours.isn;
     for (const std::uint32_t psn : {o.isn[0] + 1, o.isn[0]}) {
       d.standing.psn = psn;
       const Bytes segment_octets = segment(true);
-      table.receive(
-          now, from,
-          seal(Octets(out).first(emit(Prefix{Type::req, 0, 0, kOwnQpn, kPeerQpn}, d, segment_octets.size(), out)),
-               segment_octets));
+      table.receive(now, from, datagram(Prefix{Type::req, 0, 0, kOwnQpn, kPeerQpn}, d, segment_octets));
     }
     Standing s = d.standing;
     s.psn = 0;
     ++s.ack[0];
-    table.receive(now, from, seal(Octets(out).first(emit(Prefix{Type::ack, 0, 0, kOwnQpn, kPeerQpn}, s, 0, {}, out))));
+    table.receive(
+        now, from,
+        datagram(Prefix{Type::ack, 0, 0, kOwnQpn, kPeerQpn}, s, std::uint16_t{0}, std::array<SackWords, 2>{}));
     nobody.sent.clear();
     nobody.sent.shrink_to_fit();
   }
@@ -165,7 +163,6 @@ void hostile_strangers(void**) {
       if (tag == s.own_tag || tag == kPeerTag) tag = 1;
       const Prefix p{static_cast<Type>(8 + random() % 7), static_cast<std::uint8_t>(random() & ~0x40u), 0, kOwnQpn,
                      qpn};
-      std::array<std::byte, kMaxHeader> out;
       Bytes octets;
       Standing st;
       st.tag = tag;
@@ -178,11 +175,11 @@ void hostile_strangers(void**) {
           d.standing = st;
           if (p.flags & flag::kError) d.error_psn = 1;
           if (p.flags & flag::kImmediate) d.immediate = 1;
-          octets = seal(Octets(out).first(emit(p, d, 24, out)), segment(true));
+          octets = datagram(p, d, segment(true));
           break;
         }
         case Type::ack:
-          octets = seal(Octets(out).first(emit(p, st, 0, {}, out)));
+          octets = datagram(p, st, std::uint16_t{0}, std::array<SackWords, 2>{});
           break;
         case Type::open:
         case Type::openack: {
@@ -191,14 +188,14 @@ void hostile_strangers(void**) {
           o.destination_tag = tag;
           o.cookie = random() % 3;
           o.qkey = random() % 2 ? kQkey : static_cast<std::uint32_t>(random() % 4);
-          octets = seal(Octets(out).first(emit(p, o, out)));
+          octets = datagram(p, o);
           break;
         }
         case Type::close:
-          octets = seal(Octets(out).first(emit(p, Close{tag, {}, {}, 0}, out)));
+          octets = datagram(p, Close{tag, {}, {}, 0});
           break;
         case Type::reset:
-          octets = seal(Octets(out).first(emit(p, Reset{tag, static_cast<ResetReason>(random() % 9)}, out)));
+          octets = datagram(p, Reset{tag, static_cast<ResetReason>(random() % 9)});
           break;
       }
       if (random() % 8 == 0) octets.resize(random() % octets.size());
