@@ -80,6 +80,8 @@ void Association::on_standing(Time now, const Prefix& p, const Standing& s, cons
     if (!on_lane_ack(lane, s.ack[l], ack ? ack->sack[l] : SackView(), progress)) return;
   }
   if (progress.any) on_progress(now, progress, before, ack);
+  // First of the two: what was refused is no loss, whatever SACK says about the segments behind it.
+  if (p.type == Type::ack && (p.flags & flag::kRnr)) on_refusal(now, p.aux, s.ack[0]);
   std::uint64_t newest_loss = 0;
   if (flight_)
     for (std::size_t l = 0; l < kLaneCount; ++l)
@@ -87,7 +89,6 @@ void Association::on_standing(Time now, const Prefix& p, const Standing& s, cons
   if (newest_loss != 0) on_losses(newest_loss, before);
   // The echo speaks of what it acknowledges: none of it sent after the last answer, nothing new to answer.
   if ((p.flags & flag::kCongestion) && progress.any) on_losses(progress.newest, before);
-  if (p.type == Type::ack && (p.flags & flag::kRnr)) on_refusal(now, p.aux, s.ack[0]);
   if (state_ == State::established && was_barrier && !barrier_) release_barrier(now);
 }
 

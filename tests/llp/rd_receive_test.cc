@@ -53,6 +53,7 @@ void some_things_are_acknowledged_at_once(void**) {
   assert_true(ack_of() == kReq + 1);
   s.say_data(Lane::req, kReq + 1 + 256, segment(true));  // beyond the window
   assert_true(ack_of() == kReq + 1);
+  assert_int_equal(s.table.held(), 0);
   s.say_data(Lane::req, kReq + 2, segment(true));  // ahead
   assert_true(ack_of() == kReq + 1);
   s.say_data(Lane::req, kReq + 1, segment(true));  // the hole

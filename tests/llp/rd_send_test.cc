@@ -244,33 +244,35 @@ void lack_of_credit_is_asked_about(void**) {
 void rnr_pauses_the_request_lane(void**) {
   Scene s;
   s.establish();
-  s.send(7, 3);
+  s.send(7, 6);
   s.quiet();
   const std::uint32_t una = s.acked[0];
   const std::uint32_t window = s.association().congestion().window();
-  s.say_ack({una + 1, una + 2}, flag::kRnr, 20);  // 10.24 ms
-  s.send(8);                                      // not now
+  s.say_ack({una + 1, una + 2, una + 3, una + 4, una + 5}, flag::kRnr, 20);  // 10.24 ms
+  s.send(8);                                                                 // not now
   s.add(Lane::rsp, {9, true, {}, 10, {}});
   s.wake();
   const Heard response = s.expect(Type::rsp);  // the other lane goes on
   s.acked[1] = response.psn() + 1;
-  s.say_ack({una + 1, una + 2}, flag::kRnr, 20);  // a copy does not prolong it
-  s.pass(10240 * kMicrosecond - 1);
+  s.pass(2 * kMillisecond);
+  s.say_ack({una + 1, una + 2, una + 3, una + 4, una + 5}, flag::kRnr, 20);  // a copy does not prolong it
+  s.pass(8240 * kMicrosecond - 1);
   s.silence();
   s.pass(1);
   assert_true(s.expect(Type::req).psn() == una);
-  assert_true(s.expect(Type::req).psn() == una + 3);
-  assert_true(s.table.counters().timeouts == 0 && s.association().congestion().window() >= window);
+  assert_true(s.expect(Type::req).psn() == una + 6);
+  assert_true(s.table.counters().timeouts == 0 && s.table.counters().losses == 0 &&
+              s.association().congestion().window() >= window);
   // A receive was posted before the time was over.
   Scene t;
   t.establish();
-  t.send(7);
+  t.send(7, 2);
   t.quiet();
   t.say_ack({}, flag::kRnr, 0);
   ++t.acked[0];
   t.say_ack();
   t.send(8);
-  assert_true(t.expect(Type::req).psn() == t.acked[0]);
+  assert_true(t.expect(Type::req).psn() == t.acked[0] + 1);
 }
 
 void rnr_retries_run_out(void**) {
@@ -309,6 +311,21 @@ void initial_window_and_its_growth(void**) {
   s.acked[0] += 2;
   s.say_ack();
   assert_int_equal(s.heard.size(), 4);  // two acknowledged, two more for the growth
+}
+
+void an_idle_sender_begins_anew(void**) {
+  Scene s;
+  s.establish();
+  for (int i = 0; i < 4; ++i) {
+    s.send(7, 10, 1300);
+    s.acked[0] += 10;
+    s.say_ack();
+  }
+  assert_true(s.association().congestion().window() > 11 * 1472);
+  s.quiet();
+  s.pass(kSecond);
+  s.send(7, 100, 1300);
+  assert_int_equal(s.heard.size(), 10);
 }
 
 void losses_halve_the_window_once_a_round_trip(void**) {
@@ -392,6 +409,21 @@ void a_report_names_the_message(void**) {
   assert_true((s.acknowledged_messages == std::vector<std::uint64_t>{7, 9}));  // 8 is not done
 }
 
+// While the error barrier stands, what is behind the bad segment is acknowledged by SACK only: no loss.
+void a_report_is_progress_for_its_segment(void**) {
+  Scene s;
+  s.establish();
+  s.send(8);
+  for (std::uint64_t m = 9; m < 14; ++m) s.send(m);
+  s.quiet();
+  const std::uint32_t first = s.acked[0];
+  s.say_data(Lane::rsp, kPeerIsn[1], untagged(true), flag::kAckNow, false, first);
+  s.expect(Type::ack);
+  s.say_ack({first + 1, first + 2, first + 3, first + 4, first + 5});
+  s.silence();
+  assert_int_equal(s.table.counters().losses, 0);
+}
+
 // The memory of a reported message is its owner's again: what is repeated of it has no payload.
 void what_was_reported_is_not_read_again(void**) {
   Scene s;
@@ -455,11 +487,13 @@ int main() {
       cmocka_unit_test(rnr_pauses_the_request_lane),
       cmocka_unit_test(rnr_retries_run_out),
       cmocka_unit_test(initial_window_and_its_growth),
+      cmocka_unit_test(an_idle_sender_begins_anew),
       cmocka_unit_test(losses_halve_the_window_once_a_round_trip),
       cmocka_unit_test(congestion_echo_counts_as_a_loss),
       cmocka_unit_test(bursts_are_bounded),
       cmocka_unit_test(a_full_window_does_not_hold_the_report),
       cmocka_unit_test(a_report_names_the_message),
+      cmocka_unit_test(a_report_is_progress_for_its_segment),
       cmocka_unit_test(what_was_reported_is_not_read_again),
       cmocka_unit_test(a_report_about_something_acknowledged),
       cmocka_unit_test(an_unreadable_source_ends_it),

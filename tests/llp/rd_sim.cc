@@ -78,6 +78,19 @@ Address address_of(unsigned host) {
   return a;
 }
 
+Bytes octets_of(const llp::rd::Frame& frame) {
+  Bytes out(frame.head.begin(), frame.head.end());
+  for (const llp::Extent& e : frame.payload) out.insert(out.end(), e.address, e.address + e.length);
+  std::array<std::byte, 4> crc{};
+  if (frame.crc) {
+    llp::Crc32c c;
+    c.update(out);
+    c.emit(crc);
+  }
+  out.insert(out.end(), crc.begin(), crc.end());
+  return out;
+}
+
 // --- the network ---
 
 void Network::at(Time when, std::function<void()> what) {
@@ -106,14 +119,14 @@ void Network::run(Time until) {
   for (std::uint64_t steps = 0;; ++steps) {
     if (steps > 20'000'000) broken("does not come to an end");
     Time next = queue_.empty() ? kNever : queue_.top().when;
-    for (const auto& [number, host] : hosts_) next = std::min(next, host->table().deadline());
+    for (const auto& [number, host] : hosts_) next = std::min(next, host->deadline());
     if (next == kNever || next > until) {
       if (until != kNever) now_ = std::max(now_, until);
       return;
     }
     now_ = std::max(now_, next);
     for (const auto& [number, host] : hosts_)
-      if (host->table().deadline() <= now_) host->tick();
+      if (host->deadline() <= now_) host->tick();
     if (queue_.empty() || queue_.top().when > now_) continue;
     const std::function<void()> what = queue_.top().what;
     queue_.pop();
@@ -190,15 +203,7 @@ void Host::receive(const Address& from, const Bytes& datagram, bool ce) {
 // --- below ---
 
 void Host::send(const Address& to, const llp::rd::Frame& frame) {
-  Bytes out(frame.head.begin(), frame.head.end());
-  for (const llp::Extent& e : frame.payload) out.insert(out.end(), e.address, e.address + e.length);
-  std::array<std::byte, 4> crc{};
-  if (frame.crc) {
-    llp::Crc32c c;
-    c.update(out);
-    c.emit(crc);
-  }
-  out.insert(out.end(), crc.begin(), crc.end());
+  Bytes out = octets_of(frame);
   SIM_CHECK(out.size() <= config_.max_seg);
   ++datagrams;
   if (on_send) on_send(out);

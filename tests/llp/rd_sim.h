@@ -42,6 +42,8 @@ void name_run(std::string name);
   } while (0)
 
 Address address_of(unsigned host);
+// A frame as it goes out: with its CRC.
+Bytes octets_of(const llp::rd::Frame& frame);
 constexpr std::uint32_t kPort = 0xc350;
 constexpr std::uint32_t qpn_of(unsigned host) {
   return host << 16 | kPort;
@@ -53,7 +55,16 @@ struct Conditions {
   Time dark_from = kNever, dark_to = kNever;  // nothing passes
 };
 
-class Host;
+// What a network delivers to.
+class Node {
+ public:
+  virtual void receive(const Address& from, const Bytes& datagram, bool ce) = 0;
+  virtual Time deadline() const = 0;
+  virtual void tick() = 0;
+
+ protected:
+  ~Node() = default;
+};
 
 class Network {
  public:
@@ -61,7 +72,7 @@ class Network {
   Time now() const { return now_; }
   void at(Time when, std::function<void()> what);
   void send(const Address& from, const Address& to, Bytes datagram);
-  void attach(unsigned number, Host* host) { hosts_[number] = host; }
+  void attach(unsigned number, Node* host) { hosts_[number] = host; }
   // Until nothing is under way, or `until`.
   void run(Time until = kNever);
   double uniform() { return std::uniform_real_distribution<double>(0, 1)(random_); }
@@ -82,7 +93,7 @@ class Network {
   Time now_ = kSecond;
   std::uint64_t events_ = 0;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> queue_;
-  std::map<unsigned, Host*> hosts_;
+  std::map<unsigned, Node*> hosts_;
 };
 
 enum class Kind { send, write, read };
@@ -126,7 +137,7 @@ struct Stream {
   } receiving;
 };
 
-class Host : public llp::rd::Upper, public llp::rd::Wire, public llp::rd::Entropy {
+class Host final : public Node, public llp::rd::Upper, public llp::rd::Wire, public llp::rd::Entropy {
  public:
   Host(Network& network, unsigned number, const Config& config, std::uint64_t seed);
 
@@ -140,8 +151,9 @@ class Host : public llp::rd::Upper, public llp::rd::Wire, public llp::rd::Entrop
   llp::rd::Table& table() { return *table_; }
   const Config& config() const { return config_; }
   Network& network() { return network_; }
-  void tick() { table_->expire(network_.now()); }
-  void receive(const Address& from, const Bytes& datagram, bool ce);
+  void tick() override { table_->expire(network_.now()); }
+  Time deadline() const override { return table_->deadline(); }
+  void receive(const Address& from, const Bytes& datagram, bool ce) override;
 
   // What came of it.
   std::vector<std::uint32_t> done, reported_ids;    // our requests
