@@ -110,41 +110,46 @@ void SendLane::fail_message(std::uint64_t message) {
     if (sent_.at(i).segment.message == message) sent_.at(i).failed = true;
 }
 
-bool ReceiveLane::holds(std::uint32_t psn) const {
-  return std::any_of(held_.begin(), held_.end(), [psn](const Held& h) { return h.psn == psn; });
+std::size_t ReceiveLane::position(std::uint32_t psn) const {
+  const auto begin = held_.begin() + static_cast<std::ptrdiff_t>(first_);
+  const auto at =
+      std::lower_bound(begin, held_.end(), psn, [](const Held& h, std::uint32_t p) { return after(p, h.psn); });
+  return at != held_.end() && at->psn == psn ? static_cast<std::size_t>(at - held_.begin()) : held_.size();
 }
 
-Held* ReceiveLane::find(std::uint32_t psn) {
-  const auto at = std::find_if(held_.begin(), held_.end(), [psn](const Held& h) { return h.psn == psn; });
-  return at == held_.end() ? nullptr : &*at;
+const Held* ReceiveLane::find(std::uint32_t psn) const {
+  const std::size_t i = position(psn);
+  return i < held_.size() ? &held_[i] : nullptr;
 }
 
-void ReceiveLane::insert(Held held, std::uint32_t next) {
+void ReceiveLane::insert(Held held) {
   cost_ += held.cost();
   // Most often it belongs at the end.
   auto at = held_.end();
-  while (at != held_.begin() && std::prev(at)->psn - next > held.psn - next) --at;
+  while (at != held_.begin() + static_cast<std::ptrdiff_t>(first_) && after(std::prev(at)->psn, held.psn)) --at;
   held_.insert(at, std::move(held));
 }
 
 void ReceiveLane::erase(std::uint32_t psn) {
-  const auto at = std::find_if(held_.begin(), held_.end(), [psn](const Held& h) { return h.psn == psn; });
-  if (at == held_.end()) return;
-  cost_ -= at->cost();
-  held_.erase(at);
+  const std::size_t i = position(psn);
+  if (i == held_.size()) return;
+  cost_ -= held_[i].cost();
+  if (i == first_) {
+    held_[first_++].segment = {};
+    if (empty()) {
+      held_.clear();
+      first_ = 0;
+    }
+  } else {
+    held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
 }
 
 SackWords ReceiveLane::words(std::uint32_t next) const {
   SackWords words;
-  for (const Held& h : held_)
-    if (const std::uint32_t k = h.psn - next - 1; h.psn != next && k < kMaxWindow) words.set(k);
+  for (std::size_t i = first_; i < held_.size(); ++i)
+    if (const std::uint32_t k = held_[i].psn - next - 1; held_[i].psn != next && k < kMaxWindow) words.set(k);
   return words;
-}
-
-void ReceiveLane::clear() {
-  held_.clear();
-  held_.shrink_to_fit();
-  cost_ = 0;
 }
 
 }  // namespace ewarp::llp::rd

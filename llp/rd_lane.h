@@ -74,18 +74,20 @@ struct Held {
 
 class ReceiveLane {
  public:
-  bool empty() const { return held_.empty(); }
-  bool holds(std::uint32_t psn) const;
-  // Requires: !holds(held.psn). next: the PSN that is due; everything held is beyond or at it.
-  void insert(Held held, std::uint32_t next);
-  Held* find(std::uint32_t psn);
+  bool empty() const { return first_ == held_.size(); }
+  bool holds(std::uint32_t psn) const { return position(psn) < held_.size(); }
+  // Requires: !holds(held.psn), and that all of them lie within a window.
+  void insert(Held held);
+  const Held* find(std::uint32_t psn) const;
   void erase(std::uint32_t psn);
   SackWords words(std::uint32_t next) const;
   std::size_t cost() const { return cost_; }
-  void clear();
 
  private:
-  std::vector<Held> held_;  // by PSN
+  std::size_t position(std::uint32_t psn) const;  // held_.size(): nowhere
+  // By PSN. What was delivered is taken off the front by counting, so that filling one hole is not quadratic.
+  std::vector<Held> held_;
+  std::size_t first_ = 0;
   std::size_t cost_ = 0;
 };
 

@@ -278,7 +278,7 @@ void Association::hold(Incoming in) {
   h.error_psn = in.error_psn;
   h.segment.assign(in.segment.begin(), in.segment.end());
   shared_.held += h.cost();
-  lane.insert(std::move(h), rx_next_[index(in.lane)]);
+  lane.insert(std::move(h));
 }
 
 // The peer has the report: now it may see the acknowledgement of what the report is about. A failed message keeps its

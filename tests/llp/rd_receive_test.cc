@@ -76,6 +76,18 @@ void congestion_is_echoed_three_times(void**) {
   }
 }
 
+void acknowledgements_ride_on_data(void**) {
+  Scene s;
+  s.establish();
+  s.say_data(Lane::req, kReq, segment(true));
+  s.send(5);
+  assert_true(s.expect(Type::req).data().standing.ack[0] == kReq + 1);
+  ++s.acked[0];
+  s.say_ack();
+  s.pass(2 * kMillisecond);
+  s.silence();
+}
+
 void sack_says_what_is_ahead(void**) {
   Scene s;
   s.establish();
@@ -296,6 +308,7 @@ int main() {
       cmocka_unit_test(eight_segments_are_acknowledged_at_once),
       cmocka_unit_test(some_things_are_acknowledged_at_once),
       cmocka_unit_test(congestion_is_echoed_three_times),
+      cmocka_unit_test(acknowledgements_ride_on_data),
       cmocka_unit_test(sack_says_what_is_ahead),
       cmocka_unit_test(copies_are_delivered_once),
       cmocka_unit_test(placed_ahead),

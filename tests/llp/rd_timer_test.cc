@@ -180,7 +180,7 @@ void sack_words(void**) {
     Held h;
     h.psn = psn;
     h.segment.resize(20);
-    lane.insert(std::move(h), 0xfffffffe);
+    lane.insert(std::move(h));
   }
   const SackWords w = lane.words(0xfffffffe);  // DG-18
   assert_int_equal(w.count, 1);

@@ -357,11 +357,17 @@ void run(std::uint64_t seed) {
   }
 }
 
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr std::uint64_t kSeeds = 40;
+#else
+constexpr std::uint64_t kSeeds = 200;
+#endif
+
 void every_operation_over_a_bad_network(void**) {
   const char* one = std::getenv("EWARP_SEED");
   const char* many = std::getenv("EWARP_SEEDS");
   const std::uint64_t first = one ? std::strtoull(one, nullptr, 0) : 0;
-  const std::uint64_t count = one ? 1 : many ? std::strtoull(many, nullptr, 0) : 200;
+  const std::uint64_t count = one ? 1 : many ? std::strtoull(many, nullptr, 0) : kSeeds;
   for (std::uint64_t seed = first; seed < first + count; ++seed) run(seed);
 }
 
