@@ -4,8 +4,8 @@
 The model is not part of this repository: EWARP_RD_MODEL names it, and without it this test is skipped. Each seed's work
 (what is submitted when, which part is bad, when receives come, what the network is like) is taken from the model's own
 run; the same is then given to rd_schedule. What must agree: which requests completed, which failed by an error report,
-what was delivered in which order, and that both ends forget each other. The losses themselves differ, so the times and
-the numbers of datagrams are only summed up and shown.
+what was delivered in which order, and that both ends forget each other. The losses themselves differ, so the numbers of
+datagrams are only summed up and shown.
 
   EWARP_RD_MODEL=.../rd_model.py rd_model_test.py path/to/rd_schedule [runs]
 """
@@ -27,19 +27,15 @@ def load_model(path):
 
 def recorded(model, seed):
     """The model's run of this seed, and its schedule as lines for rd_schedule."""
-    lines, times = [], {}
+    lines = []
     submit, post, init = model.End.submit, model.End.post, model.Net.__init__
 
-    def note(end, text):
-        times[end.name] = end.net.t
-        lines.append(text)
-
     def on_submit(end, kind, mid, parts, bad=None):
-        note(end, f"op {end.net.t} {end.name.lower()} {kind} {mid} {parts} {-1 if bad is None else bad}")
+        lines.append(f"op {end.net.t} {end.name.lower()} {kind} {mid} {parts} {-1 if bad is None else bad}")
         submit(end, kind, mid, parts, bad)
 
     def on_post(end, n):
-        note(end, f"post {end.net.t} {end.name.lower()} {n}")
+        lines.append(f"post {end.net.t} {end.name.lower()} {n}")
         post(end, n)
 
     def on_net(net, rng, loss, dup, spread):
@@ -66,7 +62,7 @@ def main():
         return SKIPPED
     model = load_model(path)
     runs = int(os.environ.get("EWARP_SEEDS", sys.argv[2] if len(sys.argv) > 2 else "150"))
-    ours = theirs = our_time = their_time = dead = 0
+    ours = theirs = dead = 0
     for seed in range(runs):
         verdict, net, a, lines = recorded(model, seed)
         if verdict != "ok":
@@ -85,11 +81,8 @@ def main():
                 return 1
         ours += got["a"]["datagrams"] + got["b"]["datagrams"]
         theirs += net.count
-        our_time += got["ms"]
-        their_time += net.t
     print(f"{runs - dead} schedules, the same outcome in each; {dead} ended in the model's unreachable verdict. "
-          f"Datagrams: ours {ours}, the model's {theirs}; virtual seconds: ours {our_time / 1000:.0f}, "
-          f"the model's {their_time / 1000:.0f}")
+          f"Datagrams: ours {ours}, the model's {theirs}")
     return 0
 
 

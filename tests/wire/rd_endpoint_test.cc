@@ -358,7 +358,7 @@ void run(std::uint64_t seed) {
 }
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr std::uint64_t kSeeds = 40;
+constexpr std::uint64_t kSeeds = 20;
 #else
 constexpr std::uint64_t kSeeds = 200;
 #endif
