@@ -85,7 +85,9 @@ ibv_gid_entry gid_entry(const verbs::Device& device, const ibv_gid& gid, std::ui
   entry.gid = gid;
   entry.gid_index = index;
   entry.port_num = 1;
-  entry.gid_type = IBV_GID_TYPE_IB;  // what the kernel says of iWARP ports
+  // What it is to programs that send datagrams: libibverbs looks for one of this type when it makes an address of a
+  // received IP header.
+  entry.gid_type = IBV_GID_TYPE_ROCE_V2;
   entry.ndev_ifindex = device.interface_index();
   return entry;
 }

@@ -86,7 +86,7 @@ void add_port(const verbs::Device& device, const std::string& at, Files& out) {
   std::size_t i = 0;
   for (const ibv_gid& gid : device.gids()) {
     out[fmt::format("{}gids/{}", at, i)] = gid_text(gid);
-    out[fmt::format("{}gid_attrs/types/{}", at, i)] = "IB/RoCE v1\n";
+    out[fmt::format("{}gid_attrs/types/{}", at, i)] = "RoCE v2\n";
     out[fmt::format("{}gid_attrs/ndevs/{}", at, i)] = device.interface_name() + "\n";
     ++i;
   }

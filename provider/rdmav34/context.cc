@@ -79,8 +79,8 @@ void* alloc_context(ibv_device* device, int command_fd, void*) {
     return nullptr;
   }
   std::vector<Operation> all;
-  for (const auto part : {context_operations(), device_ex_operations(), domain_operations(), memory_operations(),
-                          completion_operations(), completion_ex_operations(), queue_pair_operations(),
+  for (const auto part : {context_operations(), address_operations(), device_ex_operations(), domain_operations(),
+                          memory_operations(), completion_operations(), completion_ex_operations(), queue_pair_operations(),
                           queue_pair_ex_operations(), shared_receive_queue_operations()})
     all.insert(all.end(), part.begin(), part.end());
   library.set_ops(memory, all);

@@ -107,7 +107,7 @@ struct SrqObject : ibv_srq {
 
 struct QpObject : ibv_qp {
   std::byte reserve[kObjectReserve - sizeof(ibv_qp)];  // verbs_qp: its comp_mask tells whether there is an ibv_qp_ex
-  std::shared_ptr<verbs::QueuePair> impl;
+  std::shared_ptr<verbs::QueuePairApi> impl;
   verbs::QueuePairApi* api = nullptr;
   std::optional<SendBatch> batch;  // of a QP with send operations
   PdUse use;
@@ -176,6 +176,7 @@ int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp);
 
 // The operations of each file.
 std::span<const Operation> context_operations();
+std::span<const Operation> address_operations();
 std::span<const Operation> device_ex_operations();
 std::span<const Operation> domain_operations();
 std::span<const Operation> memory_operations();

@@ -2,6 +2,9 @@
 #include <array>
 
 #include "provider/rdmav34/objects.h"
+#include "provider/verbs/datagram_queue_pair.h"
+#include "provider/verbs/multicast.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::rdmav34 {
 namespace {
@@ -21,6 +24,20 @@ void fill(QpObject& qp, ibv_pd* pd, const ibv_qp_init_attr& init) {
   pthread_cond_init(&qp.cond, nullptr);
 }
 
+int make_impl(verbs::Pd& pd, ibv_qp_init_attr& init, verbs::SharedReceiveQueue* srq,
+              std::shared_ptr<verbs::QueuePairApi>* out) {
+  if (init.qp_type == IBV_QPT_UD) {
+    std::shared_ptr<verbs::DatagramQueuePair> qp;
+    const int error = verbs::create_datagram_qp(pd, init, &impl(init.send_cq), &impl(init.recv_cq), &qp, srq);
+    *out = std::move(qp);
+    return error;
+  }
+  std::shared_ptr<verbs::QueuePair> qp;
+  const int error = verbs::create_qp(pd, init, &impl(init.send_cq), &impl(init.recv_cq), &qp, srq);
+  *out = std::move(qp);
+  return error;
+}
+
 }  // namespace
 
 int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp) {
@@ -28,9 +45,8 @@ int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp) {
     if (cq == nullptr || cq->context != pd->context) return EINVAL;
   if (init.srq != nullptr && init.srq->context != pd->context) return EINVAL;
   verbs::SharedReceiveQueue* srq = init.srq != nullptr ? &impl(init.srq) : nullptr;
-  if (const int error = verbs::create_qp(impl(pd), init, &impl(init.send_cq), &impl(init.recv_cq), &qp.impl, srq))
-    return error;
-  qp.api = &verbs::api(*qp.impl);
+  if (const int error = make_impl(impl(pd), init, srq, &qp.impl)) return error;
+  qp.api = qp.impl.get();
   qp.api->set_handle(handle_of(static_cast<ibv_qp*>(&qp)));
   fill(qp, pd, init);
   qp.use = PdUse(pd);
@@ -74,6 +90,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
 int destroy_qp(ibv_qp* qp) {
   return guarded([&] {
     ContextState& state = state_of(qp->context);
+    if (verbs::has_groups(impl(qp))) return EBUSY;
     impl(qp).destroy();
     wait_acknowledged(qp->mutex, qp->cond, qp->events_completed, state.context.retire_async(handle_of(qp)));
     pthread_cond_destroy(&qp->cond);
@@ -93,7 +110,6 @@ int post_recv(ibv_qp* qp, ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 }  // namespace
 
-// AH and multicast have no entry: libibverbs then answers EOPNOTSUPP for us.
 std::span<const Operation> queue_pair_operations() {
   static const std::array all = {
       operation("create_qp", create_qp),   operation("query_qp", query_qp),   operation("modify_qp", modify_qp),

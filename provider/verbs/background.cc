@@ -26,10 +26,7 @@ constexpr std::uint64_t kMinApplicationPasses = 10;
 // An application that stops polling so soon after we stepped aside did not mean to drive.
 constexpr auto kTooShort = std::chrono::milliseconds(5);
 constexpr unsigned kMaxWindows = 256;
-// Streams silent for so many ticks leave the active set, if it has more than kAlwaysActive. A tick is a sleep, or so
-// much time without one.
-constexpr unsigned kSilentTicks = 4;
-constexpr std::size_t kAlwaysActive = 4;
+// A tick is a sleep, or so much time without one.
 constexpr auto kTick = std::chrono::microseconds(500);
 // Passes between two looks at everything that is not an active stream; when passes are long, so much time.
 constexpr unsigned kHousekeeping = 64;
@@ -167,20 +164,22 @@ void Engine::arm_active() {
     if (events != 0 && (!c->armed || c->armed_events != events)) arm(*c, events);
     c->rest();
   }
+  arm_pollables();
   demote_silent();
   leave();
 }
 
 // Cost per pass follows the streams that carry something. Engine held. True: some have left.
 bool Engine::demote_silent() {
-  if (active_.size() <= kAlwaysActive) return false;
+  if (active_.size() + active_pollables_.size() <= kAlwaysActive) return false;
+  const bool any = demote_pollables();
   return std::erase_if(active_, [this](Connection* c) {
     if (tick() - c->last_tick < kSilentTicks || c->has_output() || !c->readable()) return false;
     if (!c->armed) arm(*c, POLLIN);
     c->rest();
     c->active = false;
     return true;
-  }) > 0;
+  }) > 0 || any;
 }
 
 // Background thread, engine held.

@@ -171,4 +171,14 @@ std::uint64_t CompletionQueue::retire_events() {
   return events_posted_.load(std::memory_order_relaxed) - unread;
 }
 
+bool push_counted(CompletionQueue& cq, Context& context, stats::QpPage* slot, const ibv_wc& wc, bool solicited) {
+  // Work that comes back at the end of a connection is no error.
+  stats::Counter stats::Traffic::*const kind = wc.status == IBV_WC_SUCCESS        ? &stats::Traffic::completions
+                                               : wc.status == IBV_WC_WR_FLUSH_ERR ? &stats::Traffic::flushed_completions
+                                                                                  : &stats::Traffic::error_completions;
+  stats::add(context.device().counters().traffic.*kind);
+  if (slot != nullptr) stats::add(slot->traffic.*kind);
+  return cq.push(wc, solicited || wc.status != IBV_WC_SUCCESS);
+}
+
 }  // namespace ewarp::verbs

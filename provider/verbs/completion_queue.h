@@ -86,4 +86,7 @@ class CompletionQueue {
   std::atomic<std::uint64_t> events_posted_{0};
 };
 
+// Counts a completion for the device and the QP's slot (if it has one), then push().
+bool push_counted(CompletionQueue& cq, Context& context, stats::QpPage* slot, const ibv_wc& wc, bool solicited);
+
 }  // namespace ewarp::verbs

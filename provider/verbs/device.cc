@@ -178,6 +178,10 @@ void Device::query(ibv_device_attr& attr) const {
   attr.max_qp_rd_atom = attr.max_qp_init_rd_atom = kMaxRdAtomic;
   attr.max_res_rd_atom = kMaxRdAtomic * kMaxQp;
   attr.atomic_cap = IBV_ATOMIC_GLOB;  // done by the CPU's own atomic instructions
+  attr.max_ah = kMaxAh;
+  attr.max_mcast_grp = kMaxGroups;
+  attr.max_mcast_qp_attach = kMaxGroupQps;
+  attr.max_total_mcast_qp_attach = kMaxGroups * kMaxGroupQps;
   attr.max_pkeys = 1;
   attr.phys_port_cnt = 1;
 }

@@ -26,6 +26,9 @@ inline constexpr int kMaxCq = 65536;
 inline constexpr int kMaxMr = 1 << 20;
 inline constexpr int kMaxPd = 65536;
 inline constexpr int kMaxSrq = 65536;
+inline constexpr int kMaxAh = 1 << 20;
+inline constexpr int kMaxGroups = 20;  // net.ipv4.igmp_max_memberships, as it usually is
+inline constexpr int kMaxGroupQps = 256;
 inline constexpr int kMaxSrqWr = 1 << 18;
 
 // Who we are in ibv_device_attr: a locally administered OUI (no vendor has it) and our part number.

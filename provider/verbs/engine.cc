@@ -11,8 +11,10 @@
 #include "llp/spinlock.h"
 #include "provider/verbs/bring_up.h"
 #include "provider/verbs/connection.h"
+#include "provider/verbs/datagram_port.h"
 #include "provider/verbs/kickable.h"
 #include "provider/verbs/log.h"
+#include "provider/verbs/multicast.h"
 #include "provider/verbs/options.h"
 #include "provider/verbs/port_monitor.h"
 #include "provider/verbs/qp_numbers.h"
@@ -195,6 +197,11 @@ void Engine::give_staging(std::unique_ptr<std::byte[]> s) {
 // One turn for every active stream. Streams that end meanwhile leave active_ but stay alive until their burial, which
 // needs the engine.
 bool Engine::pass() {
+  const bool any = pass_streams();
+  return active_pollables_.empty() ? any : pass_pollables() || any;
+}
+
+bool Engine::pass_streams() {
   if (active_.empty()) return false;
   if (active_.size() == 1) {
     Connection& c = *active_.front();
@@ -262,7 +269,7 @@ void Engine::after_fork_parent() {
 // workers. True: the child's engine is as new.
 bool Engine::begin_anew_in_child() {
   const std::size_t own = port_monitor().fd() >= 0 && watches_.contains(port_monitor().fd()) ? 1 : 0;
-  if (!connections_.empty() || watches_.size() != own || !timers_.empty() || !tasks_.empty()) return false;
+  if (!connections_.empty() || !pollables_.empty() || watches_.size() != own || !timers_.empty() || !tasks_.empty()) return false;
   static_cast<void>(watcher_.release());  // closed; its memory is the vanished thread's
   batch_ = llp::make_batch(options().io_uring);
   watches_.clear();
@@ -279,6 +286,9 @@ void Engine::after_fork_child() {
   for (Connection* c : connections_) ::close(c->release_fd());
   for (const auto& [fd, w] : watches_)
     if (w.connection == nullptr) ::close(fd);
+  close_pollables_in_child();
+  DatagramPort::forget_in_child();
+  forget_groups_in_child();
   StartupSocket::close_all_in_child();
   forget_arrivals_in_child();
   qp_numbers().after_fork_child();

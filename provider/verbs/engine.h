@@ -21,6 +21,7 @@
 #include "llp/batch.h"
 #include "llp/gather.h"
 #include "llp/watcher.h"
+#include "provider/verbs/pollable.h"
 #include "provider/verbs/reactor.h"
 
 namespace ewarp::verbs {
@@ -58,6 +59,10 @@ class Engine final : public Reactor {
   void bury(std::shared_ptr<Connection> connection);
   // The stream has output that did not go out: it stays active, and the kernel says when it can go on.
   void wait_writable(Connection& connection);
+  // Sockets of datagrams; engine held.
+  void add(const std::shared_ptr<Pollable>& pollable);
+  void remove(Pollable& pollable);  // before its fd is closed
+  void wait_writable(Pollable& pollable);
   // What the kernel watches for some stream has to be looked at again.
   void rearm();
   // Reads and discards until the peer's FIN or close_timeout, then closes: what was sent arrives, a Terminate included.
@@ -99,11 +104,16 @@ class Engine final : public Reactor {
     std::uint64_t token;
   };
 
+  // Sockets silent for so many ticks (of takeover_us) leave the active set, if it has more than kAlwaysActive.
+  static constexpr unsigned kSilentTicks = 4;
+  static constexpr std::size_t kAlwaysActive = 4;
+
   void start_thread();
   bool begin_anew_in_child();
   void activate(Connection& connection);
   void run();
   bool pass();
+  bool pass_streams();
   bool pass_many(std::size_t first, std::size_t count);
   bool background_pass();
   void housekeeping(bool all);
@@ -113,6 +123,12 @@ class Engine final : public Reactor {
   void arm_active();
   bool demote_silent();
   void arm(Connection& connection, std::uint32_t events);
+  void activate(Pollable& pollable);
+  bool pass_pollables();
+  void arm_pollables();
+  bool demote_pollables();
+  void arm(Pollable& pollable, std::uint32_t events);
+  void close_pollables_in_child();
   void handle_ready(std::span<const llp::Watcher::Ready> ready);
   void apply_watch_ops();
   void run_tasks();
@@ -129,6 +145,9 @@ class Engine final : public Reactor {
   std::unordered_set<Connection*> connections_;
   std::size_t cursor_ = 0;
   std::vector<std::shared_ptr<Connection>> graveyard_;
+  std::vector<std::shared_ptr<Pollable>> pollables_;
+  std::vector<Pollable*> active_pollables_;
+  std::size_t pollable_cursor_ = 0;
   std::vector<std::unique_ptr<llp::Gather>> gathers_;
   std::vector<std::unique_ptr<std::byte[]>> stagings_;
   std::unique_ptr<llp::Batch> batch_;

@@ -88,12 +88,8 @@ QpNumbers& qp_numbers() {
   return *n;
 }
 
-QpNumbers::Port& QpNumbers::with_room() {
-  unsigned without = 0;
-  for (Port& p : ports_) {
-    if (!p.taken.all()) return p;
-    if (p.fd < 0) ++without;
-  }
+QpNumbers::Port& QpNumbers::add_port() {
+  const auto without = std::count_if(ports_.begin(), ports_.end(), [](const Port& p) { return p.fd < 0; });
   Port p{};
   p.fd = reserve_port(&p.port);
   p.next = static_cast<std::uint8_t>(random_number());
@@ -101,16 +97,51 @@ QpNumbers::Port& QpNumbers::with_room() {
     p.port = static_cast<std::uint16_t>(1023 - without % 1023);
     log::info("no TCP port for QP numbers: QPs can be connected by rdma_cm only");
   }
-  return ports_.emplace_back(p);
+  return ports_.emplace_back(std::move(p));
 }
 
-std::uint32_t QpNumbers::take() {
-  const std::lock_guard guard(mutex_);
-  Port& p = with_room();
+QpNumbers::Port& QpNumbers::with_room() {
+  for (Port& p : ports_)
+    if (!p.taken.all()) return p;
+  return add_port();
+}
+
+std::uint32_t QpNumbers::take_from(Port& p) {
   while (p.taken.test(p.next)) ++p.next;
   const std::uint8_t index = p.next++;
   p.taken.set(index);
   return std::uint32_t{index} << 16 | p.port;
+}
+
+std::uint32_t QpNumbers::take() {
+  const std::lock_guard guard(mutex_);
+  return take_from(with_room());
+}
+
+// The UDP port is bound when the first QP asks for datagrams: a process without any has no socket for them.
+bool QpNumbers::has_udp(Port& p) {
+  if (p.udp_state == Port::Udp::unknown)
+    p.udp_state = p.fd >= 0 && llp::UdpSocket::open(p.port, &p.udp) == 0 ? Port::Udp::ours : Port::Udp::refused;
+  return p.udp_state == Port::Udp::ours;
+}
+
+std::uint32_t QpNumbers::take_datagram() {
+  const std::lock_guard guard(mutex_);
+  for (Port& p : ports_)
+    if (!p.taken.all() && has_udp(p)) return take_from(p);
+  for (int i = 0; i < kTries; ++i) {
+    Port& p = add_port();
+    if (has_udp(p)) return take_from(p);
+    if (p.fd < 0) break;
+  }
+  return 0;
+}
+
+llp::UdpSocket QpNumbers::claim_udp(std::uint16_t port) {
+  const std::lock_guard guard(mutex_);
+  for (Port& p : ports_)
+    if (p.port == port) return std::move(p.udp);
+  return {};
 }
 
 void QpNumbers::give(std::uint32_t number) {

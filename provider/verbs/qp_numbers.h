@@ -1,4 +1,4 @@
-// QP numbers, and the TCP ports behind them: number = index << 16 | port (datagram-iwarp.md section 3), so that {GID,
+// QP numbers, and the TCP and UDP ports behind them: number = index << 16 | port (datagram-iwarp.md section 3), so that {GID,
 // QPN} is all that a peer has to know.
 #pragma once
 
@@ -7,6 +7,8 @@
 #include <memory>
 #include <mutex>
 #include <vector>
+
+#include "llp/udp_socket.h"
 
 namespace ewarp::verbs {
 
@@ -18,9 +20,13 @@ class QpNumbers {
   // Round-robin, so that a freed number does not return soon. Without a free port the numbers have a port below 1024:
   // good for everything but being reached by number.
   std::uint32_t take();
+  // One whose UDP port is ours as well; 0 where none can be had.
+  std::uint32_t take_datagram();
   void give(std::uint32_t number);
   // The bound socket of this number's port; -1 if it has none. Stays open for good.
   int socket_of(std::uint32_t number);
+  // The UDP socket of a port that take_datagram() gave a number of; the first caller has it, for good.
+  llp::UdpSocket claim_udp(std::uint16_t port);
 
   void before_fork() { mutex_.lock(); }
   void after_fork_parent() { mutex_.unlock(); }
@@ -33,8 +39,13 @@ class QpNumbers {
     std::uint16_t port;
     std::uint8_t next;
     std::bitset<256> taken;
+    enum class Udp { unknown, ours, refused } udp_state = Udp::unknown;
+    llp::UdpSocket udp{};
   };
   Port& with_room();
+  Port& add_port();
+  static bool has_udp(Port& port);
+  static std::uint32_t take_from(Port& port);
 
   std::mutex mutex_;
   std::vector<Port> ports_;

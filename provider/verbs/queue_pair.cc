@@ -166,13 +166,7 @@ void QueuePair::destroy() {
 
 void QueuePair::complete(CompletionQueue& cq, ibv_wc& wc, bool solicited) {
   wc.qp_num = number_;
-  // Work that comes back at the end of a connection is no error.
-  stats::Counter stats::Traffic::*const kind = wc.status == IBV_WC_SUCCESS        ? &stats::Traffic::completions
-                                               : wc.status == IBV_WC_WR_FLUSH_ERR ? &stats::Traffic::flushed_completions
-                                                                                  : &stats::Traffic::error_completions;
-  stats::add(context().device().counters().traffic.*kind);
-  if (slot_ != nullptr) stats::add(slot_->traffic.*kind);
-  if (!cq.push(wc, solicited || wc.status != IBV_WC_SUCCESS)) overflowed_ = true;
+  if (!push_counted(cq, context(), slot_, wc, solicited)) overflowed_ = true;
 }
 
 void QueuePair::send_done(rdmap::SendRequest& request, rdmap::Status status) {

@@ -104,8 +104,6 @@ class QueuePair final : public QueuePairApi,
   int put_send(const ibv_send_wr& wr, std::uint64_t position);
   int put_local(const ibv_send_wr& wr, std::uint64_t position);
   bool execute_local(SendEntry& e);
-  rdmap::Status sge_memory(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n,
-                           unsigned need, rdmap::ExtentList& out);
 
   // State (queue_pair_state.cc). Engine held.
   void enter_state(ibv_qp_state state);

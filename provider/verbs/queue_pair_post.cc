@@ -7,6 +7,7 @@
 
 #include "provider/verbs/engine.h"
 #include "provider/verbs/queue_pair.h"
+#include "provider/verbs/sge.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -185,27 +186,6 @@ rdmap::SendRequest* QueuePair::next_send() {
   return nullptr;
 }
 
-// The pieces of [offset, offset + n) of a scatter/gather list.
-rdmap::Status QueuePair::sge_memory(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n,
-                                    unsigned need, rdmap::ExtentList& out) {
-  out.clear();
-  for (const Sge& s : sges) {
-    if (n == 0) break;
-    if (offset >= s.length) {
-      offset -= s.length;
-      continue;
-    }
-    const std::uint64_t size = std::min<std::uint64_t>(n, s.length - offset);
-    llp::Extent e;
-    if (memory().resolve(s.lkey, pd, s.address + offset, size, need, &e) != Verdict::ok)
-      return rdmap::Status::local_protection;
-    out.add(e);
-    n -= size;
-    offset = 0;
-  }
-  return rdmap::Status::success;
-}
-
 rdmap::Status QueuePair::request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
                                         rdmap::ExtentList& out) {
   const auto& e = static_cast<const SendEntry&>(request);
@@ -216,7 +196,7 @@ rdmap::Status QueuePair::request_memory(const rdmap::SendRequest& request, std::
     return rdmap::Status::success;
   }
   const unsigned need = rdmap::has_response(e.operation) ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
-  return sge_memory(pd_, std::span(sq_.sge(position), e.sge_count), offset, n, need, out);
+  return resolve_sges(pd_, std::span(sq_.sge(position), e.sge_count), offset, n, need, out);
 }
 
 // In a graceful close nothing more is received (docs/verbs.md).
@@ -234,7 +214,7 @@ bool QueuePair::take_receive() {
 
 rdmap::Status QueuePair::receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) {
   const Pd& pd = srq_ != nullptr ? srq_->pd() : pd_;
-  return sge_memory(pd, std::span(rq_.sge(receive_at_), rq_.entry(receive_at_).sge_count), offset, n,
+  return resolve_sges(pd, std::span(rq_.sge(receive_at_), rq_.entry(receive_at_).sge_count), offset, n,
                     IBV_ACCESS_LOCAL_WRITE, out);
 }
 

@@ -41,6 +41,8 @@ class SharedReceiveQueue final : public Kickable {
 
   // There is a request, and it is this QP's turn if others wait.
   bool ready_for(const QueuePair& qp) const;
+  // The next request, for who does not wait in line: null if there is none, or if it belongs to those who do.
+  const ReceiveEntry* front() { return queued() == 0 || !line_.empty() ? nullptr : &queue_.entry(queue_.head()); }
   // Moves the next request to the end of `to`. False: there is none.
   bool take(WorkQueue<ReceiveEntry>& to);
   // The QP stands in line until it is served, which may be at once, or forgotten.

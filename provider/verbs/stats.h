@@ -30,6 +30,14 @@ struct Traffic {
   Counter terminates_sent, terminates_received, crc_errors;
 };
 
+// Of the process's UDP sockets: a datagram that is dropped early belongs to no device.
+struct Datagrams {
+  static constexpr std::size_t kCauses = 12;  // llp::DatagramDrop
+  Counter drops[kCauses];
+  Counter tx_lost;  // the kernel refused them for the network's reasons: to UD, loss
+  Counter errors_sent, errors_received, errors_suppressed;  // UD_ERR
+};
+
 struct DevicePage {
   char name[64];
   char interface[16];
@@ -59,6 +67,7 @@ struct Page {
   std::uint32_t keep;           // option stats_keep: the file stays when the process has ended
   char poller[16];              // "io_uring" or "epoll"
   Counter app_passes, background_passes, background_wakeups;
+  Datagrams datagrams;
   DevicePage devices[kMaxDevices];
   QpPage qps[kMaxQps];
 };

@@ -1,0 +1,31 @@
+// Where a datagram goes: ibv_create_ah() (verbs-semantics.md section 12).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "llp/udp_socket.h"
+#include "provider/verbs/context.h"
+
+namespace ewarp::verbs {
+
+// A value: a request copies it when it is posted.
+struct AddressHandle {
+  llp::UdpDestination destination;  // without the port, which is the QP number's
+  bool multicast = false;
+  bool crc = true;   // option crc and the path
+  const Pd* pd = nullptr;
+};
+
+// What ibv_create_ah() gives.
+struct AddressHandleObject : ibv_ah {
+  AddressHandle impl;
+};
+
+// Looks at interfaces and routes: not with the engine held. 0 or EINVAL: no GID, other family than that of the GID at
+// sgid_index, no such index or port.
+int make_address_handle(const Pd& pd, const ibv_ah_attr& attr, AddressHandle* out);
+
+in6_addr address_of(const ibv_gid& gid);
+bool is_multicast(const in6_addr& address);
+
+}  // namespace ewarp::verbs

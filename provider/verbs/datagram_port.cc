@@ -1,0 +1,152 @@
+#include "provider/verbs/datagram_port.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <unordered_map>
+
+#include "llp/netif.h"
+#include "provider/verbs/engine.h"
+#include "provider/verbs/options.h"
+#include "provider/verbs/qp_numbers.h"
+#include "provider/verbs/stats.h"
+
+namespace ewarp::verbs {
+namespace {
+
+// Datagrams that were read wait in memory until they are handled: no more of it than the caches hold.
+constexpr std::size_t kReadOctets = 512 * 1024;
+
+using Ports = std::unordered_map<std::uint16_t, std::shared_ptr<DatagramPort>>;
+
+Ports& ports() {
+  static Ports* p = new Ports;  // outlives every thread
+  return *p;
+}
+
+unsigned loopback_index() {
+  static const unsigned index = [] {
+    for (const auto& i : llp::interfaces())
+      if (i.loopback) return i.index;
+    return 0U;
+  }();
+  return index;
+}
+
+// Flag N: who sends from this host may do without a CRC, as our own do (option crc).
+bool may_lack_crc(const llp::UdpArrival& a) {
+  switch (options().crc) {
+    case CrcPolicy::always: return false;
+    case CrcPolicy::never: return true;
+    case CrcPolicy::by_path: break;
+  }
+  return a.interface != 0 && a.interface == loopback_index();
+}
+
+constexpr std::size_t index_of(std::uint32_t number) { return number >> 16 & 0xff; }
+
+}  // namespace
+
+llp::UdpInbox& datagram_inbox() {
+  static auto* inbox = new llp::UdpInbox;
+  return *inbox;
+}
+
+llp::UdpOutbox& datagram_outbox() {
+  static auto* outbox = new llp::UdpOutbox;
+  return *outbox;
+}
+
+void count_drop(llp::DatagramDrop why) {
+  stats::add(stats::page().datagrams.drops[static_cast<std::size_t>(why)]);
+}
+
+bool accept_datagram(const llp::UdpArrival& arrival, llp::Datagram* out) {
+  const auto parsed = llp::parse_datagram(arrival.payload, may_lack_crc(arrival));
+  if (!parsed.ok()) {
+    count_drop(parsed.error());
+    return false;
+  }
+  *out = parsed.value();
+  return true;
+}
+
+void DatagramReader::adapt(unsigned got, std::size_t octets) {
+  if (got == 0) {
+    batch_ = 1;
+    return;
+  }
+  const std::size_t each = std::max<std::size_t>(octets / got, 1);
+  const auto most = static_cast<unsigned>(std::clamp<std::size_t>(kReadOctets / each, 1, llp::UdpInbox::kMost));
+  batch_ = std::min(got == batch_ ? 2 * batch_ : got, most);
+}
+
+std::shared_ptr<DatagramPort> DatagramPort::of(std::uint32_t number) {
+  loopback_index();
+  auto& port = ports()[port_of(number)];
+  if (port == nullptr) port = std::make_shared<DatagramPort>(qp_numbers().claim_udp(port_of(number)));
+  return port;
+}
+
+void DatagramPort::forget_in_child() {
+  for (const auto& [number, port] : ports()) port->close_in_child();
+  ports().clear();
+}
+
+void DatagramPort::attach(std::uint32_t number, DatagramSink& sink) {
+  sinks_[index_of(number)] = &sink;
+  if (users_++ == 0) engine().add(shared_from_this());
+}
+
+void DatagramPort::detach(std::uint32_t number, DatagramSink& sink) {
+  sinks_[index_of(number)] = nullptr;
+  std::erase(waiting_, &sink);
+  std::erase(being_served_, &sink);
+  if (--users_ == 0) engine().remove(*this);
+}
+
+std::size_t DatagramPort::send(llp::UdpOutbox& outbox, int* error) {
+  const std::size_t sent = outbox.send(socket_, error);
+  if (*error == EAGAIN || *error == EWOULDBLOCK) {
+    *error = EAGAIN;
+    blocked_ = true;
+    engine().wait_writable(*this);
+  }
+  return sent;
+}
+
+void DatagramPort::wait(DatagramSink& sink) {
+  if (std::find(waiting_.begin(), waiting_.end(), &sink) == waiting_.end()) waiting_.push_back(&sink);
+  engine().wait_writable(*this);
+}
+
+// Each in its turn; who has more to send goes to the end of the line.
+bool DatagramPort::serve_waiting() {
+  blocked_ = false;
+  being_served_.swap(waiting_);
+  const bool any = !being_served_.empty();
+  for (DatagramSink* sink : being_served_)
+    if (blocked_ || sink->transmit()) waiting_.push_back(sink);
+  being_served_.clear();
+  return any && !blocked_;
+}
+
+void DatagramPort::arrived(const llp::UdpArrival& arrival) {
+  llp::Datagram d;
+  if (!accept_datagram(arrival, &d)) return;
+  const std::uint32_t number = d.prefix.destination;
+  DatagramSink* sink = sinks_[index_of(number)];
+  if (sink == nullptr || d.prefix.destination == llp::kMulticastQpn) {
+    count_drop(llp::DatagramDrop::qp);
+    return;
+  }
+  sink->receive({d, arrival, this});
+}
+
+bool DatagramPort::turn() {
+  const bool any = reader_.read(socket_, [this](const llp::UdpArrival& a) { arrived(a); });
+  return (!waiting_.empty() && serve_waiting()) || any;
+}
+
+void DatagramPort::close_in_child() { socket_.close(); }
+
+}  // namespace ewarp::verbs

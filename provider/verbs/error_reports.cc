@@ -1,0 +1,84 @@
+#include "provider/verbs/error_reports.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ddp/header.h"
+#include "ddp/untagged.h"
+#include "provider/verbs/address_handle.h"
+#include "provider/verbs/stats.h"
+#include "rdmap/header.h"
+
+namespace ewarp::verbs {
+namespace {
+
+std::size_t slot_of(const in6_addr& source) {
+  std::uint32_t hash = 2166136261u;
+  for (const std::uint8_t octet : source.s6_addr) hash = (hash ^ octet) * 16777619u;
+  return hash >> 24;
+}
+
+// An untagged segment on queue 2 that carries the Terminate with the header in error.
+std::vector<std::byte> report_segment(Octets offending, const Fault& fault, std::uint32_t msn) {
+  rdmap::Terminate t;
+  t.fault = fault;
+  t.length_valid = true;
+  t.segment_length = static_cast<std::uint16_t>(offending.size());
+  const Octets header = offending.first(ddp::UntaggedHeader::kSize);
+  t.ddp_header.assign(header.begin(), header.end());
+  const auto body = t.emit();
+  std::vector<std::byte> segment(ddp::UntaggedHeader::kSize);
+  ddp::UntaggedHeader{true, rdmap::control(rdmap::Opcode::terminate), 0, ddp::kQueueTerminate, msn, 0}.emit(
+      MutableOctets(segment).first<ddp::UntaggedHeader::kSize>());
+  segment.insert(segment.end(), body.begin(), body.end());
+  return segment;
+}
+
+}  // namespace
+
+void ReportLimit::begin_window(Clock::time_point now) {
+  window_ = now;
+  total_ = 0;
+  counts_.fill(0);
+}
+
+bool ReportLimit::allow(const in6_addr& source, Clock::time_point now) {
+  if (now - window_ >= std::chrono::seconds(1)) begin_window(now);
+  std::uint8_t& count = counts_[slot_of(source)];
+  if (total_ >= kInAll || count >= kPerSource) return false;
+  ++total_;
+  ++count;
+  return true;
+}
+
+ErrorReports& error_reports() {
+  static auto* reports = new ErrorReports;
+  return *reports;
+}
+
+void ErrorReports::send(const DatagramIn& in, std::uint32_t number, const Fault& fault, std::uint32_t& msn) {
+  stats::Datagrams& counters = stats::page().datagrams;
+  if (in.port == nullptr || is_multicast(in.arrival.to)) return;
+  if (!limit_.allow(in.arrival.from.sin6_addr, ReportLimit::Clock::now())) {
+    stats::add(counters.errors_suppressed);
+    return;
+  }
+  const auto offending = ddp::UntaggedHeader::parse(in.datagram.segment);
+  const auto segment = report_segment(in.datagram.segment, fault, msn++);
+  std::array<std::byte, 256> octets;
+  const std::size_t header =
+      llp::UdError{offending.value().msn}.emit(octets, in.datagram.prefix.source, number);
+  const std::size_t size = llp::finish_datagram(octets, header, segment);
+  llp::UdpDestination back;
+  back.to = in.arrival.from;
+  back.source = in.arrival.to;
+  if (IN6_IS_ADDR_LINKLOCAL(&back.to.sin6_addr)) back.interface = in.arrival.interface;
+  llp::UdpOutbox& out = datagram_outbox();
+  out.clear();
+  out.begin(back);
+  out.append(octets.data(), size);
+  int error = 0;
+  if (in.port->send(out, &error) == 1) stats::add(counters.errors_sent);  // else it is lost, as any datagram may be
+}
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,22 @@
+// Multicast groups: which UD queue pairs receive what is sent to a group (ibv_attach_mcast()).
+#pragma once
+
+#include <infiniband/verbs.h>
+
+namespace ewarp::verbs {
+
+class DatagramQueuePair;
+class QueuePairApi;
+
+// 0, EINVAL (no UD QP, no multicast GID), or why the group could not be joined: ENOBUFS (too many groups), ENODEV.
+// Attaching again changes nothing.
+int attach_group(QueuePairApi& qp, const ibv_gid& group);
+// 0 or EINVAL (not attached).
+int detach_group(QueuePairApi& qp, const ibv_gid& group);
+bool has_groups(QueuePairApi& qp);
+
+// The QP goes away. Engine held.
+void leave_groups(DatagramQueuePair& qp);
+void forget_groups_in_child();
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,27 @@
+#include "provider/verbs/sge.h"
+
+#include <algorithm>
+
+namespace ewarp::verbs {
+
+rdmap::Status resolve_sges(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n,
+                           unsigned need, rdmap::ExtentList& out) {
+  out.clear();
+  for (const Sge& s : sges) {
+    if (n == 0) break;
+    if (offset >= s.length) {
+      offset -= s.length;
+      continue;
+    }
+    const std::uint64_t size = std::min<std::uint64_t>(n, s.length - offset);
+    llp::Extent e;
+    if (memory().resolve(s.lkey, pd, s.address + offset, size, need, &e) != Verdict::ok)
+      return rdmap::Status::local_protection;
+    out.add(e);
+    n -= size;
+    offset = 0;
+  }
+  return rdmap::Status::success;
+}
+
+}  // namespace ewarp::verbs
