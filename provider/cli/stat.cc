@@ -57,6 +57,31 @@ constexpr NamedDevice kDevice[] = {
     {"disconnects", &stats::DevicePage::disconnects},
 };
 
+// Of the process's datagrams; the drops in the order of llp::DatagramDrop.
+constexpr const char* kDrops[] = {"rx_too_short", "rx_bad_version", "rx_bad_type", "rx_bad_length", "rx_bad_crc",
+                                  "rx_no_qp",     "rx_wrong_type",  "rx_bad_qkey", "rx_bad_segment", "rx_bad_opcode",
+                                  "rx_no_receive", "rx_too_long"};
+static_assert(std::size(kDrops) == stats::Datagrams::kCauses, "a cause has no name");
+struct NamedDatagram {
+  const char* name;
+  Counter stats::Datagrams::*counter;
+};
+constexpr NamedDatagram kDatagrams[] = {
+    {"tx_lost", &stats::Datagrams::tx_lost},
+    {"error_reports_sent", &stats::Datagrams::errors_sent},
+    {"error_reports_received", &stats::Datagrams::errors_received},
+    {"error_reports_suppressed", &stats::Datagrams::errors_suppressed},
+};
+static_assert(sizeof(stats::Datagrams) == (std::size(kDrops) + std::size(kDatagrams)) * sizeof(Counter),
+              "a counter has no name");
+
+// f(name, value) for each.
+template <class F>
+void each(const stats::Datagrams& d, F f) {
+  for (std::size_t i = 0; i < std::size(kDrops); ++i) f(kDrops[i], d.drops[i].load());
+  for (const auto& n : kDatagrams) f(n.name, (d.*n.counter).load());
+}
+
 std::uint64_t errors(const Traffic& t) {
   return t.error_completions + t.terminates_sent + t.terminates_received + t.crc_errors;
 }
@@ -107,6 +132,7 @@ nlohmann::json as_json(const stats::Snapshot& s) {
                       {"background_wakeups", p.background_wakeups.load()},
                       {"devices", nlohmann::json::array()},
                       {"qps", nlohmann::json::array()}};
+  each(p.datagrams, [&](const char* name, std::uint64_t value) { j["datagrams"][name] = value; });
   for (std::uint32_t i = 0; i < p.device_count; ++i) {
     const auto& d = p.devices[i];
     nlohmann::json jd = as_json(d.traffic);
@@ -272,6 +298,11 @@ std::string details(const stats::Snapshot& s, Rates* rates) {
         parts.push_back(fmt::format("{} {}", n.name, v));
     if (!parts.empty()) out += wrapped(fmt::format("{}: {}", p.devices[i].name, fmt::join(parts, ", ")), 2, 120);
   }
+  std::vector<std::string> dropped;
+  each(p.datagrams, [&](const char* name, std::uint64_t value) {
+    if (value != 0) dropped.push_back(fmt::format("{} {}", name, value));
+  });
+  if (!dropped.empty()) out += wrapped(fmt::format("datagrams: {}", fmt::join(dropped, ", ")), 2, 120);
   const std::string pairs = queue_pairs({&s, 1}, rates, stats::kMaxQps);
   return out + (pairs.empty() ? "  no queue pairs\n" : pairs);
 }

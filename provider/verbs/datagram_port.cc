@@ -56,6 +56,8 @@ llp::UdpOutbox& datagram_outbox() {
   return *outbox;
 }
 
+static_assert(llp::kDatagramDrops == stats::Datagrams::kCauses);
+
 void count_drop(llp::DatagramDrop why) {
   stats::add(stats::page().datagrams.drops[static_cast<std::size_t>(why)]);
 }

@@ -66,7 +66,7 @@ class DatagramPort final : public Pollable {
   // Pollable
   int fd() const override { return socket_.fd(); }
   bool turn() override;
-  bool wants_to_write() const override { return blocked_; }
+  bool wants_to_write() const override { return !waiting_.empty(); }
   void close_in_child() override;
 
  private:
