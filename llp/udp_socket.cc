@@ -28,24 +28,6 @@ constexpr int kReceiveBuffer = 8 << 20;  // octets; what an unprivileged process
 
 void set(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); }
 
-// What must be known of each datagram, and how datagrams leave: fragmented where they are longer than the path's MTU.
-void prepare_socket(int fd, bool v6) {
-  set(fd, IPPROTO_IP, IP_RECVTTL, 1);
-  set(fd, IPPROTO_IP, IP_RECVTOS, 1);
-  set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT);
-  if (v6) {
-    set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
-    set(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
-    set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-    set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DONT);
-  } else {
-    set(fd, IPPROTO_IP, IP_PKTINFO, 1);
-  }
-  set(fd, IPPROTO_UDP, UDP_GRO, 1);
-  if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
-    set(fd, SOL_SOCKET, SO_RCVBUF, kReceiveBuffer);
-}
-
 int new_socket(sa_family_t family) {
   return make_high_fd([=] { return ::socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
 }
@@ -104,6 +86,25 @@ T value_of(const cmsghdr* c) {
 
 }  // namespace
 
+// What must be known of each datagram, and how datagrams leave: fragmented where they are longer than the path's MTU.
+void prepare_udp_socket(UdpHandle socket) {
+  const int fd = socket.fd;
+  set(fd, IPPROTO_IP, IP_RECVTTL, 1);
+  set(fd, IPPROTO_IP, IP_RECVTOS, 1);
+  set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT);
+  if (socket.v6) {
+    set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
+    set(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
+    set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
+    set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DONT);
+  } else {
+    set(fd, IPPROTO_IP, IP_PKTINFO, 1);
+  }
+  set(fd, IPPROTO_UDP, UDP_GRO, 1);
+  if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
+    set(fd, SOL_SOCKET, SO_RCVBUF, kReceiveBuffer);
+}
+
 UdpSocket::UdpSocket(UdpSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)), v6_(other.v6_) {}
 
 UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
@@ -134,7 +135,7 @@ int UdpSocket::open(std::uint16_t port, UdpSocket* out) {
     if (error == 0 || error == EADDRINUSE) break;  // else: IPv6 may be switched off
   }
   if (error != 0) return error;
-  prepare_socket(s.fd_, s.v6_);
+  prepare_udp_socket(s);
   *out = std::move(s);
   return 0;
 }
@@ -149,7 +150,7 @@ int UdpSocket::open_group(std::uint16_t port, sa_family_t family, UdpSocket* out
   // Only the groups of this socket, not those of every process of the host.
   set(s.fd_, s.v6_ ? int{IPPROTO_IPV6} : int{IPPROTO_IP}, s.v6_ ? IPV6_MULTICAST_ALL : IP_MULTICAST_ALL, 0);
   if (const int error = bind_any(s.fd_, family, port)) return error;
-  prepare_socket(s.fd_, s.v6_);
+  prepare_udp_socket(s);
   *out = std::move(s);
   return 0;
 }
@@ -196,18 +197,18 @@ void UdpInbox::prepare(unsigned i) {
   m.msg_controllen = sizeof s.control;
 }
 
-int UdpInbox::receive(const UdpSocket& socket, unsigned most) {
+int UdpInbox::receive(UdpHandle socket, unsigned most) {
   most = std::min(most, kMost);
   count_ = 0;
   for (unsigned i = 0; i < most; ++i) prepare(i);
   if (most == 1) {
-    const ssize_t n = recvmsg(socket.fd(), &messages_[0].msg_hdr, MSG_DONTWAIT);
+    const ssize_t n = recvmsg(socket.fd, &messages_[0].msg_hdr, MSG_DONTWAIT);
     if (n < 0) return -errno;
     messages_[0].msg_len = static_cast<unsigned>(n);
     count_ = 1;
     return 1;
   }
-  const int n = recvmmsg(socket.fd(), messages_.data(), most, MSG_DONTWAIT, nullptr);
+  const int n = recvmmsg(socket.fd, messages_.data(), most, MSG_DONTWAIT, nullptr);
   if (n < 0) return -errno;
   count_ = static_cast<unsigned>(n);
   return n;
@@ -307,14 +308,14 @@ std::size_t UdpOutbox::run_length(std::size_t from) const {
   return n;
 }
 
-void UdpOutbox::put(const UdpSocket& socket, unsigned slot, std::size_t from, std::size_t messages) {
+void UdpOutbox::put(UdpHandle socket, unsigned slot, std::size_t from, std::size_t messages) {
   const UdpDestination& d = *messages_[from].to;
   const bool v4 = is_v4(d.to.sin6_addr);
   Slot& s = slots_[slot];
   s.messages = messages;
   msghdr& m = headers_[slot].msg_hdr;
   m = {};
-  if (socket.is_v6()) {
+  if (socket.v6) {
     s.name.v6 = d.to;
     m.msg_namelen = sizeof s.name.v6;
   } else {
@@ -327,7 +328,7 @@ void UdpOutbox::put(const UdpSocket& socket, unsigned slot, std::size_t from, st
   m.msg_control = s.control;
   Control control(m);
   if (!IN6_IS_ADDR_UNSPECIFIED(&d.source) || d.interface != 0) {
-    if (socket.is_v6())
+    if (socket.v6)
       control.add(IPPROTO_IPV6, IPV6_PKTINFO, in6_pktinfo{d.source, d.interface});
     else
       control.add(IPPROTO_IP, IP_PKTINFO, in_pktinfo{static_cast<int>(d.interface), v4_of(d.source), {}});
@@ -339,7 +340,7 @@ void UdpOutbox::put(const UdpSocket& socket, unsigned slot, std::size_t from, st
   if (m.msg_controllen == 0) m.msg_control = nullptr;
 }
 
-unsigned UdpOutbox::fill(const UdpSocket& socket, std::size_t from, bool segments) {
+unsigned UdpOutbox::fill(UdpHandle socket, std::size_t from, bool segments) {
   unsigned slots = 0;
   while (from < count_) {
     const std::size_t n = segments ? run_length(from) : 1;
@@ -349,7 +350,7 @@ unsigned UdpOutbox::fill(const UdpSocket& socket, std::size_t from, bool segment
   return slots;
 }
 
-std::size_t UdpOutbox::send(const UdpSocket& socket, int* error) {
+std::size_t UdpOutbox::send(UdpHandle socket, int* error) {
   std::size_t done = 0;
   bool segments = !segments_refused_;
   *error = 0;
@@ -357,9 +358,9 @@ std::size_t UdpOutbox::send(const UdpSocket& socket, int* error) {
     const unsigned slots = fill(socket, done, segments);
     int n = 0;
     if (slots == 1) {
-      n = sendmsg(socket.fd(), &headers_[0].msg_hdr, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 1;
+      n = sendmsg(socket.fd, &headers_[0].msg_hdr, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 ? -1 : 1;
     } else {
-      n = sendmmsg(socket.fd(), headers_.data(), slots, MSG_DONTWAIT | MSG_NOSIGNAL);
+      n = sendmmsg(socket.fd, headers_.data(), slots, MSG_DONTWAIT | MSG_NOSIGNAL);
     }
     const int why = errno;
     for (int i = 0; i < n; ++i) done += slots_[static_cast<std::size_t>(i)].messages;

@@ -21,6 +21,15 @@ namespace ewarp::llp {
 
 inline bool is_v4(const in6_addr& a) { return IN6_IS_ADDR_V4MAPPED(&a); }
 
+// A socket by its number, of AF_INET6 or AF_INET.
+struct UdpHandle {
+  int fd;
+  bool v6;
+};
+
+// What a UDP socket needs so that UdpInbox learns all of a datagram; a large receive buffer.
+void prepare_udp_socket(UdpHandle socket);
+
 // A non-blocking socket. Threading: one thread at a time.
 class UdpSocket {
  public:
@@ -40,6 +49,7 @@ class UdpSocket {
 
   int fd() const { return fd_; }
   bool is_v6() const { return v6_; }
+  operator UdpHandle() const { return {fd_, v6_}; }
   explicit operator bool() const { return fd_ >= 0; }
   void close();
   int release();  // the caller closes it
@@ -66,7 +76,7 @@ class UdpInbox {
 
   UdpInbox();
   // Up to `most` messages, each of which may hold several datagrams (UDP_GRO). Returns their number, or -errno.
-  int receive(const UdpSocket& socket, unsigned most);
+  int receive(UdpHandle socket, unsigned most);
   // Calls f(arrival) for each datagram of the last receive().
   template <class F>
   void for_each(F&& f) const {
@@ -135,7 +145,7 @@ class UdpOutbox {
 
   // Sends from the first on. Returns how many the kernel took; if not all, *error is why the next one was not (EAGAIN:
   // no room).
-  std::size_t send(const UdpSocket& socket, int* error);
+  std::size_t send(UdpHandle socket, int* error);
   void clear();
 
  private:
@@ -153,8 +163,8 @@ class UdpOutbox {
     std::size_t messages;  // how many datagrams it carries
   };
   std::size_t run_length(std::size_t from) const;
-  unsigned fill(const UdpSocket& socket, std::size_t from, bool segments);
-  void put(const UdpSocket& socket, unsigned slot, std::size_t from, std::size_t messages);
+  unsigned fill(UdpHandle socket, std::size_t from, bool segments);
+  void put(UdpHandle socket, unsigned slot, std::size_t from, std::size_t messages);
 
   std::vector<iovec> vectors_;
   std::unique_ptr<std::byte[]> arena_;

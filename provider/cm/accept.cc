@@ -6,6 +6,7 @@
 
 #include "llp/netif.h"
 #include "llp/tcp.h"
+#include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
@@ -42,11 +43,11 @@ int give_up(const IdRef& id, Socket socket, int error) {
 }  // namespace
 
 int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param) {
+  if (id->is_datagram()) return sidr_accept(id, uid, param);
   const std::lock_guard serial(id->command_mutex);
   Address remote;
   {
     const auto lock = lock_manager();
-    if (id->is_datagram()) return EOPNOTSUPP;
     if (id->state != State::request) return EINVAL;
     remote = id->remote;
   }
@@ -89,6 +90,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
 }
 
 int reject(const IdRef& id, Octets private_data) {
+  if (id->is_datagram()) return sidr_reject(id, private_data);
   const std::lock_guard serial(id->command_mutex);
   const auto lock = lock_manager();
   if (id->state != State::request) return EINVAL;

@@ -88,6 +88,11 @@ bool Address::is_link_local() const {
   return family() == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6(*this).sin6_addr);
 }
 
+bool Address::is_multicast() const {
+  if (family() == AF_INET) return IN_MULTICAST(ntohl(v4(*this).sin_addr.s_addr));
+  return family() == AF_INET6 && IN6_IS_ADDR_MULTICAST(&v6(*this).sin6_addr);
+}
+
 std::uint32_t Address::scope() const {
   return family() == AF_INET6 ? v6(*this).sin6_scope_id : 0;
 }

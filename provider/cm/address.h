@@ -28,6 +28,7 @@ struct Address {
   void set_port(std::uint16_t port);
   bool is_any() const;
   bool is_link_local() const;  // IPv6 only
+  bool is_multicast() const;
   std::uint32_t scope() const;
   // ::ffff:a.b.c.d becomes the IPv4 address (a dual-stack listener reports its IPv4 peers so).
   Address unmapped() const;

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "provider/cm/cm.h"
+#include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/queue_pair_api.h"
@@ -222,8 +223,40 @@ int notify_command(const Command& c) {
   return on_id<rdma_ucm_notify>(c, [](const rdma_ucm_notify&, const IdRef&) { return 0; });
 }
 
-int multicast_command(const Command&) {
-  return EOPNOTSUPP;
+int join_group(const Command& c, const IdRef& id, std::uint64_t uid, std::uint64_t response, const void* raw,
+               std::size_t size) {
+  const Address group = Address::from(raw, size);
+  if (const int error = check_address(group, raw); error != 0) return error;
+  rdma_ucm_create_id_resp answer{};
+  if (const int error = join(id, uid, group, &answer.id); error != 0) return error;
+  const int error = copy_out(response, &answer, sizeof(answer), c.out);
+  std::uint32_t ignored;
+  if (error != 0) leave(c.file, answer.id, &ignored);
+  return error;
+}
+
+int join_ip_command(const Command& c) {
+  if (c.out < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
+  return on_id<rdma_ucm_join_ip_mcast>(c, [&](const rdma_ucm_join_ip_mcast& command, const IdRef& id) {
+    return join_group(c, id, command.uid, command.response, &command.addr, sizeof(command.addr));
+  });
+}
+
+int join_command(const Command& c) {
+  if (c.out < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
+  return on_id<rdma_ucm_join_mcast>(c, [&](const rdma_ucm_join_mcast& command, const IdRef& id) {
+    if (command.addr_size == 0 || command.addr_size > sizeof(command.addr)) return EINVAL;
+    return join_group(c, id, command.uid, command.response, &command.addr, command.addr_size);
+  });
+}
+
+int leave_command(const Command& c) {
+  rdma_ucm_destroy_id command;
+  if (c.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
+  if (!c.read(&command)) return EINVAL;
+  rdma_ucm_destroy_id_resp response{};
+  if (const int error = leave(c.file, command.id, &response.events_reported); error != 0) return error;
+  return copy_out(command.response, &response, sizeof(response), c.out);
 }
 
 int migrate_command(const Command& c) {
@@ -254,13 +287,13 @@ constexpr int (*kHandlers[])(const Command&) = {
     nullptr,                // 13 GET_OPTION: nor has the kernel
     set_option_command,     // 14
     notify_command,         // 15
-    multicast_command,      // 16 JOIN_IP_MCAST
-    multicast_command,      // 17 LEAVE_MCAST
+    join_ip_command,        // 16 JOIN_IP_MCAST
+    leave_command,          // 17 LEAVE_MCAST
     migrate_command,        // 18
     query_command,          // 19
     bind_command,           // 20
     resolve_addr_command,   // 21
-    multicast_command,      // 22 JOIN_MCAST
+    join_command,           // 22 JOIN_MCAST
     nullptr,                // 23 RESOLVE_IB_SERVICE: InfiniBand's subnet administration
     nullptr,                // 24 WRITE_CM_EVENT
 };

@@ -7,6 +7,7 @@
 
 #include "llp/netif.h"
 #include "llp/tcp.h"
+#include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/options.h"
@@ -207,11 +208,11 @@ void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
 }  // namespace
 
 int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
+  if (id->is_datagram()) return sidr_connect(id, param);
   const std::lock_guard serial(id->command_mutex);
   Address remote;
   {
     const auto lock = lock_manager();
-    if (id->is_datagram()) return EOPNOTSUPP;
     if (id->state != State::route_resolved || param.valid == 0) return EINVAL;
     remote = id->remote;
   }

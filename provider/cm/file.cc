@@ -14,6 +14,7 @@
 #include "llp/fd.h"
 #include "llp/guarded_copy.h"
 #include "provider/cm/cm.h"
+#include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
 
 namespace ewarp::cm {
@@ -91,10 +92,14 @@ void File::post(Event event) {
 }
 
 std::vector<Event> File::take_events_of(const Id& owner) {
+  return take_events_if([&](const Event& event) { return event.owner.get() == &owner; });
+}
+
+std::vector<Event> File::take_events_if(const std::function<bool(const Event&)>& gone) {
   std::vector<Event> taken;
   std::deque<Event> kept;
   for (Event& event : events_) {
-    if (event.owner.get() == &owner) {
+    if (gone(event)) {
       taken.push_back(std::move(event));
     } else {
       kept.push_back(std::move(event));
@@ -121,6 +126,7 @@ int fetch_event(const FileRef& file, std::uint64_t response, std::size_t size) {
   const Event fetched = std::move(event);
   file->events().pop_front();
   ++fetched.owner->events_reported;
+  if (fetched.group != nullptr) ++fetched.group->events_reported;
   if (fetched.request != nullptr) request_fetched(lock, fetched.owner);
   return 0;
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "llp/netif.h"
+#include "provider/cm/datagram.h"
 #include "provider/verbs/device.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/queue_pair_api.h"
@@ -102,6 +103,8 @@ std::shared_ptr<verbs::QueuePair> destroy(const Lock& lock, const IdRef& id) {
   const State was = id->state;
   id->enter(State::destroyed);
   cancel_attempt(lock, *id);
+  cancel_sidr(lock, *id);
+  leave_all(lock, *id);
   if (id->listener != nullptr) cancel_listener(lock, *id);
   for (Event& event : id->file->take_events_of(*id))
     if (event.request != nullptr) {
@@ -121,16 +124,37 @@ std::uint32_t forget_in_kernel(const Id& id) {
   return reported;
 }
 
-void report(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param) {
-  log::explain_shortage(-status);
-  if (id->uid == 0 || id->state == State::destroyed) return;
+namespace {
+
+// Without its parameters.
+Event make_event(const IdRef& id, EventType type, int status) {
   Event event;
   event.owner = id;
   event.body.uid = id->uid;
   event.body.id = id->number;
   event.body.event = static_cast<std::uint32_t>(type);
   event.body.status = static_cast<std::uint32_t>(status);
+  return event;
+}
+
+bool is_known(const Id& id) {
+  return id.uid != 0 && id.state != State::destroyed;
+}
+
+}  // namespace
+
+void report(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param) {
+  log::explain_shortage(-status);
+  if (!is_known(*id)) return;
+  Event event = make_event(id, type, status);
   if (param != nullptr) event.body.param.conn = *param;
+  id->file->post(std::move(event));
+}
+
+void report_datagram(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_ud_param& param) {
+  if (!is_known(*id)) return;
+  Event event = make_event(id, type, status);
+  event.body.param.ud = param;
   id->file->post(std::move(event));
 }
 
@@ -164,8 +188,10 @@ struct Route {
 // The source address and device towards `to`. 0 or errno; looks at routes and interfaces, so without the lock.
 int find_route(const Address& local, const Address& to, Route* route) {
   sockaddr_storage found{};
-  if (const int error = llp::source_for(*to.get(), &found); error != 0) return error;
   const bool chosen = local.family() != 0 && !local.is_any();
+  // A group is reached through any device, also where the routes know none.
+  const bool by_route = !chosen || !to.is_multicast();
+  if (const int error = by_route ? llp::source_for(*to.get(), &found) : 0; error != 0) return error;
   route->source = chosen ? local : Address::from(&found, sizeof(found));
   route->device = verbs::device_of(*route->source.get());
   route->source.set_port(local.family() != 0 ? local.port() : 0);
@@ -288,7 +314,8 @@ int disconnect(const IdRef& id) {
     const auto lock = lock_manager();
     // The peer was first: its DISCONNECTED event is the only one.
     if (id->state == State::disconnected || id->state == State::closing) return 0;
-    if (id->state != State::established && id->state != State::accepting) return EINVAL;
+    // Datagrams know no connection, and the kernel says so too.
+    if (id->is_datagram() || (id->state != State::established && id->state != State::accepting)) return EINVAL;
     id->enter(State::closing);
     qp = id->qp.lock();
     if (qp == nullptr) {  // the QP was destroyed before, and its stream with it

@@ -51,6 +51,7 @@ enum class EventType : std::uint32_t {
   rejected = 8,
   established = 9,
   disconnected = 10,
+  multicast_join = 12,
 };
 
 enum class State : std::uint8_t {
@@ -71,13 +72,17 @@ enum class State : std::uint8_t {
 const char* name(State state);
 
 class File;
+struct Group;
 struct Id;
+struct SidrArrival;
+struct SidrAttempt;
 using IdRef = std::shared_ptr<Id>;
 using FileRef = std::shared_ptr<File>;
 
 struct Event {
   IdRef owner;    // on whose account GET_EVENT books it; the listener for CONNECT_REQUEST
   IdRef request;  // the new id of a CONNECT_REQUEST
+  std::shared_ptr<Group> group;  // of a MULTICAST_JOIN
   rdma_ucm_event_resp body{};
 };
 
@@ -115,6 +120,7 @@ struct Listener {
   bool watching = false;
   bool starved = false;  // out of file descriptors: said once, tried again by a timer
   std::uint64_t retry_timer = 0;
+  std::map<std::string, std::weak_ptr<Id>> sidr;  // by who asked: a repeated request gets the same answer
 };
 
 struct Id {
@@ -139,9 +145,11 @@ struct Id {
   std::weak_ptr<verbs::QueuePair> qp;       // once connecting or accepting
   mpa::StreamParams params;                 // of the attached stream
   std::vector<std::byte> reply_data;        // private data for ESTABLISHED on the active side
+  std::shared_ptr<SidrAttempt> sidr_attempt;
+  std::shared_ptr<SidrArrival> sidr_arrival;
 
   std::mutex command_mutex;
-  bool is_datagram() const;  // UD: not offered yet
+  bool is_datagram() const;  // UD
   void enter(State next);    // the only writer of state; logs
 };
 
@@ -161,6 +169,8 @@ class File {
   void post(Event event);
   // Removes the events that belong to `owner`, with their tokens; returns them.
   std::vector<Event> take_events_of(const Id& owner);
+  // The same for the events that `gone` says so of.
+  std::vector<Event> take_events_if(const std::function<bool(const Event&)>& gone);
   std::deque<Event>& events() { return events_; }
   std::unordered_set<std::uint32_t>& ids() { return ids_; }
   bool open = true;
@@ -184,6 +194,8 @@ struct Manager {
   std::set<std::uint32_t> free_numbers;
   std::uint32_t next_number = 1;
   std::set<std::shared_ptr<Lingering>> lingering;
+  std::map<std::uint32_t, std::shared_ptr<Group>> groups;
+  std::uint32_t next_group = 1;
 };
 Manager& manager();
 using Lock = std::unique_lock<std::mutex>;
@@ -208,6 +220,7 @@ std::shared_ptr<verbs::QueuePair> destroy(const Lock&, const IdRef& id);
 std::uint32_t forget_in_kernel(const Id& id);
 // Queues an event, unless the consumer does not know the id yet.
 void report(const Lock&, const IdRef& id, EventType type, int status = 0, const rdma_ucm_conn_param* param = nullptr);
+void report_datagram(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_ud_param& param);
 
 // True if a device of ours leads from this id's address, if it has one, to the destination.
 bool reachable(const IdRef& id, const Address& destination);
@@ -228,6 +241,8 @@ void cancel_attempt(const Lock&, Id& id);
 int listen(const IdRef& id, std::uint32_t backlog);
 // GET_EVENT took a CONNECT_REQUEST of this listener out of the queue: another one may take its place.
 void request_fetched(const Lock&, const IdRef& listener);
+// CONNECT_REQUESTs that may wait, of what listen() was given.
+unsigned backlog_of(std::uint32_t wanted);
 void cancel_listener(const Lock&, Id& id);
 
 // --- accept.cc ---

@@ -13,6 +13,7 @@
 #include "llp/fd.h"
 #include "llp/netif.h"
 #include "llp/tcp.h"
+#include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
 #include "provider/verbs/device.h"
 #include "provider/verbs/log.h"
@@ -206,18 +207,22 @@ void accept_connections(const std::weak_ptr<Id>& weak) {
 
 }  // namespace
 
+unsigned backlog_of(std::uint32_t wanted) {
+  return wanted > 0 && wanted < kMaxBacklog ? wanted : kMaxBacklog;
+}
+
 int listen(const IdRef& id, std::uint32_t backlog) {
+  if (id->is_datagram()) return sidr_listen(id, backlog);
   const std::lock_guard serial(id->command_mutex);
   bool idle;
   {
     const auto lock = lock_manager();
-    if (id->is_datagram()) return EOPNOTSUPP;
     if (id->state != State::idle && id->state != State::bound) return EINVAL;
     idle = id->state == State::idle;
   }
   if (idle)
     if (const int error = bind_serialized(id, Address::any(AF_INET)); error != 0) return error;
-  const unsigned requests = backlog > 0 && backlog < kMaxBacklog ? backlog : kMaxBacklog;
+  const unsigned requests = backlog_of(backlog);
   const auto lock = lock_manager();
   if (id->state != State::bound) return EINVAL;
   if (::listen(id->socket.fd(), std::max(static_cast<int>(requests), kTcpBacklog)) != 0) return errno;
@@ -231,6 +236,7 @@ int listen(const IdRef& id, std::uint32_t backlog) {
 void request_fetched(const Lock& lock, const IdRef& id) {
   if (id->listener == nullptr) return;
   --id->listener->queued;
+  if (id->is_datagram()) return;
   announce_complete(lock, id);
   watch_listener(lock, id);
 }

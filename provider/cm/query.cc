@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
 #include "provider/verbs/device.h"
 
@@ -15,7 +16,6 @@ namespace {
 
 constexpr std::uint16_t kDefaultPkey = 0xffff;
 constexpr std::uint32_t kNoIndex = ~std::uint32_t{0};  // librdmacm then finds the device by its GUID
-constexpr std::uint32_t kUdpQkey = 0x01234567;         // RDMA_UDP_QKEY of <rdma/rdma_cma.h>
 
 // struct sockaddr_ib of the kernel's <rdma/ib.h>.
 struct SockaddrIb {
