@@ -47,24 +47,38 @@ DatagramPrefix prefix(DatagramType type, std::size_t header, std::uint32_t desti
   return {type, flags, static_cast<std::uint8_t>(header / 4), 0, destination, source};
 }
 
-void put_prefix(MutableOctets out, const DatagramPrefix& p) { p.emit(out.first<DatagramPrefix::kSize>()); }
+void put_prefix(MutableOctets out, const DatagramPrefix& p) {
+  p.emit(out.first<DatagramPrefix::kSize>());
+}
 
 }  // namespace
 
 const char* to_string(DatagramDrop why) {
   switch (why) {
-    case DatagramDrop::too_short: return "too short";
-    case DatagramDrop::version: return "version";
-    case DatagramDrop::type: return "unassigned type";
-    case DatagramDrop::length: return "lengths";
-    case DatagramDrop::crc: return "CRC";
-    case DatagramDrop::qp: return "no such QP";
-    case DatagramDrop::wrong_type: return "type does not fit the QP";
-    case DatagramDrop::qkey: return "Q_Key";
-    case DatagramDrop::segment: return "DDP segment";
-    case DatagramDrop::opcode: return "opcode";
-    case DatagramDrop::no_receive: return "no receive posted";
-    case DatagramDrop::too_long: return "too long for the receive";
+    case DatagramDrop::too_short:
+      return "too short";
+    case DatagramDrop::version:
+      return "version";
+    case DatagramDrop::type:
+      return "unassigned type";
+    case DatagramDrop::length:
+      return "lengths";
+    case DatagramDrop::crc:
+      return "CRC";
+    case DatagramDrop::qp:
+      return "no such QP";
+    case DatagramDrop::wrong_type:
+      return "type does not fit the QP";
+    case DatagramDrop::qkey:
+      return "Q_Key";
+    case DatagramDrop::segment:
+      return "DDP segment";
+    case DatagramDrop::opcode:
+      return "opcode";
+    case DatagramDrop::no_receive:
+      return "no receive posted";
+    case DatagramDrop::too_long:
+      return "too long for the receive";
   }
   return "?";
 }
@@ -145,7 +159,9 @@ std::size_t UdSend::emit(MutableOctets out, std::uint32_t destination, std::uint
   return size;
 }
 
-UdError UdError::parse(const Datagram& d) { return {get_be<std::uint32_t>(d.header, 16)}; }
+UdError UdError::parse(const Datagram& d) {
+  return {get_be<std::uint32_t>(d.header, 16)};
+}
 
 std::size_t UdError::emit(MutableOctets out, std::uint32_t destination, std::uint32_t source) const {
   put_prefix(out, prefix(DatagramType::ud_error, kHeader, destination, source));

@@ -1,5 +1,5 @@
-// Datagram iWARP on the wire: what a UDP payload begins with, and the headers of UD and SIDR (datagram-iwarp.md section 4).
-// Those of RD are rd_header.h's. A header is HLen words; a segment is octets that this layer does not look into.
+// Datagram iWARP on the wire: what a UDP payload begins with, and the headers of UD and SIDR (datagram-iwarp.md section
+// 4). Those of RD are rd_header.h's. A header is HLen words; a segment is octets that this layer does not look into.
 //
 //   header (HLen * 4) | [ SegLen (16) | segment ] | CRC32C (4)
 #pragma once
@@ -14,8 +14,8 @@
 namespace ewarp::llp {
 
 inline constexpr std::uint8_t kDatagramVersion = 1;
-inline constexpr std::size_t kMaxDatagram = 65507;    // octets of UDP payload (IPv4; used for IPv6 too)
-inline constexpr std::size_t kMaxUdMessage = 65463;   // octets, with or without immediate data
+inline constexpr std::size_t kMaxDatagram = 65507;   // octets of UDP payload (IPv4; used for IPv6 too)
+inline constexpr std::size_t kMaxUdMessage = 65463;  // octets, with or without immediate data
 inline constexpr std::uint32_t kMulticastQpn = 0xffffff;
 inline constexpr std::uint16_t kMulticastPort = 65535;
 
@@ -46,7 +46,7 @@ enum class DatagramDrop : std::uint8_t {
   type,    // unassigned
   length,  // HLen below the type's, or lengths that contradict each other
   crc,
-  qp,  // no such QP, or one that does not receive
+  qp,          // no such QP, or one that does not receive
   wrong_type,  // for this kind of QP
   qkey,
   segment,  // not the DDP segment that belongs here
@@ -82,8 +82,8 @@ Result<Datagram, DatagramDrop> parse_datagram(Octets payload, bool without_crc);
 inline constexpr std::size_t kSegmentLength = 2;  // SegLen
 inline constexpr std::size_t kDatagramCrc = 4;
 
-// Puts SegLen and the segment (not for a type that carries none) and the CRC behind a header. Returns the octets in all.
-// Requires: room for them; flag N is in the header if crc is false.
+// Puts SegLen and the segment (not for a type that carries none) and the CRC behind a header. Returns the octets in
+// all. Requires: room for them; flag N is in the header if crc is false.
 std::size_t finish_datagram(MutableOctets out, std::size_t header, std::optional<Octets> segment, bool crc = true);
 
 // Each writes its header with the prefix, and returns its octets. Flags I and N are the caller's to give.

@@ -26,7 +26,9 @@ namespace {
 
 constexpr int kReceiveBuffer = 8 << 20;  // octets; what an unprivileged process gets is net.core.rmem_max
 
-void set(int fd, int level, int name, int value) { setsockopt(fd, level, name, &value, sizeof value); }
+void set(int fd, int level, int name, int value) {
+  setsockopt(fd, level, name, &value, sizeof value);
+}
 
 int new_socket(sa_family_t family) {
   return make_high_fd([=] { return ::socket(family, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
@@ -120,7 +122,9 @@ void UdpSocket::close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
-int UdpSocket::release() { return std::exchange(fd_, -1); }
+int UdpSocket::release() {
+  return std::exchange(fd_, -1);
+}
 
 int UdpSocket::open(std::uint16_t port, UdpSocket* out) {
   UdpSocket s;
@@ -226,7 +230,8 @@ UdpInbox::Part UdpInbox::part_of(unsigned i) const {
     std::memcpy(&v4, &slots_[i].name, sizeof v4);
     a.from = mapped(v4);
   }
-  for (const cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(const_cast<msghdr*>(&m), const_cast<cmsghdr*>(c))) {
+  for (const cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr;
+       c = CMSG_NXTHDR(const_cast<msghdr*>(&m), const_cast<cmsghdr*>(c))) {
     if (c->cmsg_level == IPPROTO_IPV6 && c->cmsg_type == IPV6_PKTINFO) {
       const auto info = value_of<in6_pktinfo>(c);
       a.to = info.ipi6_addr;
@@ -259,7 +264,9 @@ bool UdpOutbox::has_room(std::size_t vectors, std::size_t arena) const {
   return count_ < kMessages && vector_count_ + vectors <= kVectors && arena_used_ + arena <= kArena;
 }
 
-void UdpOutbox::begin(const UdpDestination& to) { messages_[count_++] = {&to, vector_count_, vector_count_, 0}; }
+void UdpOutbox::begin(const UdpDestination& to) {
+  messages_[count_++] = {&to, vector_count_, vector_count_, 0};
+}
 
 MutableOctets UdpOutbox::append(std::size_t n) {
   assert(arena_used_ + n <= kArena);
@@ -286,9 +293,13 @@ void UdpOutbox::append(const void* memory, std::size_t n) {
   m.end = vector_count_;
 }
 
-void UdpOutbox::undo() { vector_count_ = messages_[--count_].first; }
+void UdpOutbox::undo() {
+  vector_count_ = messages_[--count_].first;
+}
 
-void UdpOutbox::clear() { count_ = vector_count_ = arena_used_ = 0; }
+void UdpOutbox::clear() {
+  count_ = vector_count_ = arena_used_ = 0;
+}
 
 // How many datagrams from here on the kernel can cut out of one: to one destination, equally long, the last perhaps
 // shorter.

@@ -19,7 +19,9 @@
 
 namespace ewarp::llp {
 
-inline bool is_v4(const in6_addr& a) { return IN6_IS_ADDR_V4MAPPED(&a); }
+inline bool is_v4(const in6_addr& a) {
+  return IN6_IS_ADDR_V4MAPPED(&a);
+}
 
 // A socket by its number, of AF_INET6 or AF_INET.
 struct UdpHandle {

@@ -47,8 +47,8 @@ std::uint8_t gid_index_of(const verbs::Device& device, const Address& local) {
   return 0;
 }
 
-rdma_ucm_ud_param ud_param(const std::array<std::uint8_t, 16>& gid, std::uint8_t gid_index, std::uint8_t traffic_class, std::uint32_t qpn,
-                           std::uint32_t qkey, Octets private_data) {
+rdma_ucm_ud_param ud_param(const std::array<std::uint8_t, 16>& gid, std::uint8_t gid_index, std::uint8_t traffic_class,
+                           std::uint32_t qpn, std::uint32_t qkey, Octets private_data) {
   rdma_ucm_ud_param p{};
   p.qp_num = qpn;
   p.qkey = qkey;

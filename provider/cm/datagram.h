@@ -51,8 +51,8 @@ int leave(const FileRef& file, std::uint32_t number, std::uint32_t* events_repor
 void leave_all(const Lock&, const Id& id);
 
 // The addressing of a datagram's peer as the consumer gets it.
-rdma_ucm_ud_param ud_param(const std::array<std::uint8_t, 16>& gid, std::uint8_t gid_index, std::uint8_t traffic_class, std::uint32_t qpn,
-                           std::uint32_t qkey, Octets private_data);
+rdma_ucm_ud_param ud_param(const std::array<std::uint8_t, 16>& gid, std::uint8_t gid_index, std::uint8_t traffic_class,
+                           std::uint32_t qpn, std::uint32_t qkey, Octets private_data);
 // Index of this address in the device's table; 0 if it is not there. Looks at interfaces, so without the lock.
 std::uint8_t gid_index_of(const verbs::Device& device, const Address& local);
 // Sends one datagram without waiting; what cannot be sent is lost.

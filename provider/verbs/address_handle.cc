@@ -15,7 +15,8 @@ constexpr std::uint8_t kEcn = 0x03;
 constexpr std::size_t kIpAndUdp = 48;  // octets of IPv6 and UDP headers, the larger case
 
 const char* problem_of(const ibv_ah_attr& attr, const std::vector<ibv_gid>& gids) {
-  if (attr.is_global == 0) return "the address has no GID (is_global = 0); programs take an option for it, such as -g 0 or -x 0";
+  if (attr.is_global == 0)
+    return "the address has no GID (is_global = 0); programs take an option for it, such as -g 0 or -x 0";
   if (attr.port_num != 1) return "the address names a port other than 1";
   if (attr.grh.sgid_index >= gids.size()) return "there is no such GID index";
   const in6_addr to = address_of(attr.grh.dgid);
@@ -35,9 +36,12 @@ std::uint16_t segment_limit(const Device& device, bool local) {
 
 bool needs_crc(bool local) {
   switch (options().crc) {
-    case CrcPolicy::always: return true;
-    case CrcPolicy::never: return false;
-    case CrcPolicy::by_path: break;
+    case CrcPolicy::always:
+      return true;
+    case CrcPolicy::never:
+      return false;
+    case CrcPolicy::by_path:
+      break;
   }
   return !local;
 }

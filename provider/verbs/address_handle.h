@@ -12,7 +12,7 @@ namespace ewarp::verbs {
 struct AddressHandle {
   llp::UdpDestination destination;  // without the port, which is the QP number's
   bool multicast = false;
-  bool crc = true;   // option crc and the path
+  bool crc = true;  // option crc and the path
   const Pd* pd = nullptr;
 };
 

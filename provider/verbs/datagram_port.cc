@@ -35,14 +35,19 @@ unsigned loopback_index() {
 // Flag N: who sends from this host may do without a CRC, as our own do (option crc).
 bool may_lack_crc(const llp::UdpArrival& a) {
   switch (options().crc) {
-    case CrcPolicy::always: return false;
-    case CrcPolicy::never: return true;
-    case CrcPolicy::by_path: break;
+    case CrcPolicy::always:
+      return false;
+    case CrcPolicy::never:
+      return true;
+    case CrcPolicy::by_path:
+      break;
   }
   return a.interface != 0 && a.interface == loopback_index();
 }
 
-constexpr std::size_t index_of(std::uint32_t number) { return number >> 16 & 0xff; }
+constexpr std::size_t index_of(std::uint32_t number) {
+  return number >> 16 & 0xff;
+}
 
 }  // namespace
 
@@ -149,6 +154,8 @@ bool DatagramPort::turn() {
   return (!waiting_.empty() && serve_waiting()) || any;
 }
 
-void DatagramPort::close_in_child() { socket_.close(); }
+void DatagramPort::close_in_child() {
+  socket_.close();
+}
 
 }  // namespace ewarp::verbs

@@ -53,7 +53,9 @@ DatagramQueuePair::DatagramQueuePair(Pd& pd, CompletionQueue* send_cq, Completio
                                      SharedReceiveQueue* srq, std::uint32_t number)
     : pd_(pd), send_cq_(send_cq), recv_cq_(recv_cq), srq_(srq), number_(number) {}
 
-DatagramQueuePair::~DatagramQueuePair() { destroy(); }
+DatagramQueuePair::~DatagramQueuePair() {
+  destroy();
+}
 
 int DatagramQueuePair::create(ibv_qp_init_attr& init) {
   ibv_qp_cap& c = init.cap;

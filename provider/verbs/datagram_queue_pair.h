@@ -100,7 +100,7 @@ class DatagramQueuePair final : public QueuePairApi, public Kickable, public Dat
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   std::atomic<std::uint32_t> qkey_{0};
   std::uint32_t sq_psn_ = 0;
-  bool first_told_ = false;    // COMM_EST, since RTR
+  bool first_told_ = false;  // COMM_EST, since RTR
   bool overflowed_ = false;
 
   WorkQueue<DatagramSend> sq_;

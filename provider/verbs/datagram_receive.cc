@@ -23,7 +23,8 @@ bool is_whole_send(const ddp::UntaggedHeader& h) {
 
 bool scatter(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, Octets from) {
   rdmap::ExtentList pieces;
-  if (resolve_sges(pd, sges, offset, from.size(), IBV_ACCESS_LOCAL_WRITE, pieces) != rdmap::Status::success) return false;
+  if (resolve_sges(pd, sges, offset, from.size(), IBV_ACCESS_LOCAL_WRITE, pieces) != rdmap::Status::success)
+    return false;
   for (const llp::Extent& piece : pieces.all()) {
     if (!copy_in(piece, from.data())) return false;
     from = from.subspan(piece.length);
@@ -38,8 +39,10 @@ bool DatagramQueuePair::receives() const {
     case IBV_QPS_RTR:
     case IBV_QPS_RTS:
     case IBV_QPS_SQD:
-    case IBV_QPS_SQE: return true;
-    default: return false;
+    case IBV_QPS_SQE:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -50,7 +53,8 @@ bool DatagramQueuePair::is_for_us(const DatagramIn& in) {
     return false;
   }
   switch (in.datagram.prefix.type) {
-    case llp::DatagramType::ud_send: break;
+    case llp::DatagramType::ud_send:
+      break;
     case llp::DatagramType::ud_error:
       stats::add(stats::page().datagrams.errors_received);
       return false;

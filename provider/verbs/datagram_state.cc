@@ -45,7 +45,8 @@ int check_transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attr
 void DatagramQueuePair::enter_state(ibv_qp_state state) {
   const ibv_qp_state from = state_.exchange(state, std::memory_order_seq_cst);
   if (slot_ != nullptr) slot_->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
-  if (from != state) log::debug("QP {:#08x} (UD): state {} -> {}", number_, static_cast<int>(from), static_cast<int>(state));
+  if (from != state)
+    log::debug("QP {:#08x} (UD): state {} -> {}", number_, static_cast<int>(from), static_cast<int>(state));
 }
 
 int DatagramQueuePair::modify(const ibv_qp_attr& attr, int mask) {
@@ -58,8 +59,12 @@ int DatagramQueuePair::modify(const ibv_qp_attr& attr, int mask) {
     if ((mask & IBV_QP_QKEY) != 0) qkey_ = attr.qkey;
     if ((mask & IBV_QP_SQ_PSN) != 0) sq_psn_ = attr.sq_psn;
     switch (to) {
-      case IBV_QPS_RESET: reset_queues(); break;
-      case IBV_QPS_ERR: fail(); break;
+      case IBV_QPS_RESET:
+        reset_queues();
+        break;
+      case IBV_QPS_ERR:
+        fail();
+        break;
       case IBV_QPS_SQD:
         enter_state(to);
         // What was started is with the kernel already.
@@ -102,7 +107,8 @@ void DatagramQueuePair::serve() {
     case IBV_QPS_SQE:
       flush_sends();
       break;
-    default: break;
+    default:
+      break;
   }
 }
 

@@ -162,9 +162,7 @@ bool DatagramQueuePair::settle(std::size_t sent, std::size_t built, int error) {
     return true;
   }
   log::info("QP {:#08x}: a datagram cannot be sent: {}", number_, std::strerror(error));
-  fail_sends(error == EFAULT     ? IBV_WC_LOC_PROT_ERR
-             : error == EMSGSIZE ? IBV_WC_LOC_LEN_ERR
-                                 : IBV_WC_LOC_QP_OP_ERR);
+  fail_sends(error == EFAULT ? IBV_WC_LOC_PROT_ERR : error == EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_QP_OP_ERR);
   return true;
 }
 

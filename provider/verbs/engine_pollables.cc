@@ -66,6 +66,8 @@ bool Engine::demote_pollables() {
 // Background thread, engine held.
 void Engine::arm(Pollable& p, std::uint32_t events) {
   const std::lock_guard guard(mutex_);
+  // An unwatch() of its former life must not come after.
+  if (std::erase_if(watch_ops_, [&](const WatchOp& op) { return op.fd == p.fd(); }) > 0) watcher_->disarm(p.fd());
   Watch& w = watches_[p.fd()];
   tokens_.erase(w.token);
   w = Watch{next_id_++, nullptr, nullptr};

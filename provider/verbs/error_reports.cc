@@ -66,8 +66,7 @@ void ErrorReports::send(const DatagramIn& in, std::uint32_t number, const Fault&
   const auto offending = ddp::UntaggedHeader::parse(in.datagram.segment);
   const auto segment = report_segment(in.datagram.segment, fault, msn++);
   std::array<std::byte, 256> octets;
-  const std::size_t header =
-      llp::UdError{offending.value().msn}.emit(octets, in.datagram.prefix.source, number);
+  const std::size_t header = llp::UdError{offending.value().msn}.emit(octets, in.datagram.prefix.source, number);
   const std::size_t size = llp::finish_datagram(octets, header, segment);
   llp::UdpDestination back;
   back.to = in.arrival.from;

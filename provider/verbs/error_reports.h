@@ -1,4 +1,5 @@
-// UD_ERR, a datagram's Terminate: tells a sender what was wrong with its datagram, seldom (datagram-iwarp.md section 5.3).
+// UD_ERR, a datagram's Terminate: tells a sender what was wrong with its datagram, seldom (datagram-iwarp.md
+// section 5.3).
 #pragma once
 
 #include <array>

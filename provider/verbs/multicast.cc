@@ -15,7 +15,9 @@
 namespace ewarp::verbs {
 namespace {
 
-bool operator==(const in6_addr& a, const in6_addr& b) { return std::memcmp(&a, &b, sizeof a) == 0; }
+bool operator==(const in6_addr& a, const in6_addr& b) {
+  return std::memcmp(&a, &b, sizeof a) == 0;
+}
 
 // A queue pair in a group.
 struct Member {
@@ -135,9 +137,8 @@ int detach_group(QueuePairApi& api, const ibv_gid& gid) {
   const in6_addr group = address_of(gid);
   Engine& e = engine();
   e.enter();
-  const int removed = remove_members(llp::is_v4(group), [&](const Member& m) {
-    return static_cast<QueuePairApi*>(m.qp) == &api && m.group == group;
-  });
+  const int removed = remove_members(
+      llp::is_v4(group), [&](const Member& m) { return static_cast<QueuePairApi*>(m.qp) == &api && m.group == group; });
   e.leave();
   return removed > 0 ? 0 : EINVAL;
 }

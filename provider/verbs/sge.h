@@ -10,7 +10,8 @@
 
 namespace ewarp::verbs {
 
-// The pieces of [offset, offset + n) of a list, with the rights in `need` (0: local read). success, or local_protection.
+// The pieces of [offset, offset + n) of a list, with the rights in `need` (0: local read). success, or
+// local_protection.
 rdmap::Status resolve_sges(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n,
                            unsigned need, rdmap::ExtentList& out);
 

@@ -1,0 +1,217 @@
+// UD queue pairs of this process on the loopback device, and a raw socket that sends them what it likes.
+#pragma once
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <netinet/in.h>
+
+#include <cstring>
+#include <string>
+
+#include "llp/datagram_header.h"
+#include "provider/verbs/address_handle.h"
+#include "provider/verbs/datagram_queue_pair.h"
+#include "provider/verbs/multicast.h"
+#include "provider/verbs/stats.h"
+#include "tests/verbs/two_qps.h"
+
+namespace ewarp::test {
+
+inline constexpr std::uint32_t kQkey = 0x11112222;
+
+inline ibv_gid gid_of(const char* text) {
+  ibv_gid gid;
+  if (inet_pton(AF_INET6, text, gid.raw) != 1) throw std::runtime_error("no address");
+  return gid;
+}
+
+struct DatagramSide {
+  explicit DatagramSide(SharedReceiveQueue* srq = nullptr, ibv_qp_state to = IBV_QPS_RTS, int cqe = 4096)
+      : async(channel(16)),
+        completions(channel(8)),
+        context(any_device(), async),
+        pd(context),
+        cq(context, cqe, completions, 0x99),
+        octets(1 << 20) {
+    ibv_qp_init_attr init{};
+    init.qp_type = IBV_QPT_UD;
+    init.cap = {256, 256, 8, 8, 256};
+    if (create_datagram_qp(srq != nullptr ? const_cast<Pd&>(srq->pd()) : pd, init, &cq, &cq, &qp, srq) != 0)
+      throw std::runtime_error("create_datagram_qp");
+    home = srq != nullptr ? const_cast<Pd*>(&srq->pd()) : &pd;
+    if (memory().add(*home, octets.data(), octets.size(), reinterpret_cast<std::uintptr_t>(octets.data()),
+                     IBV_ACCESS_LOCAL_WRITE, &mr) != 0)
+      throw std::runtime_error("reg_mr");
+    qp->set_handle(kHandle);
+    go(to);
+  }
+  ~DatagramSide() {
+    qp->destroy();
+    if (mr != nullptr) memory().remove(mr);
+  }
+
+  void go(ibv_qp_state to) {
+    ibv_qp_attr a{};
+    a.port_num = 1;
+    a.qkey = kQkey;
+    const struct {
+      ibv_qp_state state;
+      int mask;
+    } steps[] = {{IBV_QPS_INIT, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY},
+                 {IBV_QPS_RTR, IBV_QP_STATE},
+                 {IBV_QPS_RTS, IBV_QP_STATE | IBV_QP_SQ_PSN}};
+    for (const auto& s : steps) {
+      if (to == IBV_QPS_RESET) return;
+      a.qp_state = s.state;
+      if (qp->modify(a, s.mask) != 0) throw std::runtime_error("modify");
+      if (s.state == to) return;
+    }
+  }
+  int modify(ibv_qp_state to, int mask = IBV_QP_STATE) {
+    ibv_qp_attr a{};
+    a.qp_state = to;
+    a.port_num = 1;
+    a.qkey = kQkey;
+    return qp->modify(a, mask);
+  }
+
+  AddressHandleObject address(const char* to = "::ffff:127.0.0.1", std::uint8_t traffic_class = 0,
+                              std::uint8_t hop_limit = 0) {
+    ibv_ah_attr attr{};
+    attr.is_global = 1;
+    attr.port_num = 1;
+    attr.grh.dgid = gid_of(to);
+    attr.grh.traffic_class = traffic_class;
+    attr.grh.hop_limit = hop_limit;
+    attr.grh.sgid_index = index_for(attr.grh.dgid);
+    AddressHandleObject ah{};
+    if (make_address_handle(*home, attr, &ah.impl) != 0) throw std::runtime_error("address handle");
+    return ah;
+  }
+  static std::uint8_t index_for(const ibv_gid& to) {
+    const auto gids = any_device().gids();
+    for (std::size_t i = 0; i < gids.size(); ++i)
+      if (llp::is_v4(address_of(gids[i])) == llp::is_v4(address_of(to))) return static_cast<std::uint8_t>(i);
+    throw std::runtime_error("no GID of this family");
+  }
+
+  std::byte* at(std::size_t offset) { return octets.data() + offset; }
+  ibv_sge sge(std::size_t offset, std::uint32_t length) {
+    return {reinterpret_cast<std::uintptr_t>(at(offset)), length, mr->stag()};
+  }
+  void fill(std::size_t offset, std::size_t length, unsigned seed = 1) {
+    for (std::size_t i = 0; i < length; ++i) octets[offset + i] = static_cast<std::byte>(i * 7 + seed);
+  }
+  bool filled(std::size_t offset, std::size_t length, unsigned seed = 1, std::size_t from = 0) {
+    for (std::size_t i = 0; i < length; ++i)
+      if (octets[offset + i] != static_cast<std::byte>((from + i) * 7 + seed)) return false;
+    return true;
+  }
+
+  struct Sending {
+    ibv_wr_opcode opcode = IBV_WR_SEND;
+    unsigned flags = IBV_SEND_SIGNALED;
+    std::uint32_t qkey = kQkey;
+    std::uint32_t immediate = 0;
+    std::uint64_t id = 1;
+  };
+  int send(AddressHandleObject& ah, std::uint32_t qpn, std::vector<ibv_sge> sges) { return send(ah, qpn, sges, {}); }
+  int send(AddressHandleObject& ah, std::uint32_t qpn, std::vector<ibv_sge> sges, const Sending& s) {
+    ibv_send_wr wr{}, *bad = nullptr;
+    wr.wr_id = s.id;
+    wr.opcode = s.opcode;
+    wr.sg_list = sges.data();
+    wr.num_sge = static_cast<int>(sges.size());
+    wr.send_flags = s.flags;
+    wr.imm_data = htobe32(s.immediate);
+    wr.wr.ud.ah = &ah;
+    wr.wr.ud.remote_qpn = qpn;
+    wr.wr.ud.remote_qkey = s.qkey;
+    return qp->post_send(&wr, &bad);
+  }
+  int receive(std::vector<ibv_sge> sges, std::uint64_t id = 100) {
+    ibv_recv_wr wr{}, *bad = nullptr;
+    wr.wr_id = id;
+    wr.sg_list = sges.data();
+    wr.num_sge = static_cast<int>(sges.size());
+    return qp->post_recv(&wr, &bad);
+  }
+  ibv_wc wait(int milliseconds = 5000) {
+    ibv_wc wc{};
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+    while (cq.poll(1, &wc) == 0)
+      if (std::chrono::steady_clock::now() > until) {
+        wc.status = kNothing;
+        break;
+      }
+    return wc;
+  }
+  ibv_qp_state state() {
+    ibv_qp_attr a{};
+    ibv_qp_init_attr i{};
+    qp->query(a, i);
+    return a.qp_state;
+  }
+  int event(int milliseconds = 5000) {
+    ib_uverbs_async_event_desc e{};
+    pollfd p{async->read_fd(), POLLIN, 0};
+    if (poll(&p, 1, milliseconds) != 1 || read(p.fd, &e, sizeof e) != sizeof e) return -1;
+    return static_cast<int>(e.event_type);
+  }
+
+  static constexpr std::uint64_t kHandle = 0x4321;
+  std::shared_ptr<EventChannel> async, completions;
+  Context context;
+  Pd pd;
+  Pd* home = nullptr;
+  CompletionQueue cq;
+  std::vector<std::byte> octets;
+  MemoryRegion* mr = nullptr;
+  std::shared_ptr<DatagramQueuePair> qp;
+};
+
+// Sends any octets to a QP's port, and receives what comes back.
+class RawPeer {
+ public:
+  RawPeer() : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(fd_, reinterpret_cast<const sockaddr*>(&a), sizeof a) != 0) throw std::runtime_error("bind");
+  }
+  ~RawPeer() { close(fd_); }
+  void send(std::uint32_t qpn, Octets octets) {
+    sockaddr_in a{};
+    a.sin_family = AF_INET;
+    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    a.sin_port = htons(static_cast<std::uint16_t>(qpn));
+    if (sendto(fd_, octets.data(), octets.size(), 0, reinterpret_cast<const sockaddr*>(&a), sizeof a) < 0)
+      throw std::runtime_error("sendto");
+  }
+  // Empty: nothing within this time.
+  std::vector<std::byte> receive(int milliseconds) {
+    pollfd p{fd_, POLLIN, 0};
+    std::vector<std::byte> octets(65536);
+    if (poll(&p, 1, milliseconds) != 1) return {};
+    octets.resize(static_cast<std::size_t>(recv(fd_, octets.data(), octets.size(), 0)));
+    return octets;
+  }
+
+ private:
+  int fd_;
+};
+
+inline std::uint64_t drops(llp::DatagramDrop why) {
+  return stats::page().datagrams.drops[static_cast<std::size_t>(why)];
+}
+// Until the counter has moved by n since `before`; false after five seconds. The application does not poll meanwhile.
+inline bool counted(const stats::Counter& counter, std::uint64_t before, std::uint64_t n) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  while (counter - before < n) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    poll(nullptr, 0, 1);
+  }
+  return counter - before == n;
+}
+
+}  // namespace ewarp::test
