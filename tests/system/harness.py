@@ -94,12 +94,13 @@ def free_port():
 
 
 def listens(pid, port):
-    """True if a socket listens on this port where the process lives. Asked of the kernel: a connection would disturb."""
-    for table in ("tcp", "tcp6"):
+    """True if a socket listens on this port where the process lives, or a UDP socket has it. Asked of the kernel: a
+    connection would disturb."""
+    for table, state in (("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")):
         with contextlib.suppress(OSError), open(f"/proc/{pid}/net/{table}", encoding="ascii") as f:
             for line in f.readlines()[1:]:
                 fields = line.split()
-                if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
+                if fields[3] == state and int(fields[1].rsplit(":", 1)[1], 16) == port:
                     return True
     return False
 
