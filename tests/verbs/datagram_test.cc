@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <set>
 #include <thread>
 
 #include <setjmp.h>
@@ -647,6 +648,29 @@ void long_lists_go_out_whole(void**) {
   }
 }
 
+// More queue pairs than a port has numbers: each has its own, and is reached by it.
+void numbers_are_addresses(void**) {
+  std::vector<std::unique_ptr<DatagramSide>> all;
+  for (int i = 0; i < 260; ++i) all.push_back(std::make_unique<DatagramSide>());
+  std::set<std::uint32_t> numbers;
+  std::set<std::uint32_t> ports;
+  for (const auto& s : all) {
+    numbers.insert(s->qp->number());
+    ports.insert(s->qp->number() & 0xffff);
+    assert_in_range(s->qp->number() & 0xffff, 1024, 65534);
+    assert_int_equal(s->qp->number() >> 24, 0);
+  }
+  assert_int_equal(numbers.size(), all.size());
+  assert_true(ports.size() >= 2);
+  AddressHandleObject ah = all[0]->address();
+  for (std::size_t i = 1; i < all.size(); i += 37) {
+    assert_int_equal(all[i]->receive({all[i]->sge(0, 100)}), 0);
+    assert_int_equal(all[0]->send(ah, all[i]->qp->number(), {all[0]->sge(0, 4)}), 0);
+    expect_send(*all[0]);
+    expect_receive(*all[i], *all[0], 4);
+  }
+}
+
 // The peer is served while the application does nothing at all.
 void progress_without_polling(void**) {
   DatagramSide a, b;
@@ -682,6 +706,7 @@ int main() {
       cmocka_unit_test(completion_queue_overflow),
       cmocka_unit_test(many_senders),
       cmocka_unit_test(long_lists_go_out_whole),
+      cmocka_unit_test(numbers_are_addresses),
       cmocka_unit_test(progress_without_polling),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
