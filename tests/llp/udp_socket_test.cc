@@ -47,7 +47,7 @@ UdpDestination to(const char* address, std::uint16_t port) {
 
 void add(UdpOutbox& out, const UdpDestination& d, const std::string& text) {
   out.begin(d);
-  out.append(text.data(), text.size());
+  std::memcpy(out.append(text.size()).data(), text.data(), text.size());
 }
 
 struct Got {
