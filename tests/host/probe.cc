@@ -263,8 +263,8 @@ int open_all() {
   for (int i = 0; i < 20; ++i)
     for (ibv_device* device : our_devices(list)) use_device(device);
   // A group's socket is closed by the thread that watched it.
-  for (int i = 0; open_fds() != before && i < 5000; ++i) poll(nullptr, 0, 1);
-  CHECK(open_fds() == before);
+  for (int i = 0; open_fds() > before && i < 5000; ++i) poll(nullptr, 0, 1);
+  CHECK(open_fds() <= before);
   ibv_free_device_list(list);
   return 0;
 }
