@@ -195,7 +195,7 @@ struct Manager {
   std::uint32_t next_number = 1;
   std::set<std::shared_ptr<Lingering>> lingering;
   std::map<std::uint32_t, std::shared_ptr<Group>> groups;
-  std::uint32_t next_group = 1;
+  std::uint32_t next_group = 1u << 30;  // a kernel beside us counts its own from 0
 };
 Manager& manager();
 using Lock = std::unique_lock<std::mutex>;

@@ -42,12 +42,27 @@ def perftest(rig):
     need("ib_send_lat")
     sizes = [2 << i for i in range(12)]  # up to the MTU that the device tells
     for options, wanted, iterations in ((["-x", 0], [2], 500), (["-R"], [2], 500), (["-x", 0, "-a"], sizes, 100),
-                                        (["-R", "-e"], [2], 500), (["-x", 0, "-I", 64, "-s", 64], [64], 500)):  # fmt: skip
+                                        (["-R", "-e"], [2], 500),
+                                        (["-x", 0, "-I", 64, "-s", 64], [64], 500)):  # fmt: skip
         port = free_port()
         words = ["ib_send_lat", "-c", "UD", "-F", "-d", DEVICE, "-p", port, "-n", iterations, *options]
         name = " ".join(map(str, ["ib_send_lat", *options]))
         run = both(rig, name, words, [*words, "127.0.0.1"], port, iterations * sum(wanted))
         check_report(name, run.client, wanted, iterations)
+
+
+def bandwidth(rig):
+    """ib_send_bw -c UD on the twin, one way and both, several queue pairs; no more messages than receives."""
+    need("ib_send_bw")
+    twin = {"server_how": {"options": ["--twin"]}, "client_how": {"options": ["--twin"]}}
+    for options in ([], ["-b"], ["-q", 4], ["-I", 128]):
+        port = free_port()
+        size = 128 if "-I" in options else 512
+        words = ["ib_send_bw", "-c", "UD", "-F", "-x", 0, "-d", "ewarpx_lo", "-p", port, "-n", 200, "-r", 256, "-s", size,
+                 *options]  # fmt: skip
+        name = " ".join(map(str, ["ib_send_bw", *options]))
+        run = both(rig, name, words, [*words, "127.0.0.1"], port, 200 * size, **twin)
+        check_report(name, run.client, [size], 200)
 
 
 def udaddy(rig):
@@ -109,4 +124,4 @@ def two_hosts(rig):
 
 
 if __name__ == "__main__":
-    main(ud_pingpong, perftest, udaddy, mckey, two_hosts)
+    main(ud_pingpong, perftest, bandwidth, udaddy, mckey, two_hosts)
