@@ -77,8 +77,7 @@ void announce(const Lock& lock, const IdRef& id, const llp::UdpArrival& a, const
   if (l.queued >= l.backlog) return;  // it asks again
   std::erase_if(l.sidr, [](const auto& entry) { return entry.second.expired(); });
   IdRef fresh;
-  if (l.sidr.size() >= kMaxRemembered || new_id(lock, id->file, 0, id->port_space, id->qp_type, &fresh) != 0)
-    return;
+  if (l.sidr.size() >= kMaxRemembered || new_id(lock, id->file, 0, id->port_space, id->qp_type, &fresh) != 0) return;
   fresh->local = address_of(a.to, id->local.port(), a.interface);
   fresh->remote = Address::from(&a.from, sizeof a.from).unmapped();
   fresh->device = device;

@@ -81,9 +81,8 @@ class RawUdp {
   }
   void send(std::uint16_t port, Octets octets) const {
     const sockaddr_in a = at(port);
-    assert_int_equal(
-        sendto(fd_, octets.data(), octets.size(), 0, reinterpret_cast<const sockaddr*>(&a), sizeof a),
-        octets.size());
+    assert_int_equal(sendto(fd_, octets.data(), octets.size(), 0, reinterpret_cast<const sockaddr*>(&a), sizeof a),
+                     octets.size());
   }
   // The next datagram; *from: its sender's port.
   std::vector<std::byte> receive(std::uint16_t* from) const {
@@ -324,9 +323,12 @@ void nobody_answers(void**) {
 int main() {
   using namespace ewarp::test;
   const CMUnitTest tests[] = {
-      cmocka_unit_test(private_data_and_qp_cross),    cmocka_unit_test(rejection_is_told),
-      cmocka_unit_test(repeated_and_hostile_requests), cmocka_unit_test(only_the_right_answer_counts),
-      cmocka_unit_test(destroyed_in_between),         cmocka_unit_test(groups),
+      cmocka_unit_test(private_data_and_qp_cross),
+      cmocka_unit_test(rejection_is_told),
+      cmocka_unit_test(repeated_and_hostile_requests),
+      cmocka_unit_test(only_the_right_answer_counts),
+      cmocka_unit_test(destroyed_in_between),
+      cmocka_unit_test(groups),
       cmocka_unit_test(nobody_answers),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
