@@ -162,14 +162,31 @@ int DatagramQueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   return 0;
 }
 
+// Requires: the queue's lock. Nothing is posted before the caller publishes it.
+int DatagramQueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
+  if (!can_post_send(state_.load(std::memory_order_relaxed))) return EINVAL;
+  return position - sq_.head() >= sq_.depth() ? ENOMEM : put_send(wr, position);
+}
+
+int DatagramQueuePair::post_all(ibv_send_wr* wr) {
+  {
+    const std::lock_guard guard(sq_.lock);
+    std::uint64_t tail = sq_.tail();
+    for (; wr != nullptr; wr = wr->next, ++tail)
+      if (const int rc = put_next(*wr, tail)) return rc;
+    sq_.publish(tail);
+  }
+  engine().kick(*this);
+  return 0;
+}
+
 int DatagramQueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
   int rc = 0;
   {
     const std::lock_guard guard(sq_.lock);
     std::uint64_t tail = sq_.tail();
-    const bool allowed = can_post_send(state_.load(std::memory_order_relaxed));
     for (; wr != nullptr; wr = wr->next, ++tail) {
-      rc = !allowed ? EINVAL : tail - sq_.head() >= sq_.depth() ? ENOMEM : put_send(*wr, tail);
+      rc = put_next(*wr, tail);
       if (rc == 0) continue;
       *bad = wr;
       break;

@@ -42,6 +42,7 @@ class DatagramQueuePair final : public QueuePairApi, public Kickable, public Dat
   ibv_qp_type type() const override { return IBV_QPT_UD; }
   int post_send(ibv_send_wr* wr, ibv_send_wr** bad) override;
   int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) override;
+  int post_all(ibv_send_wr* wr) override;
   int modify(const ibv_qp_attr& attr, int mask) override;
   int query(ibv_qp_attr& attr, ibv_qp_init_attr& init) override;
   void destroy() override;
@@ -61,6 +62,7 @@ class DatagramQueuePair final : public QueuePairApi, public Kickable, public Dat
  private:
   // datagram_queue_pair.cc
   int put_send(const ibv_send_wr& wr, std::uint64_t position);
+  int put_next(const ibv_send_wr& wr, std::uint64_t position);
 
   // datagram_transmit.cc
   bool build(llp::UdpOutbox& out, std::uint64_t position);

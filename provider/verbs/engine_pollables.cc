@@ -56,11 +56,11 @@ void Engine::arm_pollables() {
 // True: some have left.
 bool Engine::demote_pollables() {
   return std::erase_if(active_pollables_, [this](Pollable* p) {
-    if (tick() - p->last_tick_ < kSilentTicks || p->wants_to_write()) return false;
-    if (p->armed_ == 0) arm(*p, POLLIN);
-    p->active_ = false;
-    return true;
-  }) > 0;
+           if (tick() - p->last_tick_ < kSilentTicks || p->wants_to_write()) return false;
+           if (p->armed_ == 0) arm(*p, POLLIN);
+           p->active_ = false;
+           return true;
+         }) > 0;
 }
 
 // Background thread, engine held.
