@@ -1,0 +1,105 @@
+#include "mpi_shim/channel/announce.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace ewarp::channel {
+
+// --- the sender's side ---
+
+void SentNumbers::drop(Entry& e, Count why) {
+  counters_.add(why, e.announced.size());
+  stored_ -= e.announced.size();
+  e.announced.clear();
+}
+
+SentNumbers::Entry& SentNumbers::entry(Tag tag) {
+  if (Entry* e = tags_.find(tag)) return *e;
+  if (tags_.full()) {
+    Entry oldest = tags_.forget();
+    drop(oldest, Count::got_evicted);
+    counters_.add(Count::counter_evictions);
+    // The peer has seen no message beyond oldest.next, so it announced for numbers below next + window.
+    floor_ = std::max(floor_, oldest.next + kWindow);
+  }
+  return tags_.add(tag, Entry{.next = floor_, .announced = {}});
+}
+
+const Announcement* SentNumbers::peek(Tag tag) {
+  const Entry* e = tags_.find(tag);
+  return e == nullptr || e->announced.empty() || e->announced.front().number != e->next ? nullptr
+                                                                                        : &e->announced.front();
+}
+
+SentNumbers::Turn SentNumbers::take(Tag tag) {
+  Entry& e = entry(tag);
+  Turn turn{.number = e.next++, .announcement = std::nullopt};
+  if (!e.announced.empty() && e.announced.front().number == turn.number) {
+    turn.announcement = e.announced.front();
+    e.announced.pop_front();
+    --stored_;
+  }
+  return turn;
+}
+
+SentNumbers::Verdict SentNumbers::store(Tag tag, const Announcement& a) {
+  Entry& e = entry(tag);
+  if (a.number < e.next) return Verdict::old;
+  const bool rising = e.announced.empty() || e.announced.back().number < a.number;
+  if (!rising || a.number - e.next >= kWindow || stored_ >= kMostAnnounced) return Verdict::violation;
+  e.announced.push_back(a);
+  ++stored_;
+  return Verdict::stored;
+}
+
+void SentNumbers::retract(Tag tag) {
+  if (Entry* e = tags_.find(tag)) drop(*e, Count::got_retracted);
+}
+
+// --- the receiver's side ---
+
+void Usage::record(bool used, unsigned percent) {
+  results_ = results_ << 1 | (used ? 1 : 0);
+  known_ = std::min(known_ + 1, kLongest);
+  if (known_ < kFewest) return;
+  const auto of_known = static_cast<unsigned>(std::popcount(results_ & ((1u << known_) - 1)));
+  const bool pays = 100 * of_known >= percent * known_;
+  if (pays != stopped_) return;
+  stopped_ = !pays;
+  known_ = 0;  // what was seen from now on is of another kind
+}
+
+ArrivedNumbers::Entry& ArrivedNumbers::add(Tag tag, std::uint64_t next) {
+  if (tags_.full()) {
+    tags_.forget();
+    forgot_ = true;
+    counters_.add(Count::counter_evictions);
+  }
+  return tags_.add(tag, Entry{.next = next, .usage = {}});
+}
+
+bool ArrivedNumbers::arrived(Tag tag, std::uint64_t number) {
+  Entry* e = tags_.find(tag);
+  if (e == nullptr) {
+    add(tag, number + 1);
+    return true;
+  }
+  // More than the next one: the sender forgot the tag and started it again.
+  if (number < e->next) return false;
+  e->next = number + 1;
+  return true;
+}
+
+std::optional<std::uint64_t> ArrivedNumbers::next(Tag tag) {
+  if (const Entry* e = tags_.find(tag)) return e->next;
+  if (forgot_) return std::nullopt;
+  // Kept, because the floor may rise before the first message, and the numbers that were announced stay.
+  return add(tag, floor_).next;
+}
+
+Usage* ArrivedNumbers::usage(Tag tag) {
+  Entry* e = tags_.find(tag);
+  return e == nullptr ? nullptr : &e->usage;
+}
+
+}  // namespace ewarp::channel

@@ -1,0 +1,78 @@
+// What the channel did, counted. docs/channel.md says what each counter means.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace ewarp::channel {
+
+enum class Count : std::uint8_t {
+  // Messages sent, by protocol.
+  eager,
+  hybrid,
+  send_rndv_write,
+  send_rndv_read,
+  recv_rndv,
+  self,
+  // Messages received.
+  received_expected,
+  received_unexpected,
+  truncated,
+  // Announcements. The first four by the receiver who makes them, the others by the sender who gets them.
+  announced,
+  announcements_used,
+  announcements_unused,
+  announcements_withheld,
+  got_announcements,
+  got_used,
+  got_crossed,
+  got_mispredicted,
+  got_too_small,
+  got_retracted,
+  got_evicted,
+  wildcard_silent,
+  counter_evictions,
+  // Octets and buffers.
+  eager_copies,
+  eager_copied_octets,
+  hybrid_without_buffer,
+  releases_piggybacked,
+  notes,
+  written_notices,
+  path_full,
+  // Requests.
+  cancelled,
+  retractions,
+  puts,
+  gets,
+  // Peers.
+  connections,
+  peers_lost,
+  protocol_errors,
+  // The transport and the progress thread.
+  registrations,
+  registration_hits,
+  frequent_buffer_sends,
+  bounce_copies,
+  progress_wakeups,
+  progress_takeovers,
+  kCount
+};
+
+class Counters {
+ public:
+  static constexpr std::size_t kSize = static_cast<std::size_t>(Count::kCount);
+
+  void add(Count c, std::uint64_t n = 1) { values_[static_cast<std::size_t>(c)] += n; }
+  std::uint64_t operator[](Count c) const { return values_[static_cast<std::size_t>(c)]; }
+  static const char* name(Count c);
+  // One "name value" per line, without those that are zero.
+  std::string text() const;
+
+ private:
+  std::array<std::uint64_t, kSize> values_{};
+};
+
+}  // namespace ewarp::channel

@@ -1,0 +1,185 @@
+#include "mpi_shim/channel/link.h"
+
+#include <algorithm>
+
+namespace ewarp::channel {
+
+Outgoing& OutgoingPool::take(Outgoing::What what, PeerId peer) {
+  if (free_.empty()) {
+    all_.push_back(std::make_unique<Outgoing>());
+    free_.push_back(all_.back().get());
+  }
+  Outgoing& o = *free_.back();
+  free_.pop_back();
+  o = Outgoing{};
+  o.what = what;
+  o.peer = peer;
+  return o;
+}
+
+void OutgoingPool::give(Outgoing& o) {
+  o.copy.reset();
+  free_.push_back(&o);
+}
+
+Link::Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool& pool, Counters& counters)
+    : sent(tuning.counter_limit, counters),
+      arrived(tuning.counter_limit, counters),
+      peer_(peer),
+      tuning_(tuning),
+      transport_(transport),
+      pool_(pool),
+      counters_(counters),
+      granted_(tuning.receive_depth) {}
+
+void Link::set_up() {
+  state_ = State::up;
+  heard_at = transport_.now();
+  counters_.add(Count::connections);
+  flush();
+}
+
+void Link::set_down() {
+  state_ = State::down;
+  for (auto* list : {&queue_, &reads_})
+    while (Outgoing* o = list->pop_front()) pool_.give(*o);
+  releases_.clear();
+  retracting.clear();
+  copied = 0;
+}
+
+void Link::connect() {
+  if (state_ != State::unconnected || connecting_) return;
+  connecting_ = true;
+  transport_.connect(peer_);
+}
+
+bool Link::push(Outgoing& o) {
+  if (o.what == Outgoing::What::send && sent.floor() != floor_told_) {
+    // Now and not when it is handed over: what is in the queue was numbered with the floor of its time.
+    floor_told_ = o.message.floor = sent.floor();
+    o.message.flags |= wire::flag::kFloor;
+  }
+  const bool overtakes = o.what == Outgoing::What::read || o.what == Outgoing::What::ping;
+  (overtakes ? reads_ : queue_).push_back(o);
+  flush();
+  return queue_.empty();
+}
+
+void Link::copy_payload(Outgoing& o) {
+  o.copy = std::make_unique_for_overwrite<std::byte[]>(o.length);
+  std::copy_n(o.data, o.length, o.copy.get());
+  o.data = o.copy.get();
+  copied += o.length;
+  counters_.add(Count::eager_copies);
+  counters_.add(Count::eager_copied_octets, o.length);
+}
+
+void Link::flush() {
+  if (!(queue_.empty() && reads_.empty())) connect();
+  if (state_ != State::up) return;
+  while (Outgoing* o = reads_.front()) {
+    if (!hand_over(*o)) break;
+    reads_.remove(*o);
+  }
+  while (Outgoing* o = queue_.front()) {
+    if (o->needs_credit() && credits_left() == 0) break;
+    if (!hand_over(*o)) break;
+    queue_.remove(*o);
+    copied -= o->copy ? o->length : 0;
+  }
+  return_credits();
+  if (releases_.size() >= kReleaseBatch || (urgent_ && !releases_.empty())) push_note();
+}
+
+bool Link::hand_over(Outgoing& o) {
+  const auto cookie = reinterpret_cast<Cookie>(&o);
+  bool taken = false;
+  switch (o.what) {
+    case Outgoing::What::send:
+      taken = send(o, false);
+      break;
+    case Outgoing::What::write:
+      taken = transport_.write(peer_, o.source(), o.memory, o.remote, {}, cookie);
+      break;
+    case Outgoing::What::write_immediate:
+      taken = transport_.write(peer_, o.source(), o.memory, o.remote, o.immediate, cookie);
+      break;
+    case Outgoing::What::read:
+      taken = transport_.read(peer_, {o.data, o.length}, o.memory, o.remote, cookie);
+      break;
+    case Outgoing::What::ping:
+      taken = transport_.ping(peer_, cookie);
+      break;
+  }
+  if (!taken) {
+    counters_.add(Count::path_full);
+    return false;
+  }
+  ++under_way_;
+  if (o.needs_credit()) ++used_;
+  return true;
+}
+
+bool Link::send(Outgoing& o, bool reserve) {
+  wire::Message m = o.message;
+  if (reserve) m.flags |= wire::flag::kReserve;
+  m.credits = consumed_ + tuning_.receive_depth;
+  const std::size_t n = std::min(releases_.size(), wire::Message::kMostReleases);
+  std::copy_n(releases_.begin(), n, m.releases.begin());
+  m.release_count = static_cast<std::uint8_t>(n);
+  std::array<std::byte, wire::Message::kLongest> header;
+  m.emit(header);
+  if (!transport_.send(peer_, std::span(header).first(m.octets()), o.source(), reinterpret_cast<Cookie>(&o)))
+    return false;
+  told_ = consumed_;
+  releases_.erase(releases_.begin(), releases_.begin() + static_cast<std::ptrdiff_t>(n));
+  urgent_ = urgent_ && !releases_.empty();
+  if (m.kind == wire::Kind::note) {
+    note_queued_ = note_queued_ && reserve;
+    counters_.add(Count::notes);
+  } else {
+    counters_.add(Count::releases_piggybacked, n);
+  }
+  return true;
+}
+
+// When half of the credits are not known to the peer and nothing that could tell goes out.
+void Link::return_credits() {
+  if (consumed_ - told_ < (tuning_.receive_depth + 1) / 2) return;
+  Outgoing& note = pool_.take(Outgoing::What::send, peer_);
+  note.message.kind = wire::Kind::note;
+  if (send(note, true))
+    ++under_way_;
+  else
+    pool_.give(note);
+}
+
+void Link::completed(Outgoing& o) {
+  --under_way_;
+  pool_.give(o);
+}
+
+void Link::on_received(const wire::Message& m) {
+  heard_at = transport_.now();
+  // Serial arithmetic: a total that is older than the one we know would be far ahead of it.
+  if (m.credits - granted_ < 0x80000000u) granted_ = m.credits;
+  if (!m.has(wire::flag::kReserve)) ++consumed_;
+}
+
+void Link::release(std::uint32_t id, bool at_once) {
+  if (state_ == State::down) return;
+  releases_.push_back(id);
+  urgent_ = urgent_ || at_once || peer_closing_;
+  flush();
+}
+
+void Link::push_note() {
+  if (note_queued_) return;
+  note_queued_ = true;
+  Outgoing& note = pool_.take(Outgoing::What::send, peer_);
+  note.message.kind = wire::Kind::note;
+  push(note);
+}
+
+}  // namespace ewarp::channel

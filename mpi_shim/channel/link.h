@@ -1,0 +1,120 @@
+// What is between us and one peer: the queue of what is to be sent, credits, and what rides along with messages.
+//
+// Credits: a peer has posted `receive_depth` receives for us, plus kReserve for notes that only return credits. Every
+// Send and every Write with immediate uses one; messages tell, as a running total, how many may be sent in all.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mpi_shim/channel/announce.h"
+#include "mpi_shim/channel/counters.h"
+#include "mpi_shim/channel/list.h"
+#include "mpi_shim/channel/operation.h"
+#include "mpi_shim/channel/transport.h"
+
+namespace ewarp::channel {
+
+// One request to the transport, from when it is wanted until it is complete.
+struct Outgoing {
+  enum class What : std::uint8_t { send, write, write_immediate, read, ping };
+
+  What what = What::send;
+  PeerId peer = 0;
+  wire::Message message;              // send
+  std::unique_ptr<std::byte[]> copy;  // send: of the payload, where it could not go at once
+  std::byte* data = nullptr;          // payload, source or target
+  std::size_t length = 0;
+  const Exposed* memory = nullptr;  // write, read
+  wire::Remote remote;
+  std::uint32_t immediate = 0;
+  Operation* operation = nullptr;  // to be told of the completion
+  Links<Outgoing> links;
+
+  bool needs_credit() const { return what == What::send || what == What::write_immediate; }
+  Octets source() const { return {data, length}; }
+};
+
+// Objects that are used again.
+class OutgoingPool {
+ public:
+  Outgoing& take(Outgoing::What what, PeerId peer);
+  void give(Outgoing& o);
+
+ private:
+  std::vector<std::unique_ptr<Outgoing>> all_;
+  std::vector<Outgoing*> free_;
+};
+
+class Link {
+ public:
+  // Receives that are posted beyond the credits. A note that returns credits covers at least half of them, and the peer
+  // needs those for the messages that would justify a third note: two at most are under way.
+  static constexpr std::uint32_t kReserve = 4;
+  // What the transport posts for a peer: one message is being looked at while its credit is already returned.
+  static constexpr std::uint32_t receives(const Tuning& tuning) { return tuning.receive_depth + kReserve + 1; }
+  static constexpr std::size_t kReleaseBatch = 8;  // as many releases make a message of their own
+
+  Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool& pool, Counters& counters);
+
+  enum class State : std::uint8_t { unconnected, up, down };
+  State state() const { return state_; }
+  void set_up();
+  // Everything that was not given to the transport is forgotten.
+  void set_down();
+
+  // Begins to connect, unless that was done.
+  void connect();
+  // Everything goes out in the order of push(), but Reads and pings, which overtake.
+  // True if nothing waits afterwards: it was handed over.
+  bool push(Outgoing& o);
+  // Replaces the payload of a Send that waits by a copy.
+  void copy_payload(Outgoing& o);
+  // Hands over as much as the path and the credits allow.
+  void flush();
+  bool idle() const { return queue_.empty() && reads_.empty() && under_way_ == 0; }
+
+  // An answer came, so the transport does not own o any more.
+  void completed(Outgoing& o);
+  // What every message carries. reserve: it used no credit.
+  void on_received(const wire::Message& m);
+  // A Write with immediate used a receive.
+  void on_immediate() { ++consumed_; }
+  void release(std::uint32_t id, bool at_once);
+  // From now on every release goes out at once.
+  void set_peer_closing() { peer_closing_ = urgent_ = true; }
+
+  SentNumbers sent;
+  ArrivedNumbers arrived;
+  std::vector<Tag> retracting;  // RETRACT is out, RETRACTED has not come
+  std::uint32_t announced = 0;  // our receives whose announcements the peer may hold
+  std::size_t copied = 0;       // octets of copies in the queue
+  std::size_t pending = 0;      // requests that end when the peer does
+  std::uint64_t heard_at = 0;
+  std::uint64_t pinged_at = 0;  // 0: no ping is out
+
+ private:
+  std::uint32_t credits_left() const { return granted_ - used_; }
+  bool hand_over(Outgoing& o);
+  bool send(Outgoing& o, bool reserve);
+  void push_note();
+  void return_credits();
+
+  PeerId peer_;
+  const Tuning& tuning_;
+  Transport& transport_;
+  OutgoingPool& pool_;
+  Counters& counters_;
+  State state_ = State::unconnected;
+  bool peer_closing_ = false, note_queued_ = false, urgent_ = false, connecting_ = false;
+  List<Outgoing, &Outgoing::links> queue_, reads_;
+  std::size_t under_way_ = 0;
+  std::uint32_t granted_, used_ = 0;       // totals, modulo 2^32
+  std::uint32_t consumed_ = 0, told_ = 0;  // receives that were used, and posted again; of which the peer knows
+  std::uint64_t floor_told_ = 0;
+  std::vector<std::uint32_t> releases_;
+};
+
+}  // namespace ewarp::channel

@@ -1,0 +1,183 @@
+#include "mpi_shim/channel/machine.h"
+
+#include <algorithm>
+
+namespace ewarp::channel {
+
+Machine::Machine(const Tuning& tuning, Transport& transport)
+    : tuning_(tuning),
+      transport_(transport),
+      hybrid_buffers_(transport, tuning.hybrid_threshold, tuning.hybrid_buffers) {}
+
+Machine::~Machine() {
+  while (Arrival* a = unexpected_.first()) {
+    unexpected_.remove(*a);
+    delete static_cast<Stored*>(a);
+  }
+}
+
+PeerId Machine::add_peer(bool self) {
+  const auto peer = static_cast<PeerId>(links_.size());
+  links_.push_back(std::make_unique<Link>(peer, tuning_, transport_, pool_, counters_));
+  self_.push_back(self);
+  return peer;
+}
+
+// --- requests ---
+
+Operation* Machine::start(Operation::Kind kind, PeerId peer) {
+  Operation* op = operations_.start(kind, peer);
+  if (op == nullptr) return nullptr;
+  op->state = Operation::State::underway;
+  op->status.source = peer;
+  ++pending_;
+  if (peer != kAnySource) ++links_[peer]->pending;
+  return op;
+}
+
+void Machine::finish(Operation& op, Error error) {
+  if (error == Error::none && op.kind == Operation::Kind::receive && op.status.length > op.length) {
+    error = Error::truncated;
+    counters_.add(Count::truncated);
+  }
+  op.status.error = error;
+  op.state = Operation::State::done;
+  if (op.memory != nullptr) transport_.conceal(std::exchange(op.memory, nullptr));
+  --pending_;
+  if (op.peer != kAnySource) --links_[op.peer]->pending;
+}
+
+std::optional<Status> Machine::test(Request request) {
+  Operation* op = operations_.find(request);
+  if (op == nullptr || !op->done()) return std::nullopt;
+  const Status status = op->status;
+  operations_.free(*op);
+  return status;
+}
+
+bool Machine::done(Request request) const {
+  const Operation* op = operations_.find(request);
+  return op != nullptr && op->done();
+}
+
+void Machine::violation(PeerId peer, const char* what) {
+  counters_.add(Count::protocol_errors);
+  transport_.fail(peer, what);
+}
+
+bool Machine::expose(Operation& op, bool writable) {
+  if (op.length == 0 || op.memory != nullptr) return true;
+  op.memory = transport_.expose(op.buffer(), writable);
+  return op.memory != nullptr;
+}
+
+void Machine::queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t number) {
+  Outgoing& o = pool_.take(Outgoing::What::send, peer);
+  o.message.kind = kind;
+  o.message.tag = tag;
+  o.message.number = number;
+  links_[peer]->push(o);
+}
+
+// --- sending ---
+
+// Everything that can fail comes before the message gets its number: a number that is never sent would leave the
+// receiver's announcements one off.
+Request Machine::send(PeerId peer, Tag tag, Octets data, bool synchronous) {
+  Operation* op = start(Operation::Kind::send, peer);
+  if (op == nullptr) return {};
+  op->tag = tag;
+  op->status.tag = tag;
+  op->status.length = data.size();
+  op->data = const_cast<std::byte*>(data.data());  // a send only reads it
+  op->length = data.size();
+  if (self_[peer])
+    send_to_self(*op, synchronous);
+  else if (links_[peer]->state() == Link::State::down)
+    finish(*op, Error::peer_down);
+  else
+    choose_protocol(*op, synchronous);
+  return Operations::name(*op);
+}
+
+void Machine::choose_protocol(Operation& op, bool synchronous) {
+  SentNumbers& sent = links_[op.peer]->sent;
+  if (!synchronous && op.length <= tuning_.eager_threshold) {
+    const SentNumbers::Turn turn = sent.take(op.tag);
+    op.number = turn.number;
+    if (turn.announcement) counters_.add(Count::got_mispredicted);
+    return send_eager(op);
+  }
+  const Announcement* next = sent.peek(op.tag);
+  const bool announced = next != nullptr && next->capacity >= op.length;
+  std::optional<HybridBuffers::Buffer> buffer;
+  if (!announced && !synchronous && op.length <= tuning_.hybrid_threshold) {
+    buffer = hybrid_buffers_.take(op.peer);
+    if (!buffer) counters_.add(Count::hybrid_without_buffer);
+  }
+  if (!buffer && !expose(op, false)) return finish(op, Error::no_memory);
+
+  const SentNumbers::Turn turn = sent.take(op.tag);
+  op.number = turn.number;
+  if (turn.announcement) counters_.add(announced ? Count::got_used : Count::got_too_small);
+  if (announced) {
+    counters_.add(Count::recv_rndv);
+    return write_into(op, *turn.announcement);
+  }
+  const std::uint8_t declined = turn.announcement ? wire::flag::kDeclined : std::uint8_t{0};
+  return buffer ? send_hybrid(op, *buffer, declined) : send_ready(op, declined);
+}
+
+// Small ones are copied, as nobody would expect such a send to wait for its receive.
+void Machine::send_to_self(Operation& op, bool synchronous) {
+  counters_.add(Count::self);
+  wire::Message m;
+  m.kind = wire::Kind::eager;
+  m.tag = op.tag;
+  m.size = op.length;
+  const bool waits = synchronous || op.length > tuning_.hybrid_threshold;
+  op.state = Operation::State::waiting;
+  arrived({.source = op.peer, .message = m, .payload = op.buffer(), .own = waits ? &op : nullptr});
+  if (!waits) finish(op, Error::none);
+}
+
+// --- one-sided ---
+
+Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what) {
+  Operation* op = start(Operation::Kind::one_sided, peer);
+  if (op == nullptr) return {};
+  op->data = memory.data();
+  op->length = memory.size();
+  op->status.length = memory.size();
+  if (self_[peer]) {
+    std::byte* other = reinterpret_cast<std::byte*>(remote.address);
+    std::byte* to = what == Outgoing::What::read ? memory.data() : other;
+    std::copy_n(to == other ? memory.data() : other, memory.size(), to);
+    finish(*op, Error::none);
+  } else if (links_[peer]->state() == Link::State::down) {
+    finish(*op, Error::peer_down);
+  } else if (!expose(*op, what == Outgoing::What::read)) {
+    finish(*op, Error::no_memory);
+  } else {
+    Outgoing& o = pool_.take(what, peer);
+    o.data = op->data;
+    o.length = op->length;
+    o.memory = op->memory;
+    o.remote = remote;
+    o.operation = op;
+    links_[peer]->push(o);
+  }
+  return Operations::name(*op);
+}
+
+Request Machine::put(PeerId peer, Octets source, wire::Remote target) {
+  counters_.add(Count::puts);
+  return one_sided(peer, {const_cast<std::byte*>(source.data()), source.size()}, target, Outgoing::What::write);
+}
+
+Request Machine::get(PeerId peer, MutableOctets target, wire::Remote source) {
+  counters_.add(Count::gets);
+  return one_sided(peer, target, source, Outgoing::What::read);
+}
+
+}  // namespace ewarp::channel

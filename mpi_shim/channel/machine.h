@@ -1,0 +1,160 @@
+// The protocols of the channel, without sockets, threads or clocks: what the application asks comes in through the
+// calls, what the peers do through TransportEvents, and everything that follows goes to the Transport.
+//
+// Threading: none. Who calls sees to it that one call is made at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "mpi_shim/channel/counters.h"
+#include "mpi_shim/channel/hybrid_buffers.h"
+#include "mpi_shim/channel/link.h"
+#include "mpi_shim/channel/matching.h"
+#include "mpi_shim/channel/operation.h"
+#include "mpi_shim/channel/transport.h"
+
+namespace ewarp::channel {
+
+// A message that was taken out of the queue by a matched probe; to be given to receive_matched() once.
+struct Stored;
+
+class Machine final : public TransportEvents {
+ public:
+  Machine(const Tuning& tuning, Transport& transport);
+  ~Machine() override;
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  // Peers have the numbers 0, 1, ...; self: messages to it come back.
+  PeerId add_peer(bool self = false);
+
+  // Each gives the name of a request, or an empty one if there are too many. A buffer belongs to the channel until the
+  // request is done.
+  // synchronous: done only when the receiver has matched it.
+  Request send(PeerId peer, Tag tag, Octets data, bool synchronous = false);
+  Request receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer);
+  Request receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer);
+  Request put(PeerId peer, Octets source, wire::Remote target);
+  Request get(PeerId peer, MutableOctets target, wire::Remote source);
+
+  // The status of a finished request, whose name is free after that. Nothing if it is not done.
+  std::optional<Status> test(Request request);
+  bool done(Request request) const;
+  // A receive for which no message has come ends with Error::cancelled, now or after an exchange with the peer; others
+  // go on. Either way it is to be tested for.
+  void cancel(Request request);
+
+  // The first message that has come and that such a receive would get.
+  std::optional<Status> probe(PeerId source, Tag tag, Tag ignore) const;
+  // ... and takes it out of the queue.
+  std::unique_ptr<Stored> matched_probe(PeerId source, Tag tag, Tag ignore, Status* status);
+
+  // Looks after peers that are silent. To be called now and then while requests are pending.
+  void tick();
+  // Asks the peers for the buffers of HYBRID. The application is about to leave.
+  void begin_close();
+  // Nothing is left that a peer needs of us.
+  bool idle() const;
+
+  const Counters& counters() const { return counters_; }
+  Counters& counters() { return counters_; }
+  const Tuning& tuning() const { return tuning_; }
+  Link::State peer_state(PeerId peer) const { return links_[peer]->state(); }
+  std::size_t unexpected() const { return unexpected_.size(); }
+  // Requests that were not tested for, and are not done.
+  std::size_t pending() const { return pending_; }
+
+  void on_peer_up(PeerId peer) override;
+  void on_peer_down(PeerId peer) override;
+  void on_writable(PeerId peer) override;
+  void on_received(PeerId peer, Octets octets) override;
+  void on_immediate(PeerId peer, std::uint32_t immediate, std::size_t written) override;
+  void on_complete(Cookie cookie, bool ok) override;
+
+ private:
+  struct WaitingKey {
+    static Envelope key(const Operation& op) { return {op.peer, op.tag}; }
+    static std::size_t hash(const Envelope& e) { return hash_of(e); }
+  };
+  using Waiting = HashedQueue<Operation, &Operation::waiting, WaitingKey>;
+  // A message that is being matched: from the wire, from the queue, or from ourselves.
+  struct Incoming {
+    PeerId source;
+    const wire::Message& message;
+    Octets payload;            // EAGER
+    Operation* own = nullptr;  // a send to ourselves
+  };
+
+  // machine.cc: requests
+  Operation* start(Operation::Kind kind, PeerId peer);
+  void finish(Operation& op, Error error);
+  void violation(PeerId peer, const char* what);
+  bool expose(Operation& op, bool writable);
+  void queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t number);
+  void choose_protocol(Operation& op, bool synchronous);
+  void send_to_self(Operation& op, bool synchronous);
+  Request one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what);
+
+  // machine_receive.cc: matching
+  void arrived(const Incoming& in);
+  void take_posted(Operation& op, const Incoming& in);
+  void deliver(Operation& op, const Incoming& in);
+  void deliver_stored(Operation& op, const Stored& message);
+  void store(const Incoming& in);
+
+  // machine_peers.cc: what comes in, cancelling, peers that end
+  void dispatch(PeerId peer, const wire::Message& m, Octets payload);
+  void on_releases(PeerId peer, const wire::Message& m);
+  void on_retract(PeerId peer, Tag tag);
+  void on_retracted(PeerId peer, Tag tag);
+  void forget_messages_of(PeerId peer);
+
+  // protocol_eager.cc
+  void send_eager(Operation& op);
+  void deliver_octets(Operation& op, Octets payload);
+
+  // protocol_hybrid.cc
+  void send_hybrid(Operation& op, const HybridBuffers::Buffer& buffer, std::uint8_t declined);
+
+  // protocol_send_rndv.cc
+  // declined: the flag, if the receiver's announcement is passed over.
+  void send_ready(Operation& op, std::uint8_t declined);
+  void fetch(Operation& op, const wire::Message& m);
+  void fetched(Operation& op);
+  void answer(Operation& op, const wire::Message& m);
+  void on_sender_released(PeerId peer, std::uint32_t id);
+
+  // protocol_recv_rndv.cc
+  void announce(Operation& op);
+  bool may_announce(const Operation& op, std::uint64_t* number);
+  void queue_receiver_ready(const Operation& op, std::uint64_t number, std::uint8_t flags);
+  void write_into(Operation& op, const Announcement& a);
+  void on_receiver_ready(PeerId peer, const wire::Message& m);
+  void on_written(PeerId peer, std::uint32_t id, std::size_t size);
+  void announcement_settled(Operation& op, bool used);
+  bool candidate_would_have_been_used(const Operation& op, const wire::Message& m) const;
+
+  const Tuning tuning_;
+  Transport& transport_;
+  Counters counters_;
+  OutgoingPool pool_;
+  Operations operations_;
+  PostedReceives posted_;
+  Unexpected unexpected_;
+  Waiting waiting_;
+  HybridBuffers hybrid_buffers_;
+  std::vector<std::unique_ptr<Link>> links_;
+  std::vector<bool> self_;
+  std::size_t pending_ = 0;
+  std::uint64_t round_trip_ns_ = 20'000;  // the shortest Read so far
+};
+
+struct Stored : Arrival {
+  wire::Message message;
+  std::unique_ptr<std::byte[]> payload;  // EAGER
+  Operation* own = nullptr;              // a send to ourselves, whose buffer is still the user's
+};
+
+}  // namespace ewarp::channel

@@ -1,0 +1,187 @@
+// What peers send and do: messages, releases, cancelling with them, their end.
+#include <algorithm>
+#include <utility>
+
+#include "mpi_shim/channel/machine.h"
+
+namespace ewarp::channel {
+
+void Machine::on_peer_up(PeerId peer) {
+  links_[peer]->set_up();
+}
+
+void Machine::on_writable(PeerId peer) {
+  links_[peer]->flush();
+}
+
+void Machine::on_received(PeerId peer, Octets octets) {
+  std::size_t used = 0;
+  const auto m = wire::Message::parse(octets, &used);
+  if (!m) return violation(peer, "no message of the channel");
+  Link& link = *links_[peer];
+  link.on_received(*m);
+  if (m->has(wire::flag::kFloor)) link.arrived.on_floor(m->floor);
+  if (m->has(wire::flag::kClosing)) link.set_peer_closing();
+  on_releases(peer, *m);
+  dispatch(peer, *m, octets.subspan(used));
+  link.flush();
+}
+
+void Machine::dispatch(PeerId peer, const wire::Message& m, Octets payload) {
+  switch (m.kind) {
+    case wire::Kind::eager:
+    case wire::Kind::sender_ready:
+      if (!links_[peer]->arrived.arrived(m.tag, m.number)) return violation(peer, "a message number of the past");
+      return arrived({.source = peer, .message = m, .payload = payload, .own = nullptr});
+    case wire::Kind::receiver_ready:
+      return on_receiver_ready(peer, m);
+    case wire::Kind::written:
+      return on_written(peer, m.id, m.size);
+    case wire::Kind::retract:
+      return on_retract(peer, m.tag);
+    case wire::Kind::retracted:
+      return on_retracted(peer, m.tag);
+    case wire::Kind::note:
+      return;
+  }
+}
+
+void Machine::on_immediate(PeerId peer, std::uint32_t immediate, std::size_t written) {
+  Link& link = *links_[peer];
+  link.on_immediate();
+  on_written(peer, immediate, written);
+  link.flush();
+}
+
+void Machine::on_releases(PeerId peer, const wire::Message& m) {
+  for (std::size_t i = 0; i < m.release_count; ++i) {
+    const std::uint32_t id = m.releases[i];
+    if ((id & wire::kRequestId) != 0)
+      on_sender_released(peer, id);
+    else if (!hybrid_buffers_.give(id, peer))
+      violation(peer, "a release of a buffer that it does not have");
+  }
+}
+
+void Machine::on_complete(Cookie cookie, bool ok) {
+  Outgoing& o = *reinterpret_cast<Outgoing*>(cookie);
+  Link& link = *links_[o.peer];
+  Operation* op = o.operation;
+  const bool ping = o.what == Outgoing::What::ping;
+  link.completed(o);
+  if (!ok) return;  // on_peer_down() is on its way and ends the requests
+  link.heard_at = transport_.now();
+  if (ping) link.pinged_at = 0;
+  if (op == nullptr) return;
+  if (op->state == Operation::State::fetching)
+    fetched(*op);
+  else
+    finish(*op, Error::none);
+}
+
+// --- cancelling ---
+
+// A receive whose place in the line later announcements are counted from cannot just leave: the peer may be using them.
+// It is asked to forget them, and answers; until then a message may still come, and wins.
+void Machine::cancel(Request request) {
+  Operation* op = operations_.find(request);
+  if (op == nullptr || op->kind != Operation::Kind::receive || op->state != Operation::State::posted) return;
+  bool announced = false;
+  if (op->exact())
+    for (const Posted* p = op; p != nullptr && !announced; p = PostedReceives::next_exact(*p))
+      announced = static_cast<const Operation*>(p)->announced;
+  if (!announced) {
+    counters_.add(Count::cancelled);
+    posted_.remove(*op);
+    return finish(*op, Error::cancelled);
+  }
+  op->cancelling = true;
+  std::vector<Tag>& retracting = links_[op->source]->retracting;
+  if (std::find(retracting.begin(), retracting.end(), op->tag) != retracting.end()) return;
+  retracting.push_back(op->tag);
+  counters_.add(Count::retractions);
+  queue_control(op->source, wire::Kind::retract, op->tag, 0);
+}
+
+void Machine::on_retract(PeerId peer, Tag tag) {
+  links_[peer]->sent.retract(tag);
+  queue_control(peer, wire::Kind::retracted, tag, 0);
+}
+
+// What the peer sent before it forgot has come before this.
+void Machine::on_retracted(PeerId peer, Tag tag) {
+  Link& link = *links_[peer];
+  if (std::erase(link.retracting, tag) == 0) return violation(peer, "an answer to no retraction");
+  Posted* next = nullptr;
+  for (Posted* p = posted_.first_exact(peer, tag); p != nullptr; p = next) {
+    next = PostedReceives::next_exact(*p);
+    Operation& op = static_cast<Operation&>(*p);
+    if (std::exchange(op.announced, false)) --link.announced;
+    if (!op.cancelling) continue;
+    counters_.add(Count::cancelled);
+    posted_.remove(op);
+    finish(op, Error::cancelled);
+  }
+}
+
+// --- the end ---
+
+// What a dead peer only announced cannot be had any more; what it sent can.
+void Machine::forget_messages_of(PeerId peer) {
+  Arrival* next = nullptr;
+  for (Arrival* a = unexpected_.first(); a != nullptr; a = next) {
+    next = Unexpected::next(*a);
+    if (a->source != peer || static_cast<Stored*>(a)->message.kind == wire::Kind::eager) continue;
+    unexpected_.remove(*a);
+    delete static_cast<Stored*>(a);
+  }
+}
+
+void Machine::on_peer_down(PeerId peer) {
+  Link& link = *links_[peer];
+  if (link.state() == Link::State::down) return;
+  counters_.add(Count::peers_lost);
+  link.set_down();
+  hybrid_buffers_.give_all_of(peer);
+  forget_messages_of(peer);
+  operations_.for_each([&](Operation& op) {
+    if (op.done() || op.peer != peer) return;
+    if (op.state == Operation::State::posted) posted_.remove(op);
+    if (op.state == Operation::State::waiting) waiting_.remove(op);
+    finish(op, Error::peer_down);
+  });
+}
+
+// A connection on which something is under way fails by itself when the peer is gone; a silent one has to be tried.
+void Machine::tick() {
+  const std::uint64_t now = transport_.now(), patience = tuning_.death_ns / 2;
+  for (PeerId peer = 0; peer < links_.size(); ++peer) {
+    Link& link = *links_[peer];
+    if (link.state() != Link::State::up || link.pending == 0) continue;
+    if (link.pinged_at != 0) {
+      if (now - link.pinged_at > patience) transport_.fail(peer, "no answer");
+    } else if (link.idle() && now - link.heard_at > patience) {
+      link.pinged_at = now;
+      link.push(pool_.take(Outgoing::What::ping, peer));
+    }
+  }
+}
+
+void Machine::begin_close() {
+  if (hybrid_buffers_.in_use() == 0) return;
+  for (PeerId peer = 0; peer < links_.size(); ++peer) {
+    if (links_[peer]->state() != Link::State::up) continue;
+    Outgoing& o = pool_.take(Outgoing::What::send, peer);
+    o.message.kind = wire::Kind::note;
+    o.message.flags = wire::flag::kClosing;
+    links_[peer]->push(o);
+  }
+}
+
+bool Machine::idle() const {
+  return hybrid_buffers_.in_use() == 0 && std::all_of(links_.begin(), links_.end(), [](const auto& link) {
+           return link->state() == Link::State::down || link->idle();
+         });
+}
+
+}  // namespace ewarp::channel

@@ -1,0 +1,127 @@
+// Matching: which receive a message belongs to, and how it gets there.
+#include <algorithm>
+#include <utility>
+
+#include "mpi_shim/channel/machine.h"
+
+namespace ewarp::channel {
+namespace {
+
+Operation& operation(Posted& p) {
+  return static_cast<Operation&>(p);
+}
+
+}  // namespace
+
+Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer) {
+  Operation* op = start(Operation::Kind::receive, source);
+  if (op == nullptr) return {};
+  op->source = source;
+  op->tag = tag;
+  op->ignore = ignore;
+  op->data = buffer.data();
+  op->length = buffer.size();
+  op->posted_at = transport_.now();
+  op->status.tag = tag;
+  if (Arrival* a = unexpected_.find(source, tag, ignore)) {
+    unexpected_.remove(*a);
+    deliver_stored(*op, *std::unique_ptr<Stored>(static_cast<Stored*>(a)));
+  } else if (source != kAnySource && links_[source]->state() == Link::State::down) {
+    finish(*op, Error::peer_down);
+  } else {
+    op->state = Operation::State::posted;
+    posted_.post(*op);
+    announce(*op);
+    // Whoever waits for a peer hears of its end only over a connection.
+    if (source != kAnySource && !self_[source]) links_[source]->connect();
+  }
+  return Operations::name(*op);
+}
+
+Request Machine::receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer) {
+  Operation* op = start(Operation::Kind::receive, message->source);
+  if (op == nullptr) return {};
+  op->data = buffer.data();
+  op->length = buffer.size();
+  deliver_stored(*op, *message);
+  return Operations::name(*op);
+}
+
+std::optional<Status> Machine::probe(PeerId source, Tag tag, Tag ignore) const {
+  const Arrival* a = unexpected_.find(source, tag, ignore);
+  if (a == nullptr) return std::nullopt;
+  return Status{.source = a->source, .tag = a->tag, .length = a->size, .error = Error::none};
+}
+
+std::unique_ptr<Stored> Machine::matched_probe(PeerId source, Tag tag, Tag ignore, Status* status) {
+  Arrival* a = unexpected_.find(source, tag, ignore);
+  if (a == nullptr) return nullptr;
+  *status = Status{.source = a->source, .tag = a->tag, .length = a->size, .error = Error::none};
+  unexpected_.remove(*a);
+  return std::unique_ptr<Stored>(static_cast<Stored*>(a));
+}
+
+void Machine::arrived(const Incoming& in) {
+  if (Posted* p = posted_.find(in.source, in.message.tag))
+    take_posted(operation(*p), in);
+  else
+    store(in);
+}
+
+void Machine::take_posted(Operation& op, const Incoming& in) {
+  const wire::Message& m = in.message;
+  posted_.remove(op);
+  counters_.add(Count::received_expected);
+  // The sender found no announcement when it sent this, but finds it now, and writes.
+  const bool coming = op.announced && m.kind == wire::Kind::sender_ready && op.announced_for == m.number &&
+                      !m.has(wire::flag::kDeclined) && !m.has(wire::flag::kHybrid);
+  announcement_settled(op, op.announced ? coming : candidate_would_have_been_used(op, m));
+  if (!coming) return deliver(op, in);
+  op.state = Operation::State::expected;
+  op.status.length = m.size;
+}
+
+void Machine::deliver(Operation& op, const Incoming& in) {
+  if (op.peer == kAnySource) {
+    op.peer = in.source;
+    ++links_[op.peer]->pending;
+  }
+  op.status = Status{.source = in.source, .tag = in.message.tag, .length = in.message.size, .error = Error::none};
+  if (in.message.kind == wire::Kind::eager) {
+    deliver_octets(op, in.payload);
+    if (in.own != nullptr) finish(*in.own, Error::none);
+  } else if (links_[op.peer]->state() == Link::State::down) {
+    finish(op, Error::peer_down);
+  } else if (in.message.has(wire::flag::kHybrid) || in.message.has(wire::flag::kByRead)) {
+    fetch(op, in.message);
+  } else {
+    answer(op, in.message);
+  }
+}
+
+void Machine::deliver_stored(Operation& op, const Stored& message) {
+  counters_.add(Count::received_unexpected);
+  const Octets payload =
+      message.own != nullptr ? Octets(message.own->buffer()) : Octets(message.payload.get(), message.size);
+  const bool eager = message.message.kind == wire::Kind::eager;
+  deliver(op, {.source = message.source,
+               .message = message.message,
+               .payload = eager ? payload : Octets{},
+               .own = message.own});
+}
+
+void Machine::store(const Incoming& in) {
+  auto stored = std::make_unique<Stored>();
+  stored->source = in.source;
+  stored->tag = in.message.tag;
+  stored->size = in.message.size;
+  stored->message = in.message;
+  stored->own = in.own;
+  if (in.own == nullptr && !in.payload.empty()) {
+    stored->payload = std::make_unique_for_overwrite<std::byte[]>(in.payload.size());
+    std::copy(in.payload.begin(), in.payload.end(), stored->payload.get());
+  }
+  unexpected_.add(*stored.release());
+}
+
+}  // namespace ewarp::channel

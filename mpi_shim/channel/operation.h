@@ -1,0 +1,107 @@
+// A request of the application, from its start until it was found complete.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "mpi_shim/channel/matching.h"
+#include "mpi_shim/channel/transport.h"
+#include "mpi_shim/channel/types.h"
+
+namespace ewarp::channel {
+
+struct Operation : Posted {
+  enum class Kind : std::uint8_t { unused, send, receive, one_sided };
+  enum class State : std::uint8_t {
+    underway,  // send, put, get: the transport has all that it needs, or will get it
+    waiting,   // send: SENDER_READY is out, and the receiver has neither answered nor read
+    posted,    // receive: nothing has come for it
+    expected,  // receive: its message is known, a Write will bring it
+    fetching,  // receive: its message is known, a Read brings it
+    done,
+  };
+
+  std::uint32_t index = 0, generation = 0;
+  Kind kind = Kind::unused;
+  State state = State::done;
+  PeerId peer = kAnySource;  // whose end is this one's; a receive with ANY_SOURCE has none before its message came
+  Status status;
+
+  // The user's buffer: what is sent, or where it goes.
+  std::byte* data = nullptr;
+  std::size_t length = 0;
+  Exposed* memory = nullptr;  // while the transport needs it
+
+  std::uint64_t number = 0;  // send: among those of its (peer, tag)
+  Links<Operation> waiting;  // send: in the queue of those in state waiting
+  bool announced = false;    // receive: its buffer was announced, for `announced_for`
+  bool candidate = false;    // ... would have been, were announcements not stopped
+  bool cancelling = false;   // ... ends with the answer to a retraction, unless a message is first
+  std::uint64_t announced_for = 0;
+  std::uint64_t posted_at = 0;   // now()
+  std::uint32_t release_id = 0;  // receive, fetching: what the sender has to hear when it is done
+
+  bool done() const { return state == State::done; }
+  MutableOctets buffer() const { return {data, length}; }
+};
+
+// Operations by index. An id for the wire holds index and generation in 31 bits: enough to tell a late one.
+class Operations {
+ public:
+  static constexpr std::uint32_t kIndexBits = 20, kGenerationBits = 11;
+
+  // Null if there are too many.
+  Operation* start(Operation::Kind kind, PeerId peer) {
+    if (free_.empty() && !grow()) return nullptr;
+    Operation& op = *all_[free_.back()];
+    free_.pop_back();
+    const std::uint32_t index = op.index, generation = op.generation + 1;
+    op = Operation{};
+    op.index = index;
+    op.generation = generation == 0 ? 1 : generation;
+    op.kind = kind;
+    op.peer = peer;
+    return &op;
+  }
+  void free(Operation& op) {
+    op.kind = Operation::Kind::unused;
+    free_.push_back(op.index);
+  }
+
+  // Null if that request is not there any more.
+  Operation* find(Request r) const {
+    Operation* op = r.index < all_.size() ? all_[r.index].get() : nullptr;
+    return op != nullptr && op->kind != Operation::Kind::unused && op->generation == r.generation ? op : nullptr;
+  }
+  static Request name(const Operation& op) { return {.index = op.index, .generation = op.generation}; }
+
+  Operation* find_wire(std::uint32_t id) const {
+    const std::uint32_t index = id & ((1u << kIndexBits) - 1);
+    Operation* op = index < all_.size() ? all_[index].get() : nullptr;
+    return op != nullptr && op->kind != Operation::Kind::unused && wire_id(*op) == id ? op : nullptr;
+  }
+  static std::uint32_t wire_id(const Operation& op) {
+    return (op.generation & ((1u << kGenerationBits) - 1)) << kIndexBits | op.index;
+  }
+
+  template <class F>
+  void for_each(F&& f) {
+    for (const auto& op : all_)
+      if (op->kind != Operation::Kind::unused) f(*op);
+  }
+
+ private:
+  bool grow() {
+    if (all_.size() >= 1u << kIndexBits) return false;
+    all_.push_back(std::make_unique<Operation>());
+    all_.back()->index = static_cast<std::uint32_t>(all_.size() - 1);
+    free_.push_back(all_.back()->index);
+    return true;
+  }
+
+  std::vector<std::unique_ptr<Operation>> all_;
+  std::vector<std::uint32_t> free_;
+};
+
+}  // namespace ewarp::channel

@@ -1,0 +1,144 @@
+// RECV_RNDV: a receive that comes first announces its buffer (RECEIVER_READY), and the sender, when it comes, writes
+// straight into it. The immediate behind the Write names the receive, so there is no FIN.
+#include <algorithm>
+
+#include "mpi_shim/channel/machine.h"
+
+namespace ewarp::channel {
+
+// --- the receiver ---
+
+// Which message a receive will get is known only if none before it can turn to another: a wildcard could.
+bool Machine::may_announce(const Operation& op, std::uint64_t* number) {
+  if (!tuning_.announce || op.length <= tuning_.eager_threshold) return false;
+  if (!op.exact() || posted_.wildcard_takes(op.source, op.tag)) {
+    counters_.add(Count::wildcard_silent);
+    return false;
+  }
+  Link& link = *links_[op.source];
+  if (self_[op.source] || link.announced >= kMostAnnounced) return false;
+  if (std::find(link.retracting.begin(), link.retracting.end(), op.tag) != link.retracting.end()) return false;
+  const auto next = link.arrived.next(op.tag);
+  if (!next) return false;
+  std::uint64_t ahead = 0;
+  for (const Posted* p = posted_.first_exact(op.source, op.tag); p != &op && ahead < kWindow;
+       p = PostedReceives::next_exact(*p))
+    ++ahead;
+  *number = *next + ahead;
+  return ahead < kWindow;
+}
+
+void Machine::announce(Operation& op) {
+  std::uint64_t number = 0;
+  if (!may_announce(op, &number)) return;
+  Link& link = *links_[op.source];
+  const Usage* usage = link.arrived.usage(op.tag);
+  if (tuning_.adapt && usage != nullptr && !usage->announcing()) {
+    op.candidate = true;
+    counters_.add(Count::announcements_withheld);
+    return;
+  }
+  if (!expose(op, true)) return;
+  op.announced = true;
+  op.announced_for = number;
+  ++link.announced;
+  counters_.add(Count::announced);
+  queue_receiver_ready(op, number, 0);
+}
+
+void Machine::queue_receiver_ready(const Operation& op, std::uint64_t number, std::uint8_t flags) {
+  Outgoing& o = pool_.take(Outgoing::What::send, op.peer);
+  o.message.kind = wire::Kind::receiver_ready;
+  o.message.flags = flags;
+  o.message.tag = op.status.tag;
+  o.message.number = number;
+  o.message.size = op.length;
+  if (op.memory != nullptr) o.message.remote = op.memory->remote;
+  o.message.id = Operations::wire_id(op);
+  links_[op.peer]->push(o);
+}
+
+// What became of the announcement, made or withheld, is known.
+void Machine::announcement_settled(Operation& op, bool used) {
+  if (!op.announced && !op.candidate) return;
+  Link& link = *links_[op.source];
+  if (op.announced) {
+    --link.announced;
+    counters_.add(used ? Count::announcements_used : Count::announcements_unused);
+  }
+  op.announced = op.candidate = false;
+  if (Usage* usage = link.arrived.usage(op.tag)) usage->record(used, tuning_.usage_percent);
+}
+
+// A large message would have found it, or met it on its way; a medium one only if it had reached the sender in time.
+bool Machine::candidate_would_have_been_used(const Operation& op, const wire::Message& m) const {
+  if (m.kind != wire::Kind::sender_ready) return false;
+  return !m.has(wire::flag::kHybrid) || transport_.now() - op.posted_at >= round_trip_ns_;
+}
+
+void Machine::on_written(PeerId peer, std::uint32_t id, std::size_t size) {
+  Operation* op = operations_.find_wire(id);
+  if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::receive)
+    return violation(peer, "a Write for a receive that is not there");
+  if (op->state == Operation::State::expected) return finish(*op, Error::none);
+  if (op->state != Operation::State::posted || !op->announced || size > op->length ||
+      !links_[peer]->arrived.arrived(op->tag, op->announced_for))
+    return violation(peer, "a Write for a receive that was not announced");
+  posted_.remove(*op);
+  counters_.add(Count::received_expected);
+  announcement_settled(*op, true);
+  op->status.length = size;
+  finish(*op, Error::none);
+}
+
+// --- the sender ---
+
+// Large messages go by Write whether the announcement came before, or crossed SENDER_READY, or answers it: what waits
+// is found by the message's number, and everything else is for the future or of the past.
+void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
+  const Announcement a{.number = m.number, .capacity = m.size, .remote = m.remote, .id = m.id};
+  const bool answer = m.has(wire::flag::kAnswer);
+  if (!answer) counters_.add(Count::got_announcements);
+  Operation* op = waiting_.first({peer, m.tag});
+  while (op != nullptr && op->number != m.number) op = Waiting::next(*op);
+  if (op != nullptr) {
+    waiting_.remove(*op);
+    if (!answer) counters_.add(Count::got_used);
+    counters_.add(answer ? Count::send_rndv_write : Count::recv_rndv);
+    return write_into(*op, a);
+  }
+  if (answer) return violation(peer, "an answer to no SENDER_READY");
+  switch (links_[peer]->sent.store(m.tag, a)) {
+    case SentNumbers::Verdict::stored:
+      return;
+    case SentNumbers::Verdict::old:
+      return counters_.add(Count::got_crossed);
+    case SentNumbers::Verdict::violation:
+      return violation(peer, "an announcement out of bounds");
+  }
+}
+
+void Machine::write_into(Operation& op, const Announcement& a) {
+  const bool immediate = transport_.has_immediate(op.peer);
+  op.state = Operation::State::underway;
+  Outgoing& o = pool_.take(immediate ? Outgoing::What::write_immediate : Outgoing::What::write, op.peer);
+  o.data = op.data;
+  o.length = std::min<std::uint64_t>(op.length, a.capacity);
+  o.memory = op.memory;
+  o.remote = a.remote;
+  o.immediate = a.id;
+  o.operation = immediate ? &op : nullptr;
+  links_[op.peer]->push(o);
+  if (immediate) return;
+  counters_.add(Count::written_notices);
+  Outgoing& notice = pool_.take(Outgoing::What::send, op.peer);
+  notice.message.kind = wire::Kind::written;
+  notice.message.tag = op.tag;
+  notice.message.number = op.number;
+  notice.message.size = op.length;
+  notice.message.id = a.id;
+  notice.operation = &op;
+  links_[op.peer]->push(notice);
+}
+
+}  // namespace ewarp::channel

@@ -1,0 +1,72 @@
+// SEND_RNDV: the sender announces its buffer (SENDER_READY). By Read, the receiver fetches the data and releases the
+// sender; by Write, it answers with its own buffer (RECEIVER_READY) and the sender writes there.
+#include <algorithm>
+
+#include "mpi_shim/channel/machine.h"
+
+namespace ewarp::channel {
+
+void Machine::send_ready(Operation& op, std::uint8_t declined) {
+  Outgoing& o = pool_.take(Outgoing::What::send, op.peer);
+  o.message.kind = wire::Kind::sender_ready;
+  o.message.flags = static_cast<std::uint8_t>((tuning_.rendezvous_by_read ? wire::flag::kByRead : 0) | declined);
+  o.message.tag = op.tag;
+  o.message.number = op.number;
+  o.message.size = op.length;
+  if (op.memory != nullptr) o.message.remote = op.memory->remote;
+  o.message.id = Operations::wire_id(op) | wire::kRequestId;
+  op.state = Operation::State::waiting;
+  waiting_.push_back(op);
+  links_[op.peer]->push(o);
+}
+
+// --- by Read, also of HYBRID's buffers ---
+
+void Machine::fetch(Operation& op, const wire::Message& m) {
+  op.state = Operation::State::fetching;
+  op.release_id = m.id;
+  op.posted_at = transport_.now();
+  const auto n = std::min<std::uint64_t>(m.size, op.length);
+  if (n == 0) return fetched(op);
+  if (!expose(op, true)) {
+    links_[op.peer]->release(m.id, true);
+    return finish(op, Error::no_memory);
+  }
+  Outgoing& o = pool_.take(Outgoing::What::read, op.peer);
+  o.data = op.data;
+  o.length = n;
+  o.memory = op.memory;
+  o.remote = m.remote;
+  o.operation = &op;
+  links_[op.peer]->push(o);
+}
+
+// A sender waits for its request, but not for a buffer of the channel's.
+void Machine::fetched(Operation& op) {
+  if (op.memory != nullptr) round_trip_ns_ = std::min(round_trip_ns_, transport_.now() - op.posted_at);
+  links_[op.peer]->release(op.release_id, (op.release_id & wire::kRequestId) != 0);
+  finish(op, Error::none);
+}
+
+void Machine::on_sender_released(PeerId peer, std::uint32_t id) {
+  Operation* op = operations_.find_wire(id & ~wire::kRequestId);
+  if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::send || op->state != Operation::State::waiting)
+    return violation(peer, "a release of a request that does not wait");
+  counters_.add(Count::send_rndv_read);
+  waiting_.remove(*op);
+  finish(*op, Error::none);
+}
+
+// --- by Write ---
+
+void Machine::answer(Operation& op, const wire::Message& m) {
+  Link& link = *links_[op.peer];
+  if (!expose(op, true)) {
+    link.release(m.id, true);
+    return finish(op, Error::no_memory);
+  }
+  op.state = Operation::State::expected;
+  queue_receiver_ready(op, m.number, wire::flag::kAnswer);
+}
+
+}  // namespace ewarp::channel

@@ -1,0 +1,71 @@
+// What the protocols ask of whatever carries them: ordered, reliable messages between two peers, one-sided Writes and
+// Reads, and memory that peers may reach. Implemented over verbs, and in tests by a wire in virtual time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "mpi_shim/channel/types.h"
+#include "mpi_shim/channel/wire.h"
+
+namespace ewarp::channel {
+
+// Given with a request and back with its completion.
+using Cookie = std::uint64_t;
+
+// Memory that was made reachable.
+struct Exposed {
+  virtual ~Exposed() = default;
+  wire::Remote remote;  // of its first octet
+};
+
+// What the transport tells, never from inside a call of Transport's.
+class TransportEvents {
+ public:
+  virtual ~TransportEvents() = default;
+  // The connection stands. Requests may be taken from now on.
+  virtual void on_peer_up(PeerId peer) = 0;
+  // The connection is gone for good. Every completion of it was delivered before.
+  virtual void on_peer_down(PeerId peer) = 0;
+  // There is room again after a request was refused.
+  virtual void on_writable(PeerId peer) = 0;
+  // One Send. The octets are valid during the call.
+  virtual void on_received(PeerId peer, Octets octets) = 0;
+  // One Write with immediate.
+  virtual void on_immediate(PeerId peer, std::uint32_t immediate, std::size_t written) = 0;
+  // ok: false if the request was not carried out, and nothing further will be on this connection.
+  virtual void on_complete(Cookie cookie, bool ok) = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // Nanoseconds from any origin, never backwards.
+  virtual std::uint64_t now() = 0;
+
+  // Makes sure that on_peer_up or on_peer_down follows, unless the peer is up.
+  virtual void connect(PeerId peer) = 0;
+  // The peer broke the protocol, or seems dead: on_peer_down follows.
+  virtual void fail(PeerId peer, const char* why) = 0;
+
+  // Each is taken (true) and completed later, or refused because the path is full; then on_writable follows. Sends and
+  // Writes of a peer arrive in the order in which they were taken. The header is copied, the rest must stay until the
+  // completion.
+  virtual bool send(PeerId peer, Octets header, Octets payload, Cookie cookie) = 0;
+  // immediate: gives the peer an on_immediate behind the data. Requires has_immediate() for that.
+  virtual bool write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
+                     std::optional<std::uint32_t> immediate, Cookie cookie) = 0;
+  virtual bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) = 0;
+  // A request that the peer's adapter answers without its application: completes when the peer is alive.
+  virtual bool ping(PeerId peer, Cookie cookie) = 0;
+  virtual bool has_immediate(PeerId peer) = 0;
+
+  // Memory for Writes and Reads of both ends. writable: peers may write. Null if it cannot be had. Memory of no octets
+  // needs none.
+  virtual Exposed* expose(MutableOctets memory, bool writable) = 0;
+  // Requires: no request uses it, and no peer will.
+  virtual void conceal(Exposed* memory) = 0;
+};
+
+}  // namespace ewarp::channel

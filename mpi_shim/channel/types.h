@@ -1,0 +1,63 @@
+// The words of the channel: peers, tags, what became of a request, and what may be tuned.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace ewarp::channel {
+
+using Octets = std::span<const std::byte>;
+using MutableOctets = std::span<std::byte>;
+
+// A number for an address, given by Endpoint::peer(); the endpoint itself is a peer like any other.
+using PeerId = std::uint32_t;
+inline constexpr PeerId kAnySource = ~PeerId{0};
+
+// A receive of `tag` and `ignore` takes messages whose tag differs from `tag` in bits of `ignore` only.
+using Tag = std::uint64_t;
+inline constexpr Tag kAnyTag = ~Tag{0};  // for `ignore`
+
+enum class Error : std::uint8_t {
+  none,
+  truncated,  // the message was longer than the receive: its first octets are there, the rest is lost
+  cancelled,
+  peer_down,  // the peer ended, or cannot be reached
+  no_memory,  // the buffer could not be registered, or there are too many requests
+};
+const char* text(Error error);
+
+// What became of a request. For a receive (and a probe): whose message with which tag it was, and how long the message
+// is, which is more than was received where it was truncated.
+struct Status {
+  PeerId source = kAnySource;
+  Tag tag = 0;
+  std::size_t length = 0;
+  Error error = Error::none;
+};
+
+// The name of a request until it was found complete; index 0 of generation 0 is never given.
+struct Request {
+  std::uint32_t index = 0, generation = 0;
+  explicit operator bool() const { return generation != 0; }
+  bool operator==(const Request&) const = default;
+};
+
+// Thresholds are in octets, times in nanoseconds. What is marked (job) must be the same at all ends: an end with
+// another value is refused when it connects.
+struct Tuning {
+  std::size_t eager_threshold = 12 << 10;   // (job) up to here EAGER
+  std::size_t hybrid_threshold = 40 << 10;  // up to here HYBRID, if the receiver has not announced its buffer
+  bool rendezvous_by_read = false;          // SEND_RNDV: the receiver Reads; otherwise it answers and the sender Writes
+  bool announce = true;                     // receives that come first announce their buffers (RECV_RNDV)
+  bool adapt = true;                        // ... but not where announcements are wasted
+  unsigned usage_percent = 80;              // wasted: fewer of them are used
+  std::uint32_t receive_depth = 64;         // (job) messages that a peer may have under way to us
+  std::size_t hybrid_buffers = 64;          // that wait to be read, of all peers; 0: no HYBRID
+  std::size_t copy_limit = 4 << 20;         // octets per peer that are copied to complete an eager send on a full path
+  std::size_t counter_limit = 1024;         // tags per peer and direction that are counted
+  std::uint64_t death_ns = 30'000'000'000;  // silence after which a peer that is waited for is taken for dead; more
+                                            // than the largest message takes on its way
+};
+
+}  // namespace ewarp::channel

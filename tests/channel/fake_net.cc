@@ -1,0 +1,307 @@
+#include "tests/channel/fake_net.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace ewarp::channel::test {
+
+void broken(const std::string& what) {
+  std::fprintf(stderr, "BROKEN: %s\n", what.c_str());
+  std::abort();
+}
+
+void must(bool condition, const std::string& what) {
+  if (!condition) broken(what);
+}
+
+Bytes pattern(PeerId from, std::uint64_t number, std::size_t size) {
+  Bytes out(size);
+  for (std::size_t i = 0; i < size; ++i)
+    out[i] = static_cast<std::byte>(i < 8 ? number >> (8 * i) : from * 37 + number * 11 + i * 7 + (i >> 8));
+  return out;
+}
+
+// --- one node ---
+
+std::uint64_t Node::now() {
+  return net_.now;
+}
+
+void Node::connect(PeerId peer) {
+  net_.connecting_.insert({id_, peer});
+}
+
+void Node::fail(PeerId peer, const char* why) {
+  net_.failures.push_back(why);
+  net_.failing_.insert({id_, peer});
+}
+
+bool Node::send(PeerId peer, Octets header, Octets payload, Cookie cookie) {
+  return net_.post(id_, peer,
+                   {.what = Packet::What::send,
+                    .header = Bytes(header.begin(), header.end()),
+                    .source = payload,
+                    .remote = {},
+                    .target = {},
+                    .data = {},
+                    .immediate = {},
+                    .cookie = cookie});
+}
+
+bool Node::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
+                 std::optional<std::uint32_t> immediate, Cookie cookie) {
+  must(source.empty() || memory != nullptr, "a Write from memory that was not exposed");
+  must(!immediate || net_.immediate, "an immediate to a peer that takes none");
+  return net_.post(id_, peer,
+                   {.what = Packet::What::write,
+                    .header = {},
+                    .source = source,
+                    .remote = target,
+                    .target = {},
+                    .data = {},
+                    .immediate = immediate,
+                    .cookie = cookie});
+}
+
+bool Node::read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) {
+  must(memory != nullptr && !target.empty(), "a Read into memory that was not exposed");
+  return net_.post(id_, peer,
+                   {.what = Packet::What::read,
+                    .header = {},
+                    .source = {},
+                    .remote = source,
+                    .target = target,
+                    .data = {},
+                    .immediate = {},
+                    .cookie = cookie});
+}
+
+bool Node::ping(PeerId peer, Cookie cookie) {
+  return net_.post(id_, peer,
+                   {.what = Packet::What::ping,
+                    .header = {},
+                    .source = {},
+                    .remote = {},
+                    .target = {},
+                    .data = {},
+                    .immediate = {},
+                    .cookie = cookie});
+}
+
+bool Node::has_immediate(PeerId) {
+  return net_.immediate;
+}
+
+Exposed* Node::expose(MutableOctets memory, bool writable) {
+  if (net_.refuse_memory) return nullptr;
+  auto region = std::make_unique<Region>();
+  region->octets = memory;
+  region->writable = writable;
+  region->remote = {.address = reinterpret_cast<std::uint64_t>(memory.data()), .key = net_.next_key_++};
+  Exposed* out = region.get();
+  regions_[out->remote.key] = std::move(region);
+  return out;
+}
+
+void Node::conceal(Exposed* memory) {
+  must(regions_.erase(memory->remote.key) == 1, "memory concealed that was not exposed");
+}
+
+MutableOctets Node::reach(wire::Remote at, std::size_t length, bool to_write) {
+  const auto found = regions_.find(at.key);
+  must(found != regions_.end(), "a peer uses a key that is not valid any more");
+  const Region& region = *found->second;
+  const std::uint64_t offset = at.address - reinterpret_cast<std::uint64_t>(region.octets.data());
+  must(offset <= region.octets.size() && length <= region.octets.size() - offset, "a peer reaches beyond the region");
+  must(!to_write || region.writable, "a peer writes where it may not");
+  return region.octets.subspan(offset, length);
+}
+
+// --- the wires ---
+
+Net::Net(std::size_t nodes, const Tuning& tuning, unsigned seed)
+    : random(seed), tuning_(tuning), wires_(nodes * nodes) {
+  for (PeerId i = 0; i < nodes; ++i) {
+    nodes_.push_back(std::make_unique<Node>(*this, i));
+    nodes_[i]->machine = std::make_unique<Machine>(tuning, *nodes_[i]);
+    for (PeerId peer = 0; peer < nodes; ++peer) nodes_[i]->machine->add_peer(peer == i);
+  }
+}
+
+Net::~Net() {
+  for (auto& node : nodes_)
+    if (node) node->machine.reset();
+}
+
+bool Net::post(PeerId from, PeerId to, Packet packet) {
+  Wire& w = wire(from, to);
+  must(w.up && !w.down, "something posted on a connection that does not stand");
+  if (w.outstanding >= depth) {
+    w.refused = true;
+    return false;
+  }
+  ++w.outstanding;
+  if (packet.what == Packet::What::send || packet.immediate) {
+    ++w.messages;
+    must(w.messages <= Link::receives(tuning_), "a message for which the peer has posted no receive");
+  }
+  w.packets.push_back(std::move(packet));
+  return true;
+}
+
+// What follows without any packet: connections that come up or go down.
+void Net::settle() {
+  while (!connecting_.empty() || !failing_.empty()) {
+    if (!failing_.empty()) {
+      const auto [a, b] = *failing_.begin();
+      failing_.erase(failing_.begin());
+      cut(a, b);
+      continue;
+    }
+    const auto [a, b] = *connecting_.begin();
+    connecting_.erase(connecting_.begin());
+    if (!alive(a) || wire(a, b).down) continue;
+    if (!alive(b)) {
+      wire(a, b).down = true;
+      nodes_[a]->machine->on_peer_down(b);
+      continue;
+    }
+    if (wire(a, b).up) continue;
+    wire(a, b).up = wire(b, a).up = true;
+    nodes_[a]->machine->on_peer_up(b);
+    nodes_[b]->machine->on_peer_up(a);
+  }
+}
+
+bool Net::complete_one(PeerId from, PeerId to) {
+  Wire& w = wire(from, to);
+  if (w.completions.empty()) return false;
+  const auto [cookie, ok] = w.completions.front();
+  w.completions.pop_front();
+  --w.outstanding;
+  nodes_[from]->machine->on_complete(cookie, ok);
+  if (ok && std::exchange(w.refused, false)) nodes_[from]->machine->on_writable(to);
+  return true;
+}
+
+bool Net::deliver(PeerId from, PeerId to) {
+  settle();
+  Wire& w = wire(from, to);
+  if (w.packets.empty()) return false;
+  now += 1000;
+  Packet p = std::move(w.packets.front());
+  w.packets.pop_front();
+  Machine& machine = *nodes_[to]->machine;
+  const bool message = p.what == Packet::What::send || p.immediate;
+  if (message && on_delivery) on_delivery(from, to, p);
+  switch (p.what) {
+    case Packet::What::send:
+      p.header.insert(p.header.end(), p.source.begin(), p.source.end());
+      machine.on_received(from, p.header);
+      break;
+    case Packet::What::write:
+      if (!p.source.empty())
+        std::copy(p.source.begin(), p.source.end(), nodes_[to]->reach(p.remote, p.source.size(), true).data());
+      if (p.immediate) machine.on_immediate(from, *p.immediate, p.source.size());
+      break;
+    case Packet::What::read: {
+      const MutableOctets data = nodes_[to]->reach(p.remote, p.target.size(), false);
+      p.data.assign(data.begin(), data.end());
+      p.what = Packet::What::response;
+      wire(to, from).responses.push_back(std::move(p));
+      settle();
+      return true;
+    }
+    case Packet::What::ping:
+      (silent ? w.unanswered : w.completions).emplace_back(p.cookie, !silent);
+      break;
+    case Packet::What::response:
+      broken("a response among the requests");
+  }
+  if (message) --w.messages;
+  if (p.what != Packet::What::ping) w.completions.emplace_back(p.cookie, true);
+  settle();
+  return true;
+}
+
+bool Net::deliver_response(PeerId from, PeerId to) {
+  settle();
+  Wire& w = wire(from, to);
+  if (w.responses.empty()) return false;
+  now += 1000;
+  const Packet p = std::move(w.responses.front());
+  w.responses.pop_front();
+  std::copy(p.data.begin(), p.data.end(), p.target.begin());
+  wire(to, from).completions.emplace_back(p.cookie, true);
+  settle();
+  return true;
+}
+
+void Net::run() {
+  for (bool moved = true; moved;) {
+    moved = false;
+    settle();
+    for (PeerId a = 0; a < size(); ++a)
+      for (PeerId b = 0; b < size(); ++b)
+        moved = deliver(a, b) || deliver_response(a, b) || complete_one(a, b) || moved;
+    settle();
+  }
+}
+
+bool Net::step() {
+  settle();
+  std::vector<std::pair<int, std::size_t>> possible;
+  for (std::size_t i = 0; i < wires_.size(); ++i) {
+    if (!wires_[i].packets.empty()) possible.emplace_back(0, i);
+    if (!wires_[i].responses.empty()) possible.emplace_back(1, i);
+    if (!wires_[i].completions.empty()) possible.emplace_back(2, i);
+  }
+  if (possible.empty()) return false;
+  const auto [what, at] = possible[random() % possible.size()];
+  const auto from = static_cast<PeerId>(at / size()), to = static_cast<PeerId>(at % size());
+  return what == 0 ? deliver(from, to) : what == 1 ? deliver_response(from, to) : complete_one(from, to);
+}
+
+// Both ends see the connection go. What was not complete is flushed first.
+void Net::cut(PeerId a, PeerId b) {
+  for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
+    Wire& w = wire(from, to);
+    if (w.down) continue;
+    w.down = true;
+    if (alive(from)) {
+      for (const auto& [cookie, ok] : w.completions) nodes_[from]->machine->on_complete(cookie, ok);
+      for (const auto& [cookie, ok] : w.unanswered) nodes_[from]->machine->on_complete(cookie, ok);
+      for (const Packet& p : w.packets) nodes_[from]->machine->on_complete(p.cookie, false);
+      for (const Packet& p : wire(to, from).responses) nodes_[from]->machine->on_complete(p.cookie, false);
+    }
+    w.completions.clear();
+    w.unanswered.clear();
+    w.packets.clear();
+    wire(to, from).responses.clear();
+    if (alive(from)) nodes_[from]->machine->on_peer_down(to);
+  }
+}
+
+void Net::kill(PeerId node) {
+  settle();
+  const auto dead = std::move(nodes_[node]);
+  for (PeerId other = 0; other < size(); ++other)
+    if (other != node && wire(other, node).up) cut(other, node);
+  for (PeerId other = 0; other < size(); ++other) {
+    wire(node, other) = {};
+    wire(node, other).down = true;
+  }
+  dead->machine.reset();
+}
+
+std::optional<wire::Message> Net::head(PeerId from, PeerId to) const {
+  const auto& packets = wire(from, to).packets;
+  if (packets.empty() || packets.front().what != Packet::What::send) return std::nullopt;
+  Bytes octets = packets.front().header;
+  octets.insert(octets.end(), packets.front().source.begin(), packets.front().source.end());
+  std::size_t used = 0;
+  return wire::Message::parse(octets, &used);
+}
+
+}  // namespace ewarp::channel::test

@@ -1,0 +1,131 @@
+// Machines joined by wires in virtual time. Nothing moves by itself: the test, or a seeded random choice, says what is
+// delivered next. The wires keep what RDMA keeps: order per direction, Writes placed before what follows them, Reads
+// executed in the order of the requests and answered later, buffers looked at between post and completion. They check
+// what an adapter checks: keys, ranges, rights, receives for every message.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "mpi_shim/channel/machine.h"
+
+namespace ewarp::channel::test {
+
+using Bytes = std::vector<std::byte>;
+
+// A fault of the machines or of the test: ends the program with the text and the net's seed.
+[[noreturn]] void broken(const std::string& what);
+void must(bool condition, const std::string& what);
+
+class Net;
+
+class Node final : public Transport {
+ public:
+  Node(Net& net, PeerId id) : net_(net), id_(id) {}
+
+  std::uint64_t now() override;
+  void connect(PeerId peer) override;
+  void fail(PeerId peer, const char* why) override;
+  bool send(PeerId peer, Octets header, Octets payload, Cookie cookie) override;
+  bool write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
+             std::optional<std::uint32_t> immediate, Cookie cookie) override;
+  bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
+  bool ping(PeerId peer, Cookie cookie) override;
+  bool has_immediate(PeerId peer) override;
+  Exposed* expose(MutableOctets memory, bool writable) override;
+  void conceal(Exposed* memory) override;
+
+  std::unique_ptr<Machine> machine;
+
+ private:
+  friend class Net;
+  struct Region : Exposed {
+    MutableOctets octets;
+    bool writable = false;
+  };
+  // Requires: it is covered by a region of this node that key names.
+  MutableOctets reach(wire::Remote at, std::size_t length, bool to_write);
+
+  Net& net_;
+  PeerId id_;
+  std::map<std::uint32_t, std::unique_ptr<Region>> regions_;
+};
+
+// What is on its way from one node to another.
+struct Packet {
+  enum class What { send, write, read, response, ping };
+  What what;
+  Bytes header;
+  Octets source;  // looked at when it is delivered
+  wire::Remote remote;
+  MutableOctets target;  // read: where the response goes
+  Bytes data;            // response
+  std::optional<std::uint32_t> immediate;
+  Cookie cookie = 0;
+};
+
+class Net {
+ public:
+  Net(std::size_t nodes, const Tuning& tuning, unsigned seed = 1);
+  ~Net();
+
+  Machine& operator[](std::size_t i) { return *nodes_[i]->machine; }
+  std::size_t size() const { return nodes_.size(); }
+
+  // Delivers what is first from one node to the other (a response counts as the other wire); false if there is nothing.
+  // Completions follow at once.
+  bool deliver(PeerId from, PeerId to);
+  bool deliver_response(PeerId from, PeerId to);
+  // Everything, in a fair order, until nothing moves any more.
+  void run();
+  // One of the things that can happen, by chance. False if nothing can.
+  bool step();
+  void kill(PeerId node);
+  bool alive(PeerId node) const { return nodes_[node] != nullptr; }
+
+  std::size_t in_flight(PeerId from, PeerId to) const { return wire(from, to).packets.size(); }
+  // The message at the head of the wire, if that is a Send.
+  std::optional<wire::Message> head(PeerId from, PeerId to) const;
+
+  std::uint64_t now = 1'000'000;
+  std::size_t depth = 64;             // requests of one peer that are not complete
+  bool immediate = true;              // adapters know Write with immediate
+  bool refuse_memory = false;         // expose() finds none
+  bool silent = false;                // nobody answers a ping
+  std::vector<std::string> failures;  // what fail() was told
+  // Told before a Send, or a Write with immediate, reaches its node.
+  std::function<void(PeerId from, PeerId to, const Packet&)> on_delivery;
+  std::mt19937 random;
+
+ private:
+  friend class Node;
+  struct Wire {
+    std::deque<Packet> packets, responses;
+    std::deque<std::pair<Cookie, bool>> completions, unanswered;  // of the sending node
+    std::size_t outstanding = 0, messages = 0;
+    bool refused = false, up = false, down = false;
+  };
+  Wire& wire(PeerId from, PeerId to) { return wires_[from * nodes_.size() + to]; }
+  const Wire& wire(PeerId from, PeerId to) const { return wires_[from * nodes_.size() + to]; }
+  bool post(PeerId from, PeerId to, Packet packet);
+  void settle();
+  bool complete_one(PeerId from, PeerId to);
+  void cut(PeerId a, PeerId b);
+
+  Tuning tuning_;
+  std::vector<std::unique_ptr<Node>> nodes_;
+  std::vector<Wire> wires_;
+  std::set<std::pair<PeerId, PeerId>> connecting_, failing_;
+  std::uint32_t next_key_ = 100;
+};
+
+// Octets that say who sent them.
+Bytes pattern(PeerId from, std::uint64_t number, std::size_t size);
+
+}  // namespace ewarp::channel::test

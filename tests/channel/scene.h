@@ -1,0 +1,77 @@
+// Two machines, or some more, and buffers that are looked after: what a scripted test needs.
+#pragma once
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <list>
+
+#include "tests/channel/fake_net.h"
+
+extern "C" {
+#include <cmocka.h>
+}
+#undef fail
+
+namespace ewarp::channel::test {
+
+// Small enough that every protocol is met with little data.
+inline Tuning small_tuning() {
+  Tuning t;
+  t.eager_threshold = 64;
+  t.hybrid_threshold = 256;
+  t.hybrid_buffers = 16;
+  return t;
+}
+inline constexpr std::size_t kSmall = 40, kMedium = 200, kLarge = 1000;
+
+// Sends carry pattern(from, number) with numbers in the order of the calls.
+class Scene {
+ public:
+  explicit Scene(const Tuning& tuning = small_tuning(), std::size_t nodes = 2) : net(nodes, tuning) {}
+
+  struct Transfer {
+    PeerId owner;
+    Bytes data;
+    Request request;
+    std::uint64_t number = 0;
+  };
+  Transfer& send(PeerId from, PeerId to, Tag tag, std::size_t size, bool synchronous = false) {
+    Transfer& t = transfers_.emplace_back(Transfer{from, pattern(from, ++sent_, size), {}, sent_});
+    t.request = net[from].send(to, tag, t.data, synchronous);
+    return t;
+  }
+  Transfer& receive(PeerId at, PeerId source, Tag tag, std::size_t capacity, Tag ignore = 0) {
+    Transfer& t = transfers_.emplace_back(Transfer{at, Bytes(capacity), {}});
+    t.request = net[at].receive(source, tag, ignore, t.data);
+    return t;
+  }
+  bool done(const Transfer& t) { return net[t.owner].done(t.request); }
+  // Tests for it, and looks whether it ended well.
+  void ends(Transfer& t, Error error = Error::none) {
+    const auto status = net[t.owner].test(t.request);
+    assert_true(status.has_value());
+    assert_int_equal(static_cast<int>(status->error), static_cast<int>(error));
+  }
+  // `r` has got what `s` sent, or as much as fits.
+  void got(Transfer& r, Transfer& s, Error error = Error::none) {
+    const auto status = net[r.owner].test(r.request);
+    assert_true(status.has_value());
+    assert_int_equal(static_cast<int>(status->error), static_cast<int>(error));
+    assert_int_equal(status->source, s.owner);
+    assert_int_equal(status->length, s.data.size());
+    const Bytes sent = pattern(s.owner, s.number, s.data.size());
+    assert_memory_equal(r.data.data(), sent.data(), std::min(r.data.size(), sent.size()));
+  }
+  std::uint64_t count(PeerId node, Count c) { return net[node].counters()[c]; }
+
+  Net net;
+
+ private:
+  std::list<Transfer> transfers_;
+  std::uint64_t sent_ = 0;
+};
+
+}  // namespace ewarp::channel::test
