@@ -1,0 +1,142 @@
+// The counters at both ends, their bounds, and when announcing stops and resumes.
+#include "mpi_shim/channel/announce.h"
+
+#include "tests/channel/scene.h"
+
+using namespace ewarp::channel;
+using namespace ewarp::channel::test;
+
+namespace {
+
+using Verdict = SentNumbers::Verdict;
+
+Announcement for_number(std::uint64_t n) {
+  return {.number = n, .capacity = 100, .remote = {}, .id = 0};
+}
+
+void numbers_rise_per_tag(void**) {
+  Counters c;
+  SentNumbers sent(10, c);
+  for (std::uint64_t n = 0; n < 5; ++n)
+    for (const Tag tag : {Tag{1}, Tag{2}}) assert_int_equal(sent.take(tag).number, n);
+}
+
+void an_announcement_is_for_its_number_alone(void**) {
+  Counters c;
+  SentNumbers sent(10, c);
+  assert_true(sent.store(1, for_number(0)) == Verdict::stored);
+  assert_true(sent.store(1, for_number(2)) == Verdict::stored);
+  assert_non_null(sent.peek(1));
+  assert_null(sent.peek(2));
+  assert_true(sent.take(1).announcement.has_value());
+  assert_null(sent.peek(1));
+  assert_false(sent.take(1).announcement.has_value());
+  assert_true(sent.store(1, for_number(1)) == Verdict::old);
+  assert_true(sent.take(1).announcement.has_value());
+  assert_int_equal(sent.stored(), 0);
+}
+
+void announcements_out_of_bounds_are_violations(void**) {
+  Counters c;
+  SentNumbers sent(2000, c);
+  assert_true(sent.store(1, for_number(kWindow)) == Verdict::violation);
+  assert_true(sent.store(1, for_number(kWindow - 1)) == Verdict::stored);
+  assert_true(sent.store(1, for_number(kWindow - 1)) == Verdict::violation);
+  assert_true(sent.store(1, for_number(3)) == Verdict::violation);
+  for (Tag tag = 2; tag <= kMostAnnounced; ++tag) assert_true(sent.store(tag, for_number(0)) == Verdict::stored);
+  assert_true(sent.store(5000, for_number(0)) == Verdict::violation);
+  sent.retract(2);
+  assert_int_equal(sent.stored(), kMostAnnounced - 1);
+  assert_true(sent.store(5000, for_number(0)) == Verdict::stored);
+}
+
+void a_forgotten_tag_starts_above_everything_announced(void**) {
+  Counters c;
+  SentNumbers sent(2, c);
+  for (int i = 0; i < 5; ++i) sent.take(1);
+  assert_true(sent.store(1, for_number(5 + kWindow - 1)) == Verdict::stored);
+  sent.take(2);
+  sent.take(3);  // forgets 1
+  assert_int_equal(c[Count::counter_evictions], 1);
+  assert_int_equal(c[Count::got_evicted], 1);
+  assert_int_equal(sent.floor(), 5 + kWindow);
+  for (std::uint64_t n = 5; n < 5 + kWindow; ++n) assert_true(sent.store(1, for_number(n)) == Verdict::old);
+  assert_true(sent.take(1).number >= 5 + kWindow);
+}
+
+void a_receiver_that_forgot_learns_the_number_from_a_message(void**) {
+  Counters c;
+  ArrivedNumbers arrived(2, c);
+  assert_int_equal(*arrived.next(1), 0);
+  assert_true(arrived.arrived(1, 0));
+  assert_int_equal(*arrived.next(1), 1);
+  assert_true(arrived.arrived(2, 0));
+  assert_true(arrived.arrived(3, 0));  // forgets 1
+  assert_false(arrived.next(1).has_value());
+  assert_false(arrived.next(4).has_value());  // may have been one of those that were forgotten
+  assert_true(arrived.arrived(1, 1));
+  assert_int_equal(*arrived.next(1), 2);
+}
+
+void a_number_of_the_past_is_a_violation_and_a_leap_is_not(void**) {
+  Counters c;
+  ArrivedNumbers arrived(2, c);
+  assert_true(arrived.arrived(1, 3));
+  assert_false(arrived.arrived(1, 3));
+  assert_true(arrived.arrived(1, 100));
+  assert_int_equal(*arrived.next(1), 101);
+}
+
+void unused_tags_start_at_the_floor_that_was_told(void**) {
+  Counters c;
+  ArrivedNumbers arrived(10, c);
+  assert_int_equal(*arrived.next(1), 0);
+  arrived.on_floor(70);
+  assert_int_equal(*arrived.next(1), 0);  // was counted from before
+  assert_int_equal(*arrived.next(2), 70);
+}
+
+void announcing_stops_below_the_threshold_and_resumes(void**) {
+  Usage usage;
+  for (int i = 0; i < 100; ++i) usage.record(i % 10 != 9, 80);  // 90 % of them
+  assert_true(usage.announcing());
+  int until = 0;
+  while (usage.announcing()) {
+    usage.record(false, 80);
+    assert_true(++until <= 4);
+  }
+  for (int i = 0; i < 100; ++i) usage.record(i % 4 != 0, 80);  // 75 %
+  assert_false(usage.announcing());
+  until = 0;
+  while (!usage.announcing()) {
+    usage.record(true, 80);
+    assert_true(++until <= 8);
+  }
+}
+
+void a_few_results_decide_nothing(void**) {
+  Usage usage;
+  for (int i = 0; i < 7; ++i) {
+    usage.record(false, 80);
+    assert_true(usage.announcing());
+  }
+  usage.record(false, 80);
+  assert_false(usage.announcing());
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(numbers_rise_per_tag),
+      cmocka_unit_test(an_announcement_is_for_its_number_alone),
+      cmocka_unit_test(announcements_out_of_bounds_are_violations),
+      cmocka_unit_test(a_forgotten_tag_starts_above_everything_announced),
+      cmocka_unit_test(a_receiver_that_forgot_learns_the_number_from_a_message),
+      cmocka_unit_test(a_number_of_the_past_is_a_violation_and_a_leap_is_not),
+      cmocka_unit_test(unused_tags_start_at_the_floor_that_was_told),
+      cmocka_unit_test(announcing_stops_below_the_threshold_and_resumes),
+      cmocka_unit_test(a_few_results_decide_nothing),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

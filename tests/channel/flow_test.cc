@@ -1,0 +1,389 @@
+// What goes along with the protocols: credits, copies, releases, adaptation, cancelling, probes, messages to oneself.
+#include "tests/channel/scene.h"
+
+using namespace ewarp::channel;
+using namespace ewarp::channel::test;
+
+namespace {
+
+constexpr PeerId kS = 0, kR = 1;
+
+void connect(Scene& s) {
+  auto& sent = s.send(kS, kR, 999, 1);
+  auto& received = s.receive(kR, kS, 999, 1);
+  s.net.run();
+  s.ends(sent);
+  s.got(received, sent);
+}
+
+// --- credits and copies ---
+
+void one_way_traffic_never_starves_for_credits(void**) {
+  for (const std::uint32_t depth : {1u, 2u, 3u, 64u}) {
+    Tuning t = small_tuning();
+    t.receive_depth = depth;
+    Scene s(t);
+    std::vector<Scene::Transfer*> sent;
+    for (int i = 0; i < 300; ++i) sent.push_back(&s.send(kS, kR, 1, kSmall));
+    s.net.run();
+    for (auto* each : sent) {
+      auto& received = s.receive(kR, kS, 1, kSmall);
+      s.got(received, *each);
+      s.ends(*each);
+    }
+  }
+}
+
+void both_ways_with_one_credit_each(void**) {
+  Tuning t = small_tuning();
+  t.receive_depth = 1;
+  Scene s(t);
+  std::vector<std::pair<Scene::Transfer*, Scene::Transfer*>> pairs;
+  for (int i = 0; i < 100; ++i)
+    for (const PeerId from : {kS, kR}) {
+      auto& sent = s.send(from, 1 - from, 1, i % 3 == 0 ? kLarge : i % 3 == 1 ? kMedium : kSmall);
+      pairs.emplace_back(&sent, &s.receive(1 - from, from, 1, kLarge));
+    }
+  s.net.run();
+  for (auto& [sent, received] : pairs) {
+    s.got(*received, *sent);
+    s.ends(*sent);
+  }
+}
+
+void a_free_path_costs_no_copy_a_full_one_does(void**) {
+  Scene s;
+  s.net.depth = 1;
+  connect(s);
+  const auto before = s.count(kS, Count::eager_copies);
+  auto& first = s.send(kS, kR, 1, kSmall);
+  assert_false(s.done(first));  // its octets are still the adapter's
+  assert_int_equal(s.count(kS, Count::eager_copies), before);
+  auto& second = s.send(kS, kR, 1, kSmall);
+  s.ends(second);
+  assert_int_equal(s.count(kS, Count::eager_copies), before + 1);
+  std::fill(second.data.begin(), second.data.end(), std::byte{0});
+  s.net.run();
+  s.ends(first);
+  auto& r1 = s.receive(kR, kS, 1, kSmall);
+  auto& r2 = s.receive(kR, kS, 1, kSmall);
+  s.got(r1, first);
+  s.got(r2, second);
+}
+
+void copies_are_bounded(void**) {
+  Tuning t = small_tuning();
+  t.copy_limit = 3 * kSmall;
+  Scene s(t);
+  std::vector<Scene::Transfer*> sent;
+  for (int i = 0; i < 10; ++i) sent.push_back(&s.send(kS, kR, 1, kSmall));
+  for (std::size_t i = 0; i < sent.size(); ++i) assert_int_equal(s.done(*sent[i]), i < 3);
+  s.net.run();
+  for (auto* each : sent) {
+    auto& received = s.receive(kR, kS, 1, kSmall);
+    s.got(received, *each);
+    s.ends(*each);
+  }
+}
+
+// --- HYBRID's buffers ---
+
+void releases_ride_along(void**) {
+  Scene s;
+  connect(s);
+  for (int i = 0; i < 100; ++i)
+    for (const PeerId from : {kS, kR}) {
+      auto& sent = s.send(from, 1 - from, 1, kMedium);
+      s.net.run();
+      auto& received = s.receive(1 - from, from, 1, kMedium);
+      s.net.run();
+      s.got(received, sent);
+      s.ends(sent);
+    }
+  for (const PeerId node : {kS, kR}) {
+    assert_int_equal(s.count(node, Count::hybrid), 100);
+    assert_int_equal(s.count(node, Count::hybrid_without_buffer), 0);
+    assert_true(s.count(node, Count::releases_piggybacked) >= 90);
+    assert_true(s.count(node, Count::notes) == 0);
+  }
+}
+
+void one_way_releases_come_in_batches(void**) {
+  Scene s;
+  connect(s);
+  for (int i = 0; i < 160; ++i) {
+    auto& sent = s.send(kS, kR, 1, kMedium);
+    s.net.run();
+    auto& received = s.receive(kR, kS, 1, kMedium);
+    s.net.run();
+    s.got(received, sent);
+  }
+  assert_int_equal(s.count(kS, Count::hybrid), 160);
+  assert_in_range(s.count(kR, Count::notes), 10, 160 / Link::kReleaseBatch + 1);
+}
+
+void without_a_buffer_the_sender_waits_for_its_receiver(void**) {
+  Tuning t = small_tuning();
+  t.hybrid_buffers = 2;
+  Scene s(t);
+  connect(s);
+  std::vector<Scene::Transfer*> sent;
+  for (int i = 0; i < 4; ++i) sent.push_back(&s.send(kS, kR, 1, kMedium));
+  for (std::size_t i = 0; i < sent.size(); ++i) assert_int_equal(s.done(*sent[i]), i < 2);
+  assert_int_equal(s.count(kS, Count::hybrid_without_buffer), 2);
+  for (auto* each : sent) {
+    auto& received = s.receive(kR, kS, 1, kMedium);
+    s.net.run();
+    s.got(received, *each);
+    s.ends(*each);
+  }
+}
+
+void leaving_waits_for_the_buffers(void**) {
+  Scene s;
+  connect(s);
+  auto& sent = s.send(kS, kR, 1, kMedium);
+  s.ends(sent);
+  s.net[kS].begin_close();
+  s.net.run();
+  assert_false(s.net[kS].idle());
+  auto& received = s.receive(kR, kS, 1, kMedium);
+  s.net.run();
+  s.got(received, sent);
+  assert_true(s.net[kS].idle());
+}
+
+// --- adaptation ---
+
+void wasted_announcements_stop_and_resume(void**) {
+  Scene s;
+  connect(s);
+  const auto receiver_first = [&s](std::size_t size) {
+    auto& received = s.receive(kR, kS, 1, kLarge);
+    s.net.run();
+    auto& sent = s.send(kS, kR, 1, size);
+    s.net.run();
+    s.got(received, sent);
+  };
+  for (int i = 0; i < 50; ++i) receiver_first(kSmall);
+  assert_int_equal(s.count(kR, Count::announced), 8);
+  assert_int_equal(s.count(kR, Count::announcements_withheld), 42);
+  // Another tag of the same peer is not concerned.
+  auto& other = s.receive(kR, kS, 2, kLarge);
+  assert_int_equal(s.count(kR, Count::announced), 9);
+  // Silent monitoring sees that they would be used again.
+  for (int i = 0; i < 50; ++i) receiver_first(kLarge);
+  assert_true(s.count(kS, Count::recv_rndv) >= 50 - 16);
+  assert_true(s.count(kR, Count::announcements_used) >= 50 - 16);
+  auto& sent = s.send(kS, kR, 2, kLarge);
+  s.net.run();
+  s.got(other, sent);
+}
+
+// Together: medium messages cross with the announcement, which is useless; large ones use it.
+void crossing_counts_as_waste_only_where_it_is(void**) {
+  for (const std::size_t size : {kMedium, kLarge}) {
+    Scene s;
+    connect(s);
+    for (int i = 0; i < 50; ++i) {
+      auto& received = s.receive(kR, kS, 1, size);
+      auto& sent = s.send(kS, kR, 1, size);
+      s.net.run();
+      s.got(received, sent);
+    }
+    assert_int_equal(s.count(kR, Count::announced), size == kMedium ? 8 : 50);
+  }
+}
+
+// --- cancel ---
+
+void a_receive_that_announced_nothing_is_cancelled_at_once(void**) {
+  Scene s;
+  connect(s);
+  auto& exact = s.receive(kR, kS, 1, kSmall);
+  auto& wild = s.receive(kR, kAnySource, 1, kLarge);
+  s.net[kR].cancel(exact.request);
+  s.net[kR].cancel(wild.request);
+  s.ends(exact, Error::cancelled);
+  s.ends(wild, Error::cancelled);
+  assert_int_equal(s.count(kR, Count::retractions), 0);
+  auto& sent = s.send(kS, kR, 1, kSmall);
+  s.net.run();
+  auto& received = s.receive(kR, kS, 1, kSmall);
+  s.got(received, sent);
+}
+
+void an_announced_receive_is_cancelled_with_the_peer(void**) {
+  Scene s;
+  connect(s);
+  auto& gone = s.receive(kR, kS, 1, kLarge);
+  auto& stays = s.receive(kR, kS, 1, kLarge);
+  s.net.run();
+  s.net[kR].cancel(gone.request);
+  s.net[kR].cancel(gone.request);
+  assert_false(s.done(gone));
+  s.net.run();
+  s.ends(gone, Error::cancelled);
+  assert_int_equal(s.count(kR, Count::retractions), 1);
+  auto& sent = s.send(kS, kR, 1, kLarge);
+  s.net.run();
+  s.got(stays, sent);
+  auto& next = s.receive(kR, kS, 1, kLarge);
+  s.net.run();
+  auto& more = s.send(kS, kR, 1, kLarge);
+  s.net.run();
+  s.got(next, more);
+  assert_int_equal(s.count(kS, Count::recv_rndv), 1);  // numbers are right again
+}
+
+void a_silent_receive_before_announced_ones_is_cancelled_with_the_peer(void**) {
+  Scene s;
+  connect(s);
+  auto& gone = s.receive(kR, kS, 1, kSmall);
+  auto& stays = s.receive(kR, kS, 1, kLarge);
+  s.net.run();
+  s.net[kR].cancel(gone.request);
+  s.net.run();
+  s.ends(gone, Error::cancelled);
+  auto& sent = s.send(kS, kR, 1, kLarge);
+  s.net.run();
+  s.got(stays, sent);
+}
+
+// The message is under way when the receive is cancelled: it wins.
+void a_message_wins_over_a_cancel(void**) {
+  for (const std::size_t size : {kSmall, kMedium, kLarge}) {
+    Scene s;
+    connect(s);
+    auto& received = s.receive(kR, kS, 1, kLarge);
+    s.net.run();
+    auto& sent = s.send(kS, kR, 1, size);
+    s.net[kR].cancel(received.request);
+    s.net.run();
+    s.got(received, sent);
+    assert_int_equal(s.count(kR, Count::cancelled), 0);
+  }
+}
+
+void a_receive_in_progress_is_not_cancelled(void**) {
+  Scene s;
+  connect(s);
+  auto& sent = s.send(kS, kR, 1, kLarge);
+  s.net.run();
+  auto& received = s.receive(kR, kS, 1, kLarge);
+  s.net[kR].cancel(received.request);
+  s.net.run();
+  s.got(received, sent);
+}
+
+// --- probes, messages to oneself, synchronous sends, one-sided ---
+
+void probes_see_what_has_come(void**) {
+  Scene s;
+  connect(s);
+  assert_false(s.net[kR].probe(kS, 1, 0).has_value());
+  std::vector<Scene::Transfer*> sent;
+  for (const std::size_t size : {kSmall, kMedium, kLarge}) sent.push_back(&s.send(kS, kR, 1, size));
+  s.net.run();
+  assert_int_equal(s.net[kR].probe(kAnySource, 0, kAnyTag)->length, kSmall);
+  Status status;
+  auto message = s.net[kR].matched_probe(kS, 1, 0, &status);
+  assert_int_equal(status.length, kSmall);
+  // What was taken out is nobody else's.
+  assert_int_equal(s.net[kR].probe(kS, 1, 0)->length, kMedium);
+  auto& r2 = s.receive(kR, kS, 1, kLarge);
+  s.net.run();
+  s.got(r2, *sent[1]);
+  auto large = s.net[kR].matched_probe(kS, 1, 0, &status);
+  assert_int_equal(status.length, kLarge);
+  for (auto* taken : {&message, &large}) {
+    Bytes data(kLarge);
+    const Request r = s.net[kR].receive_matched(std::move(*taken), data);
+    s.net.run();
+    const auto got = s.net[kR].test(r);
+    const Scene::Transfer& from = taken == &message ? *sent[0] : *sent[2];
+    assert_int_equal(got->length, from.data.size());
+    assert_memory_equal(data.data(), from.data.data(), from.data.size());
+  }
+}
+
+void messages_to_oneself(void**) {
+  for (const std::size_t size : {std::size_t{0}, kSmall, kMedium, kLarge})
+    for (const bool receive_first : {false, true}) {
+      Scene s;
+      Scene::Transfer* received = receive_first ? &s.receive(kS, kAnySource, 1, kMedium) : nullptr;
+      auto& sent = s.send(kS, kS, 1, size);
+      assert_int_equal(s.done(sent), receive_first || size <= kMedium);
+      if (received == nullptr) received = &s.receive(kS, kS, 1, kMedium);
+      s.got(*received, sent, size > kMedium ? Error::truncated : Error::none);
+      s.ends(sent);
+      assert_int_equal(s.count(kS, Count::self), 1);
+    }
+}
+
+void a_synchronous_send_waits_for_its_receive(void**) {
+  for (const std::size_t size : {std::size_t{0}, kSmall, kMedium, kLarge}) {
+    Scene s;
+    connect(s);
+    auto& sent = s.send(kS, kR, 1, size, true);
+    auto& own = s.send(kS, kS, 1, size, true);
+    s.net.run();
+    assert_false(s.done(sent));
+    assert_false(s.done(own));
+    auto& received = s.receive(kR, kS, 1, kLarge);
+    auto& mine = s.receive(kS, kS, 1, kLarge);
+    s.net.run();
+    s.got(received, sent);
+    s.got(mine, own);
+    s.ends(sent);
+    s.ends(own);
+  }
+}
+
+void put_and_get(void**) {
+  Scene s;
+  Bytes window(100), source = pattern(kS, 1, 40), back(40);
+  // The window's key comes out of a receive's announcement, as the machine itself exposes nothing else.
+  connect(s);
+  const Request r = s.net[kR].receive(kS, 5, 0, window);
+  const auto announcement = s.net.head(kR, kS);
+  assert_true(announcement && announcement->kind == wire::Kind::receiver_ready);
+  wire::Remote remote = announcement->remote;
+  remote.address += 8;
+  const Request put = s.net[kS].put(kR, source, remote);
+  const Request get = s.net[kS].get(kR, back, remote);
+  s.net.run();
+  assert_true(s.net[kS].test(put)->error == Error::none);
+  assert_true(s.net[kS].test(get)->error == Error::none);
+  assert_memory_equal(window.data() + 8, source.data(), source.size());
+  assert_memory_equal(back.data(), source.data(), source.size());
+  s.net[kR].cancel(r);
+  s.net.run();
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(one_way_traffic_never_starves_for_credits),
+      cmocka_unit_test(both_ways_with_one_credit_each),
+      cmocka_unit_test(a_free_path_costs_no_copy_a_full_one_does),
+      cmocka_unit_test(copies_are_bounded),
+      cmocka_unit_test(releases_ride_along),
+      cmocka_unit_test(one_way_releases_come_in_batches),
+      cmocka_unit_test(without_a_buffer_the_sender_waits_for_its_receiver),
+      cmocka_unit_test(leaving_waits_for_the_buffers),
+      cmocka_unit_test(wasted_announcements_stop_and_resume),
+      cmocka_unit_test(crossing_counts_as_waste_only_where_it_is),
+      cmocka_unit_test(a_receive_that_announced_nothing_is_cancelled_at_once),
+      cmocka_unit_test(an_announced_receive_is_cancelled_with_the_peer),
+      cmocka_unit_test(a_silent_receive_before_announced_ones_is_cancelled_with_the_peer),
+      cmocka_unit_test(a_message_wins_over_a_cancel),
+      cmocka_unit_test(a_receive_in_progress_is_not_cancelled),
+      cmocka_unit_test(probes_see_what_has_come),
+      cmocka_unit_test(messages_to_oneself),
+      cmocka_unit_test(a_synchronous_send_waits_for_its_receive),
+      cmocka_unit_test(put_and_get),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

@@ -1,0 +1,226 @@
+// Peers that end, fall silent or break the protocol: errors for the requests concerned and for nobody else.
+#include "tests/channel/scene.h"
+
+using namespace ewarp::channel;
+using namespace ewarp::channel::test;
+
+namespace {
+
+constexpr PeerId kMe = 0, kDead = 1, kAlive = 2;
+
+void connect(Scene& s, PeerId from, PeerId to) {
+  auto& sent = s.send(from, to, 999, 1);
+  auto& received = s.receive(to, from, 999, 1);
+  s.net.run();
+  s.ends(sent);
+  s.got(received, sent);
+}
+
+void what_concerns_a_dead_peer_fails_and_nothing_else(void**) {
+  for (const bool by_read : {false, true}) {
+    Tuning t = small_tuning();
+    t.rendezvous_by_read = by_read;
+    Scene s(t, 3);
+    connect(s, kMe, kDead);
+    connect(s, kMe, kAlive);
+    auto& eager_there = s.send(kDead, kMe, 1, kSmall);
+    s.send(kDead, kMe, 2, kMedium);
+    s.send(kDead, kMe, 3, kLarge);
+    s.net.run();
+    std::vector<Scene::Transfer*> concerned = {
+        &s.send(kMe, kDead, 4, kLarge),    &s.receive(kMe, kDead, 5, kLarge),      &s.receive(kMe, kDead, 6, kSmall),
+        &s.receive(kMe, kDead, 3, kLarge), &s.receive(kMe, kAnySource, 2, kLarge),
+    };
+    auto& anybody = s.receive(kMe, kAnySource, 7, kLarge);
+    auto& other = s.receive(kMe, kAlive, 8, kLarge);
+    auto& to_other = s.send(kMe, kAlive, 9, kLarge);
+    s.net.kill(kDead);
+    s.net.run();
+    for (auto* each : concerned) s.ends(*each, Error::peer_down);
+    assert_false(s.done(anybody) || s.done(other) || s.done(to_other));
+    // What it had sent in full can still be had; everything new fails at once.
+    auto& late = s.receive(kMe, kDead, 1, kLarge);
+    const auto status = s.net[kMe].test(late.request);
+    assert_true(status && status->error == Error::none && status->length == eager_there.data.size());
+    s.ends(s.receive(kMe, kDead, 1, kLarge), Error::peer_down);
+    s.ends(s.receive(kMe, kDead, 3, kLarge), Error::peer_down);
+    for (const std::size_t size : {kSmall, kMedium, kLarge}) s.ends(s.send(kMe, kDead, 1, size), Error::peer_down);
+    // The others go on.
+    auto& r9 = s.receive(kAlive, kMe, 9, kLarge);
+    auto& s7 = s.send(kAlive, kMe, 7, kLarge);
+    auto& s8 = s.send(kAlive, kMe, 8, kLarge);
+    s.net.run();
+    s.got(anybody, s7);
+    s.got(other, s8);
+    s.got(r9, to_other);
+    assert_int_equal(s.count(kMe, Count::peers_lost), 1);
+  }
+}
+
+void a_matched_message_of_a_dead_peer_is_an_error(void**) {
+  Scene s;
+  connect(s, kMe, kDead);
+  s.send(kDead, kMe, 1, kLarge);
+  s.net.run();
+  Status status;
+  auto message = s.net[kMe].matched_probe(kDead, 1, 0, &status);
+  assert_non_null(message.get());
+  s.net.kill(kDead);
+  Bytes data(kLarge);
+  const Request r = s.net[kMe].receive_matched(std::move(message), data);
+  assert_true(s.net[kMe].test(r)->error == Error::peer_down);
+}
+
+void a_peer_that_cannot_be_reached(void**) {
+  Scene s;
+  s.net.kill(kDead);
+  auto& sent = s.send(kMe, kDead, 1, kSmall);
+  auto& large = s.send(kMe, kDead, 1, kLarge);
+  auto& received = s.receive(kMe, kDead, 1, kSmall);
+  s.net.run();
+  // The path was not up, so the small one was copied and done: MPI's buffered send to a peer that then ends.
+  s.ends(sent);
+  s.ends(large, Error::peer_down);
+  s.ends(received, Error::peer_down);
+}
+
+void a_silent_peer_is_tried_and_given_up(void**) {
+  Scene s;
+  connect(s, kMe, kDead);
+  const auto half = s.net[kMe].tuning().death_ns / 2 + 1;
+  auto& waiting = s.receive(kMe, kDead, 1, kSmall);
+  // It answers: nothing happens, however long.
+  for (int i = 0; i < 10; ++i) {
+    s.net.now += half;
+    s.net[kMe].tick();
+    s.net.run();
+    assert_false(s.done(waiting));
+  }
+  s.net.silent = true;
+  s.net.now += half;
+  s.net[kMe].tick();
+  s.net.run();
+  s.net.now += half;
+  s.net[kMe].tick();
+  s.net.run();
+  s.ends(waiting, Error::peer_down);
+}
+
+void nobody_is_tried_who_is_not_waited_for(void**) {
+  Scene s;
+  connect(s, kMe, kDead);
+  s.net.silent = true;
+  for (int i = 0; i < 10; ++i) {
+    s.net.now += s.net[kMe].tuning().death_ns;
+    s.net[kMe].tick();
+    s.net.run();
+  }
+  assert_int_equal(s.count(kMe, Count::peers_lost), 0);
+}
+
+// Each is one message that no correct peer sends.
+void a_peer_that_breaks_the_protocol_is_cut_off(void**) {
+  using wire::Kind;
+  using wire::Message;
+  const auto message = [](Kind kind, Tag tag, std::uint64_t number, std::uint32_t id) {
+    Message m;
+    m.kind = kind;
+    m.tag = tag;
+    m.number = number;
+    m.id = id;
+    return m;
+  };
+  Message release_buffer = message(Kind::note, 0, 0, 0), release_request = release_buffer;
+  release_buffer.release_count = release_request.release_count = 1;
+  release_buffer.releases[0] = 3;
+  release_request.releases[0] = wire::kRequestId | 3;
+  Message answer = message(Kind::receiver_ready, 1, 0, 0);
+  answer.flags = wire::flag::kAnswer;
+  const Message kBad[] = {
+      message(Kind::eager, 999, 0, 0),            // a number that was used
+      message(Kind::receiver_ready, 1, 5000, 0),  // far ahead
+      answer,
+      message(Kind::written, 1, 0, 12345),
+      message(Kind::retracted, 1, 0, 0),
+      release_buffer,
+      release_request,
+  };
+  for (const Message& m : kBad) {
+    Scene s;
+    connect(s, kDead, kMe);
+    auto& waiting = s.receive(kMe, kDead, 1, kLarge);
+    Bytes header(Message::kLongest);
+    m.emit(header);
+    header.resize(m.octets());
+    s.net[kMe].on_received(kDead, header);
+    s.net.run();
+    assert_int_equal(s.net.failures.size(), 1);
+    s.ends(waiting, Error::peer_down);
+  }
+  for (const std::size_t octets : {0, 1, 31}) {
+    Scene s;
+    connect(s, kDead, kMe);
+    s.net[kMe].on_received(kDead, Bytes(octets));
+    assert_int_equal(s.net.failures.size(), 1);
+    s.net.run();
+  }
+}
+
+// An immediate must name a receive of this peer's that waits for a Write.
+void immediates_that_name_the_wrong_receive(void**) {
+  Scene s(small_tuning(), 3);
+  connect(s, kMe, kDead);
+  connect(s, kMe, kAlive);
+  auto& announced = s.receive(kMe, kAlive, 1, kLarge);
+  const auto id = s.net.head(kMe, kAlive)->id;
+  s.net[kMe].on_immediate(kDead, id, 10);
+  assert_int_equal(s.net.failures.size(), 1);
+  s.net[kMe].on_immediate(kAlive, id, kLarge + 1);
+  assert_int_equal(s.net.failures.size(), 2);
+  assert_false(s.done(announced));
+}
+
+// No number was used for it, so what follows finds its receives.
+void memory_that_cannot_be_registered(void**) {
+  Scene s;
+  connect(s, kMe, kDead);
+  auto& first = s.receive(kDead, kMe, 1, kLarge);
+  auto& second = s.receive(kDead, kMe, 1, kLarge);
+  s.net.run();
+  s.net.refuse_memory = true;
+  s.ends(s.send(kMe, kDead, 1, kLarge), Error::no_memory);
+  s.net.refuse_memory = false;
+  auto& sent = s.send(kMe, kDead, 1, kLarge);
+  auto& more = s.send(kMe, kDead, 1, kLarge);
+  s.net.run();
+  s.got(first, sent);
+  s.got(second, more);
+  // At the receiver: that receive fails, the sender does not wait.
+  for (const std::size_t size : {kMedium, kLarge}) {
+    auto& large = s.send(kMe, kDead, 2, size);
+    s.net.run();
+    s.net.refuse_memory = true;
+    auto& refused = s.receive(kDead, kMe, 2, kLarge);
+    s.net.run();
+    s.net.refuse_memory = false;
+    s.ends(refused, Error::no_memory);
+    s.ends(large);
+  }
+  assert_true(s.net.failures.empty());
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(what_concerns_a_dead_peer_fails_and_nothing_else),
+      cmocka_unit_test(a_matched_message_of_a_dead_peer_is_an_error),
+      cmocka_unit_test(a_peer_that_cannot_be_reached),
+      cmocka_unit_test(a_silent_peer_is_tried_and_given_up),
+      cmocka_unit_test(nobody_is_tried_who_is_not_waited_for),
+      cmocka_unit_test(a_peer_that_breaks_the_protocol_is_cut_off),
+      cmocka_unit_test(immediates_that_name_the_wrong_receive),
+      cmocka_unit_test(memory_that_cannot_be_registered),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
