@@ -25,12 +25,16 @@ PeerId Machine::add_peer(bool self) {
 
 // --- requests ---
 
-Operation* Machine::start(Operation::Kind kind, PeerId peer) {
+Operation* Machine::start(Operation::Kind kind, PeerId peer, MutableOctets buffer, bool large) {
   Operation* op = operations_.start(kind, peer);
   if (op == nullptr) return nullptr;
   op->state = Operation::State::underway;
   op->status.source = peer;
+  op->data = buffer.data();
+  op->length = buffer.size();
+  op->large = large || buffer.size() > tuning_.eager_threshold;
   ++pending_;
+  if (op->large) ++large_;
   if (peer != kAnySource) ++links_[peer]->pending;
   return op;
 }
@@ -44,6 +48,7 @@ void Machine::finish(Operation& op, Error error) {
   op.state = Operation::State::done;
   if (op.memory != nullptr) transport_.conceal(std::exchange(op.memory, nullptr));
   --pending_;
+  if (op.large) --large_;
   if (op.peer != kAnySource) --links_[op.peer]->pending;
 }
 
@@ -58,6 +63,11 @@ std::optional<Status> Machine::test(Request request) {
 bool Machine::done(Request request) const {
   const Operation* op = operations_.find(request);
   return op != nullptr && op->done();
+}
+
+bool Machine::pending_request(Request request) const {
+  const Operation* op = operations_.find(request);
+  return op != nullptr && !op->done();
 }
 
 void Machine::violation(PeerId peer, const char* what) {
@@ -84,13 +94,12 @@ void Machine::queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t
 // Everything that can fail comes before the message gets its number: a number that is never sent would leave the
 // receiver's announcements one off.
 Request Machine::send(PeerId peer, Tag tag, Octets data, bool synchronous) {
-  Operation* op = start(Operation::Kind::send, peer);
+  // A send only reads what it is given.
+  Operation* op = start(Operation::Kind::send, peer, {const_cast<std::byte*>(data.data()), data.size()}, synchronous);
   if (op == nullptr) return {};
   op->tag = tag;
   op->status.tag = tag;
   op->status.length = data.size();
-  op->data = const_cast<std::byte*>(data.data());  // a send only reads it
-  op->length = data.size();
   if (self_[peer])
     send_to_self(*op, synchronous);
   else if (links_[peer]->state() == Link::State::down)
@@ -144,10 +153,8 @@ void Machine::send_to_self(Operation& op, bool synchronous) {
 // --- one-sided ---
 
 Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what) {
-  Operation* op = start(Operation::Kind::one_sided, peer);
+  Operation* op = start(Operation::Kind::one_sided, peer, memory);
   if (op == nullptr) return {};
-  op->data = memory.data();
-  op->length = memory.size();
   op->status.length = memory.size();
   if (self_[peer]) {
     std::byte* other = reinterpret_cast<std::byte*>(remote.address);

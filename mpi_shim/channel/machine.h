@@ -42,6 +42,8 @@ class Machine final : public TransportEvents {
   // The status of a finished request, whose name is free after that. Nothing if it is not done.
   std::optional<Status> test(Request request);
   bool done(Request request) const;
+  // It exists and is not done.
+  bool pending_request(Request request) const;
   // A receive for which no message has come ends with Error::cancelled, now or after an exchange with the peer; others
   // go on. Either way it is to be tested for.
   void cancel(Request request);
@@ -65,6 +67,8 @@ class Machine final : public TransportEvents {
   std::size_t unexpected() const { return unexpected_.size(); }
   // Requests that were not tested for, and are not done.
   std::size_t pending() const { return pending_; }
+  // Some of them may need us to do something before they end, not just the adapter.
+  bool needs_progress() const { return large_ > 0; }
 
   void on_peer_up(PeerId peer) override;
   void on_peer_down(PeerId peer) override;
@@ -88,7 +92,7 @@ class Machine final : public TransportEvents {
   };
 
   // machine.cc: requests
-  Operation* start(Operation::Kind kind, PeerId peer);
+  Operation* start(Operation::Kind kind, PeerId peer, MutableOctets buffer, bool large = false);
   void finish(Operation& op, Error error);
   void violation(PeerId peer, const char* what);
   bool expose(Operation& op, bool writable);
@@ -147,7 +151,7 @@ class Machine final : public TransportEvents {
   HybridBuffers hybrid_buffers_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<bool> self_;
-  std::size_t pending_ = 0;
+  std::size_t pending_ = 0, large_ = 0;
   std::uint64_t round_trip_ns_ = 20'000;  // the shortest Read so far
 };
 

@@ -14,13 +14,11 @@ Operation& operation(Posted& p) {
 }  // namespace
 
 Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer) {
-  Operation* op = start(Operation::Kind::receive, source);
+  Operation* op = start(Operation::Kind::receive, source, buffer);
   if (op == nullptr) return {};
   op->source = source;
   op->tag = tag;
   op->ignore = ignore;
-  op->data = buffer.data();
-  op->length = buffer.size();
   op->posted_at = transport_.now();
   op->status.tag = tag;
   if (Arrival* a = unexpected_.find(source, tag, ignore)) {
@@ -39,10 +37,8 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
 }
 
 Request Machine::receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer) {
-  Operation* op = start(Operation::Kind::receive, message->source);
+  Operation* op = start(Operation::Kind::receive, message->source, buffer);
   if (op == nullptr) return {};
-  op->data = buffer.data();
-  op->length = buffer.size();
   deliver_stored(*op, *message);
   return Operations::name(*op);
 }

@@ -35,6 +35,7 @@ struct Operation : Posted {
 
   std::uint64_t number = 0;  // send: among those of its (peer, tag)
   Links<Operation> waiting;  // send: in the queue of those in state waiting
+  bool large = false;        // the adapter alone may not end it: control messages are to be answered
   bool announced = false;    // receive: its buffer was announced, for `announced_for`
   bool candidate = false;    // ... would have been, were announcements not stopped
   bool cancelling = false;   // ... ends with the answer to a retraction, unless a message is first

@@ -1,41 +1,9 @@
 #include "mpi_shim/channel/wire.h"
 
-#include <concepts>
+#include "mpi_shim/channel/fields.h"
 
 namespace ewarp::channel::wire {
 namespace {
-
-// Fields one after the other, most significant octet first.
-class Writer {
- public:
-  explicit Writer(MutableOctets out) : out_(out) {}
-  template <std::unsigned_integral T>
-  Writer& put(T value) {
-    for (std::size_t shift = 8 * sizeof(T); shift > 0; shift -= 8)
-      out_[at_++] = static_cast<std::byte>(value >> (shift - 8));
-    return *this;
-  }
-
- private:
-  MutableOctets out_;
-  std::size_t at_ = 0;
-};
-
-// Requires: what is taken is there.
-class Reader {
- public:
-  explicit Reader(Octets in) : in_(in) {}
-  template <std::unsigned_integral T>
-  T take() {
-    std::uint64_t value = 0;
-    for (std::size_t i = 0; i < sizeof(T); ++i) value = value << 8 | std::to_integer<std::uint64_t>(in_[at_++]);
-    return static_cast<T>(value);
-  }
-
- private:
-  Octets in_;
-  std::size_t at_ = 0;
-};
 
 constexpr std::uint8_t kKnownFlags = 0x7f;
 

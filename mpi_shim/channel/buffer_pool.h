@@ -1,0 +1,39 @@
+// Registered buffers of one size, in slabs that come into being as they are needed.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace ewarp::channel {
+
+class BufferPool {
+ public:
+  BufferPool(ibv_pd* pd, std::size_t octets, std::size_t per_slab) : pd_(pd), octets_(octets), per_slab_(per_slab) {}
+  ~BufferPool();
+  BufferPool(const BufferPool&) = delete;
+  BufferPool& operator=(const BufferPool&) = delete;
+
+  struct Buffer {
+    std::byte* data = nullptr;
+    std::uint32_t lkey = 0;
+  };
+  // data is null if memory cannot be had.
+  Buffer take();
+  void give(const Buffer& buffer) { free_.push_back(buffer); }
+
+ private:
+  struct Slab {
+    std::unique_ptr<std::byte[]> octets;
+    ibv_mr* mr;
+  };
+  ibv_pd* pd_;
+  std::size_t octets_, per_slab_;
+  std::vector<Slab> slabs_;
+  std::vector<Buffer> free_;
+};
+
+}  // namespace ewarp::channel

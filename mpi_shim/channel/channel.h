@@ -1,0 +1,121 @@
+// A message channel over RDMA: tagged sends and receives between many peers, in MPI's order (docs/channel.md).
+//
+//   auto endpoint = Endpoint::open({.address = "192.0.2.1:0"}, &error);
+//   PeerId other = endpoint->peer("192.0.2.2:7000");
+//   Request r = endpoint->irecv(other, 1, buffer);
+//   endpoint->wait(endpoint->isend(other, 1, data));
+//   Status got = endpoint->wait(r);
+//
+// Threading: every function may be called by any thread at any time, but for close() and the destructor, which come
+// last. A request is tested or waited for by one thread. After fork() the child must not use the endpoint.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "mpi_shim/channel/counters.h"
+#include "mpi_shim/channel/types.h"
+#include "mpi_shim/channel/wire.h"
+
+namespace ewarp::channel {
+
+struct Stored;
+
+// A message that improbe() found; for mrecv(), once.
+class Message {
+ public:
+  Message();
+  ~Message();
+  Message(Message&&) noexcept;
+  Message& operator=(Message&&) noexcept;
+  explicit operator bool() const { return stored_ != nullptr; }
+
+ private:
+  friend class Endpoint;
+  std::unique_ptr<Stored> stored_;
+};
+
+struct EndpointOptions {
+  std::string address =
+      "127.0.0.1:0";  // of this end: an IP address of an RDMA device, and a port (0: any that is free)
+  Tuning tuning;
+  bool progress_thread = true;  // without one, transfers that need control messages proceed only inside the calls
+  int spin_us = -1;             // how long wait() polls before it sleeps; -1: 100 if several CPUs may be used, else 0
+  std::uint64_t connect_timeout_ns = 10'000'000'000;  // for peers that do not listen yet, too
+  std::uint64_t close_timeout_ns = 2'000'000'000;
+  bool counters_at_close = false;  // printed on stderr
+
+  // The defaults, and what the environment says: EWARP_CHANNEL_ and the name of a field in capitals, tuning included
+  // (EWARP_CHANNEL_EAGER_THRESHOLD=8192).
+  static EndpointOptions from_environment();
+};
+
+// Memory of this end that peers may put to and get from.
+class Window {
+ public:
+  wire::Remote remote;  // for the peers
+
+ private:
+  friend class Endpoint;
+  void* exposed_ = nullptr;
+};
+
+class Endpoint {
+ public:
+  // Null and *error (what was refused and why) if the device cannot be used.
+  static std::unique_ptr<Endpoint> open(const EndpointOptions& options, std::string* error);
+  ~Endpoint();
+  Endpoint(const Endpoint&) = delete;
+  Endpoint& operator=(const Endpoint&) = delete;
+
+  // Where peers find this end: "ip:port".
+  std::string address() const;
+  // The number of the peer at this address, connected or not; nothing if that is no address. A peer that was lost and
+  // is asked for again gets a new number.
+  std::optional<PeerId> peer(const std::string& address);
+  static constexpr PeerId self() { return 0; }
+  std::string address_of(PeerId peer) const;
+  // Why it was lost; empty if it was not.
+  std::string why_lost(PeerId peer) const;
+
+  // The buffer is the channel's until the request is done. synchronous: not done before the receive was posted.
+  // An empty request: there are too many.
+  Request isend(PeerId peer, Tag tag, Octets data, bool synchronous = false);
+  Request irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore = 0);
+  // True, and the status, once; the request is gone then.
+  bool test(Request request, Status* status);
+  // Requires: not tested or waited for before. An unknown request is Error::cancelled.
+  Status wait(Request request);
+  // False if it is not done within so many nanoseconds.
+  bool wait_for(Request request, Status* status, std::uint64_t patience_ns);
+  // A receive without a message ends as Error::cancelled, soon; any other goes on. It is waited for all the same.
+  void cancel(Request request);
+
+  std::optional<Status> iprobe(PeerId source, Tag tag, Tag ignore = 0);
+  Message improbe(PeerId source, Tag tag, Tag ignore, Status* status);
+  Request mrecv(Message message, MutableOctets buffer);
+
+  // One-sided. A put is done when the buffer may be used again; what is sent to the peer later finds the data there.
+  std::optional<Window> expose(MutableOctets memory);
+  void conceal(Window& window);
+  Request put(PeerId peer, Octets source, wire::Remote target);
+  Request get(PeerId peer, MutableOctets target, wire::Remote source);
+
+  // This memory is about to be unmapped. Needed where registrations are kept (docs/channel.md).
+  void forget(const void* memory, std::size_t octets);
+  // Handles what has come; for applications without a progress thread.
+  void progress();
+  Counters counters() const;
+
+  // Sends what is to be sent, waits for the peers to have fetched what they were promised (close_timeout_ns at most),
+  // and disconnects. Requests that are not done end with Error::peer_down.
+  void close();
+
+ private:
+  class Impl;
+  explicit Endpoint(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ewarp::channel

@@ -1,0 +1,66 @@
+#include "mpi_shim/channel/progress.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <system_error>
+
+namespace ewarp::channel {
+
+bool Progress::start() {
+  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_fd_ < 0) return false;
+  // Signals are the application's.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    close(wake_fd_);
+    wake_fd_ = -1;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  return running();
+}
+
+void Progress::stop() {
+  if (!running()) return;
+  stop_.store(true);
+  wake();
+  thread_.join();
+  close(wake_fd_);
+  wake_fd_ = -1;
+}
+
+void Progress::wake() {
+  if (wake_fd_ >= 0) eventfd_write(wake_fd_, 1);
+}
+
+void Progress::run() {
+  pthread_setname_np(pthread_self(), "channel");
+  driven_.drive();
+  std::uint64_t seen = visits_.load();
+  while (!stop_.load()) {
+    const bool aside = !armed_.load();
+    pollfd fds[] = {{wake_fd_, POLLIN, 0}, {driven_.connection_fd(), POLLIN, 0}, {driven_.completion_fd(), POLLIN, 0}};
+    const int n = poll(fds, 3, aside ? kLookMs : driven_.patience_ms());
+    if (n > 0) wakeups_.fetch_add(1);
+    if (fds[0].revents != 0) {
+      eventfd_t ignored;
+      eventfd_read(wake_fd_, &ignored);
+    }
+    if (fds[2].revents != 0) driven_.take_events();
+    const std::uint64_t visits = visits_.load();
+    const bool polled = inside_.load() > 0 || (n == 0 && visits != seen);
+    seen = visits;
+    if (polled && fds[0].revents == 0 && fds[1].revents == 0) continue;
+    if (aside) takeovers_.fetch_add(1);
+    driven_.drive();
+  }
+}
+
+}  // namespace ewarp::channel

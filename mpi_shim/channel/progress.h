@@ -1,0 +1,70 @@
+// The thread that does what protocols need while the application computes (after Majumder's event-driven LA-MPI).
+//
+// It sleeps on the adapter's events, and steps aside for threads that poll: while one is inside the library nothing is
+// armed, so nothing wakes this one. A thread that leaves with a request that may need help arms the events again; from
+// then on a control message costs one wake-up, of this thread. Waiting threads are woken only when their request is
+// done.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <thread>
+
+namespace ewarp::channel {
+
+// What is driven. Each function takes the endpoint's lock by itself; under that lock it tells Progress::set_armed().
+class Driven {
+ public:
+  virtual ~Driven() = default;
+  // Handles what there is, arms, and wakes the threads whose requests are done.
+  virtual void drive() = 0;
+  // Takes the events that woke us. Nothing is armed afterwards.
+  virtual void take_events() = 0;
+  virtual int completion_fd() const = 0;
+  virtual int connection_fd() const = 0;
+  // Milliseconds until drive() is wanted anyway; -1: not before an event.
+  virtual int patience_ms() = 0;
+};
+
+class Progress {
+ public:
+  explicit Progress(Driven& driven) : driven_(driven) {}
+  ~Progress() { stop(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // False: no thread or no descriptor can be had.
+  bool start();
+  void stop();
+  bool running() const { return thread_.joinable(); }
+
+  // By application threads: one polls from here on ... until here.
+  void enter() { inside_.fetch_add(1); }
+  void leave() {
+    visits_.fetch_add(1);
+    inside_.fetch_sub(1);
+  }
+  // Whether what comes next raises an event that was not taken yet. Requires: the endpoint's lock.
+  void set_armed(bool armed) { armed_.store(armed); }
+  bool armed() const { return armed_.load(); }
+  // Somebody relies on this thread now.
+  void wake();
+
+  std::uint64_t wakeups() const { return wakeups_.load(); }
+  std::uint64_t takeovers() const { return takeovers_.load(); }
+
+ private:
+  // While nothing is armed it looks whether anybody still polls.
+  static constexpr int kLookMs = 1;
+
+  void run();
+
+  Driven& driven_;
+  std::thread thread_;
+  int wake_fd_ = -1;
+  std::atomic<bool> stop_{false}, armed_{false};
+  std::atomic<int> inside_{0};
+  std::atomic<std::uint64_t> visits_{0}, wakeups_{0}, takeovers_{0};
+};
+
+}  // namespace ewarp::channel

@@ -1,0 +1,290 @@
+// Requests to the adapter, and what comes of them.
+#include "mpi_shim/channel/verbs_transport.h"
+
+#include <endian.h>
+#include <time.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "mpi_shim/channel/link.h"
+
+namespace ewarp::channel {
+namespace {
+
+// Work request ids: a receive names its connection and buffer, anything else its record.
+constexpr std::uint64_t kReceive = std::uint64_t{1} << 63;
+// The first message of each connection, which shows whether the adapters take immediates; never the id of a receive.
+constexpr std::uint32_t kGreeting = 0xffffffff;
+constexpr int kBatch = 32;
+// A payload up to here is copied in any case.
+constexpr std::size_t kAlwaysCopied = 128;
+
+std::uint64_t receive_id(std::uint32_t serial, std::uint32_t index) {
+  return kReceive | std::uint64_t{serial} << 16 | index;
+}
+
+ibv_sge element(const void* data, std::size_t octets, std::uint32_t lkey) {
+  return {.addr = reinterpret_cast<std::uint64_t>(data), .length = static_cast<std::uint32_t>(octets), .lkey = lkey};
+}
+
+}  // namespace
+
+std::uint64_t VerbsTransport::now() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+VerbsTransport::Connection* VerbsTransport::find(std::uint32_t serial) const {
+  const auto at = connections_.find(serial);
+  return at == connections_.end() ? nullptr : at->second;
+}
+
+// Null if the peer's connection takes nothing now; then it is noted that somebody wants to know when it does.
+VerbsTransport::Connection* VerbsTransport::ready(PeerId peer) {
+  Connection* c = peers_[peer].connection.get();
+  if (c == nullptr || c->state != Connection::State::up) return nullptr;
+  if (c->sends < send_depth_) return c;
+  c->refused = true;
+  return nullptr;
+}
+
+void VerbsTransport::give_back(const Record& record) {
+  if (record.header.data != nullptr) headers_->give(record.header);
+  if (record.bounce.data != nullptr) bounces_->give(record.bounce);
+  if (record.region != nullptr) cache_->give(*record.region);
+}
+
+bool VerbsTransport::post(Connection& c, ibv_send_wr& wr, Record record) {
+  if (free_records_.empty()) {
+    free_records_.push_back(static_cast<std::uint32_t>(records_.size()));
+    records_.emplace_back();
+  }
+  const std::uint32_t index = free_records_.back();
+  wr.wr_id = index;
+  wr.send_flags |= IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  record.serial = c.serial;
+  if (ibv_post_send(c.id->qp, &wr, &bad) != 0) {
+    give_back(record);
+    c.refused = true;
+    return false;
+  }
+  free_records_.pop_back();
+  records_[index] = record;
+  ++c.sends;
+  return true;
+}
+
+// Header and payload as one or two elements, out of registered memory. False: there is none.
+bool VerbsTransport::attach_payload(Record& record, ibv_sge* sges, int* count, Octets header, Octets payload) {
+  const std::size_t all = header.size() + payload.size();
+  const double copy_ns = costs_.copy_ns_per_octet * static_cast<double>(payload.size());
+  bool in_place = payload.size() > kAlwaysCopied;
+  if (in_place && dear_) {
+    in_place = frequent_->used(payload.data(), payload.size());
+    if (in_place) counters_->add(Count::frequent_buffer_sends);
+  } else if (in_place) {
+    in_place = costs_.registration_ns < copy_ns;
+  }
+  if (in_place) record.region = cache_->take(payload, 0);
+  const bool copied = record.region == nullptr && !payload.empty();
+  BufferPool::Buffer& buffer = copied ? record.bounce : record.header;
+  buffer = (copied ? bounces_ : headers_)->take();
+  if (buffer.data == nullptr) return false;
+  std::copy(header.begin(), header.end(), buffer.data);
+  if (copied) {
+    std::copy(payload.begin(), payload.end(), buffer.data + header.size());
+    if (payload.size() > kAlwaysCopied) counters_->add(Count::bounce_copies);
+  }
+  sges[0] = element(buffer.data, copied ? all : header.size(), buffer.lkey);
+  *count = 1;
+  if (record.region != nullptr) sges[(*count)++] = element(payload.data(), payload.size(), record.region->mr->lkey);
+  return true;
+}
+
+bool VerbsTransport::send(PeerId peer, Octets header, Octets payload, Cookie cookie) {
+  Connection* c = ready(peer);
+  if (c == nullptr) return false;
+  Record record{.cookie = cookie, .header = {}, .bounce = {}};
+  ibv_sge sges[2];
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND;
+  wr.sg_list = sges;
+  if (header.size() + payload.size() <= inline_octets_) {
+    sges[0] = element(header.data(), header.size(), 0);
+    sges[1] = element(payload.data(), payload.size(), 0);
+    wr.num_sge = payload.empty() ? 1 : 2;
+    wr.send_flags = IBV_SEND_INLINE;
+  } else if (!attach_payload(record, sges, &wr.num_sge, header, payload)) {
+    give_back(record);
+    c->refused = true;
+    return false;
+  }
+  return post(*c, wr, record);
+}
+
+bool VerbsTransport::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
+                           std::optional<std::uint32_t> immediate, Cookie cookie) {
+  Connection* c = ready(peer);
+  if (c == nullptr) return false;
+  const auto* region = static_cast<const Region*>(memory);
+  ibv_sge sge = element(source.data(), source.size(), region != nullptr ? region->region->mr->lkey : 0);
+  ibv_send_wr wr{};
+  wr.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+  wr.imm_data = htobe32(immediate.value_or(0));
+  wr.sg_list = &sge;
+  wr.num_sge = source.empty() ? 0 : 1;
+  wr.wr.rdma.remote_addr = target.address;
+  wr.wr.rdma.rkey = target.key;
+  return post(*c, wr, {.cookie = cookie, .header = {}, .bounce = {}});
+}
+
+bool VerbsTransport::read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source,
+                          Cookie cookie) {
+  Connection* c = ready(peer);
+  if (c == nullptr) return false;
+  ibv_sge sge = element(target.data(), target.size(), static_cast<const Region*>(memory)->region->mr->lkey);
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_RDMA_READ;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.rdma.remote_addr = source.address;
+  wr.wr.rdma.rkey = source.key;
+  return post(*c, wr, {.cookie = cookie, .header = {}, .bounce = {}});
+}
+
+bool VerbsTransport::ping(PeerId peer, Cookie cookie) {
+  Connection* c = ready(peer);
+  if (c == nullptr) return false;
+  ibv_sge sge = element(&heartbeat_sink_, sizeof heartbeat_sink_, sink_memory_->lkey);
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_RDMA_READ;
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.wr.rdma.remote_addr = c->heartbeat.address;
+  wr.wr.rdma.rkey = c->heartbeat.key;
+  return post(*c, wr, {.cookie = cookie, .header = {}, .bounce = {}});
+}
+
+bool VerbsTransport::has_immediate(PeerId peer) {
+  const Connection* c = peers_[peer].connection.get();
+  return c != nullptr && c->immediate;
+}
+
+// An adapter, or a pair of them, without Write with immediate refuses it when it is posted.
+void VerbsTransport::greet(Connection& c) {
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
+  wr.imm_data = htobe32(kGreeting);
+  c.immediate = post(c, wr, {.told = false, .header = {}, .bounce = {}});
+  c.refused = false;
+}
+
+// Writable memory is a sink of Reads too, for which iWARP wants the right to write remotely.
+Exposed* VerbsTransport::expose(MutableOctets memory, bool writable) {
+  const int access =
+      writable ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_READ;
+  RegistrationCache::Region* region = cache_->take(memory, access);
+  if (region == nullptr) return nullptr;
+  auto out = std::make_unique<Region>();
+  out->region = region;
+  out->remote = {.address = reinterpret_cast<std::uint64_t>(memory.data()), .key = region->mr->rkey};
+  return out.release();
+}
+
+void VerbsTransport::conceal(Exposed* memory) {
+  const std::unique_ptr<Region> region(static_cast<Region*>(memory));
+  cache_->give(*region->region);
+}
+
+// --- completions ---
+
+bool VerbsTransport::post_receive(Connection& c, std::uint32_t index) {
+  const std::size_t octets = wire::Message::kLongest + tuning_.eager_threshold;
+  ibv_sge sge = element(c.octets.get() + index * octets, octets, c.memory->lkey);
+  ibv_recv_wr wr{};
+  wr.wr_id = receive_id(c.serial, index);
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  ibv_recv_wr* bad = nullptr;
+  if (ibv_post_recv(c.id->qp, &wr, &bad) != 0) return false;
+  ++c.receives;
+  return true;
+}
+
+void VerbsTransport::received(Connection& c, std::uint32_t index, const ibv_wc& wc) {
+  --c.receives;
+  if (wc.status != IBV_WC_SUCCESS) {
+    // Before it stands, rdma_cm says what became of a connection.
+    if (c.state == Connection::State::up || c.state == Connection::State::draining)
+      drop(c, ibv_wc_status_str(wc.status));
+    return;
+  }
+  // What comes before rdma_cm says that the connection stands is proof enough.
+  if (c.state == Connection::State::accepting) on_established(c, std::nullopt);
+  const std::size_t octets = wire::Message::kLongest + tuning_.eager_threshold;
+  if (wc.opcode == IBV_WC_RECV)
+    events_->on_received(c.peer, {c.octets.get() + index * octets, wc.byte_len});
+  else if (const std::uint32_t immediate = be32toh(wc.imm_data); immediate != kGreeting)
+    events_->on_immediate(c.peer, immediate, wc.byte_len);
+  if (c.state == Connection::State::up && !post_receive(c, index)) drop(c, "ibv_post_recv");
+}
+
+void VerbsTransport::completed(const ibv_wc& wc) {
+  if ((wc.wr_id & kReceive) != 0) {
+    Connection* c = find(static_cast<std::uint32_t>(wc.wr_id >> 16));
+    if (c != nullptr) received(*c, static_cast<std::uint32_t>(wc.wr_id & 0xffff), wc);
+    return;
+  }
+  const auto index = static_cast<std::uint32_t>(wc.wr_id);
+  const Record record = std::exchange(records_[index], Record{});
+  free_records_.push_back(index);
+  give_back(record);
+  Connection* c = find(record.serial);
+  if (c == nullptr) return;
+  --c->sends;
+  const bool ok = wc.status == IBV_WC_SUCCESS;
+  if (record.told) events_->on_complete(record.cookie, ok);
+  if (!ok) return drop(*c, ibv_wc_status_str(wc.status));
+  if (std::exchange(c->refused, false)) writable_.push_back(c->peer);
+}
+
+bool VerbsTransport::poll() {
+  ibv_wc wcs[kBatch];
+  bool anything = false;
+  int n = 0;
+  do {
+    n = ibv_poll_cq(cq_, kBatch, wcs);
+    for (int i = 0; i < n; ++i) completed(wcs[i]);
+    anything = anything || n > 0;
+  } while (n == kBatch);
+  // The descriptor of connections costs a system call, and seldom has news.
+  const std::uint64_t at = now();
+  if (at - looked_at_ > 100'000) {
+    looked_at_ = at;
+    anything = handle_connections() || anything;
+  }
+  for (const PeerId peer : std::exchange(writable_, {})) events_->on_writable(peer);
+  for (const PeerId peer : std::exchange(draining_, {})) finish_drained(peer);
+  return anything;
+}
+
+void VerbsTransport::arm() {
+  ibv_req_notify_cq(cq_, 0);
+  looked_at_ = 0;
+}
+
+// Acknowledging takes a lock, so it is done for many at once.
+void VerbsTransport::take_events() {
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  while (ibv_get_cq_event(completions_, &cq, &context) == 0) ++unacknowledged_;
+  if (unacknowledged_ < 64) return;
+  ibv_ack_cq_events(cq_, unacknowledged_);
+  unacknowledged_ = 0;
+}
+
+}  // namespace ewarp::channel
