@@ -1,0 +1,109 @@
+"""The MPI channel between real processes, each under `etherwarp run`: messages of all protocols, kill -9 of one."""
+import os
+import pathlib
+import random
+import re
+import signal
+import time
+
+from harness import BUILD, FULL, PATIENCE, check, free_port, main, wait_until
+
+PROGRAM = BUILD / "bin" / "ewarp_channel_peer"
+PINGPONG = BUILD / "bin" / "channel_pingpong"
+NOTICED_WITHIN = 10  # seconds after kill -9
+
+
+def counters(output):
+    return {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", output, re.M)}
+
+
+def start(rig, ranks, rounds, victim=None, env=None):
+    """All ranks of one run; (processes, seed)."""
+    seed = random.randrange(1, 1 << 31)
+    folder = pathlib.Path(rig.rundir, f"ranks{seed}")
+    folder.mkdir()
+    last = [] if victim is None else [victim]
+    return [rig.start([PROGRAM, folder, rank, ranks, seed, rounds, *last], env=env, name=f"rank {rank}, seed {seed}")
+            for rank in range(ranks)], seed  # fmt: skip
+
+
+def storm(rig, ranks, rounds, env=None):
+    began = time.monotonic()
+    processes, seed = start(rig, ranks, rounds, env=env)
+    for process in processes:
+        process.must_end_well(120)
+    total = {}
+    for process in processes:
+        check("done" in process.output(), process.said())
+        for name, value in counters(process.output()).items():
+            total[name] = total.get(name, 0) + value
+    ended = rig.ended()
+    octets = sum(d["rx_octets"] for p in ended for d in p["devices"])
+    check(len(ended) == ranks and octets > 0, f"EtherWARP's counters show {octets} octets and {len(ended)} processes")
+    for process in processes:
+        rig.forget(process)
+    print(f"  {ranks} ranks, seed {seed}: {octets} octets, {time.monotonic() - began:.1f} s; "
+          + ", ".join(f"{n} {total.get(n, 0)}" for n in ("eager", "hybrid", "send_rndv_write", "send_rndv_read",
+                                                         "recv_rndv")), flush=True)  # fmt: skip
+    return total
+
+
+def two(rig):
+    """Two processes, every protocol."""
+    total = storm(rig, 2, 40)
+    for protocol in ("eager", "hybrid", "send_rndv_write", "recv_rndv"):
+        check(total.get(protocol, 0) > 0, f"no message went by {protocol}: {total}")
+    total = storm(rig, 2, 40, {"EWARP_CHANNEL_RENDEZVOUS_BY_READ": "1"})
+    check(total.get("send_rndv_read", 0) > 0, f"no message was read: {total}")
+
+
+def many(rig):
+    """4, 8 and 16 processes, all with all."""
+    for ranks, rounds in ((4, 12), (8, 5), (16, 3 if FULL else 2)):
+        storm(rig, ranks, rounds)
+
+
+def without_thread(rig):
+    """Progress only inside the calls; one credit; few counters; no extensions of ours, so no immediates."""
+    storm(rig, 3, 10, {"EWARP_CHANNEL_PROGRESS_THREAD": "0"})
+    storm(rig, 3, 10, {"EWARP_CHANNEL_RECEIVE_DEPTH": "1", "EWARP_CHANNEL_COUNTER_LIMIT": "2"})
+    total = storm(rig, 3, 10, {"ETHERWARP_EXTENSIONS": "no"})
+    check(total.get("written_notices", 0) > 0, f"who was told of Writes without immediates? {total}")
+
+
+def killed(rig):
+    """kill -9 of one: its peers' requests fail soon, the others go on."""
+    for ranks in (2, 5):
+        victim = random.randrange(ranks)
+        processes, _ = start(rig, ranks, 3, victim)
+        for rank, process in enumerate(processes):
+            word = "victim waits" if rank == victim else "waits for the end"
+            wait_until(lambda p=process, w=word: p.status is not None or w in p.output(), 60,
+                       lambda p=process: f"{p.name} does not get there\n{p.said()}")  # fmt: skip
+            check(process.status is None, f"{process.name} ended\n{process.said()}")
+        os.kill(processes[victim].pid, signal.SIGKILL)
+        began = time.monotonic()
+        others = [p for rank, p in enumerate(processes) if rank != victim]
+        for process in others:
+            wait_until(lambda p=process: p.status is not None or "saw it after" in p.output(), NOTICED_WITHIN,
+                       lambda p=process: f"{p.name} does not notice\n{p.said()}")  # fmt: skip
+        took = time.monotonic() - began
+        for process in others:
+            process.must_end_well(60)
+        check(took <= NOTICED_WITHIN * PATIENCE, f"noticed after {took:.1f} s")
+        print(f"  {ranks} ranks: noticed by all after {took:.2f} s", flush=True)
+        rig.end_children()
+        rig.ended()
+
+
+def example(rig):
+    """The example program."""
+    for octets in (8, 30000, 1 << 20):
+        port = free_port()
+        run = rig.pair(f"channel_pingpong {octets}", [PINGPONG, f"127.0.0.1:{port}"],
+                       [PINGPONG, "127.0.0.1:0", f"127.0.0.1:{port}", octets, 100], port, 200 * octets)  # fmt: skip
+        check("us one way" in run.client, f"no figure:\n{run.client}")
+
+
+if __name__ == "__main__":
+    main(two, many, without_thread, killed, example)

@@ -1,0 +1,248 @@
+// One of several processes that send messages to each other over the channel; channel.py starts them and judges.
+//
+//   channel_peer DIRECTORY RANK RANKS SEED ROUNDS [VICTIM]
+//
+// Each writes its address to DIRECTORY/RANK and reads the others'. In every round each rank sends some messages to
+// each other one; who sends what follows from the seed, so every receiver knows it too. VICTIM is a rank that will be
+// killed: after the rounds it waits for that, and the others wait for messages from it that never come.
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mpi_shim/channel/channel.h"
+
+using namespace ewarp::channel;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Clock = std::chrono::steady_clock;
+
+constexpr std::uint64_t kPatienceNs = 60'000'000'000;
+
+void must(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+struct Message {
+  std::size_t from, to;
+  Tag tag;
+  std::size_t size;
+  std::uint64_t number;
+};
+
+Bytes octets(const Message& m) {
+  Bytes out(m.size);
+  for (std::size_t i = 0; i < m.size; ++i)
+    out[i] = static_cast<std::byte>(i < 8 ? m.number >> (8 * i) : m.from * 31 + m.number * 7 + i + (i >> 9));
+  return out;
+}
+
+std::size_t size_of(std::mt19937& random) {
+  static constexpr std::size_t kMost[] = {100, 4000, 14000, 45000, 300000};
+  return 8 + random() % kMost[random() % std::size(kMost)];
+}
+
+class Peer {
+ public:
+  Peer(std::string directory, std::size_t rank, std::size_t ranks, unsigned seed)
+      : directory_(std::move(directory)), rank_(rank), ranks_(ranks), random_(seed) {
+    EndpointOptions options = EndpointOptions::from_environment();
+    std::string error;
+    endpoint_ = Endpoint::open(options, &error);
+    must(endpoint_ != nullptr, error);
+    meet();
+  }
+
+  void round(std::uint64_t number);
+  void wait_for_the_end_of(std::size_t victim);
+  void finish(std::size_t without);
+  Endpoint& endpoint() { return *endpoint_; }
+
+ private:
+  struct Receive {
+    Bytes data;
+    Request request;
+    const Message* message;  // null: from anybody
+    std::size_t capacity;
+  };
+
+  void meet();
+  std::size_t rank_of(PeerId peer) const;
+  void check(const Receive& r, const Message& m, const Status& status) const;
+
+  std::string directory_;
+  std::size_t rank_, ranks_;
+  std::mt19937 random_;
+  std::unique_ptr<Endpoint> endpoint_;
+  std::vector<PeerId> peers_;
+};
+
+void Peer::meet() {
+  const std::string mine = directory_ + "/" + std::to_string(rank_);
+  std::ofstream(mine + ".new") << endpoint_->address();
+  std::filesystem::rename(mine + ".new", mine);
+  const auto until = Clock::now() + 60s;
+  for (std::size_t i = 0; i < ranks_; ++i) {
+    std::string address;
+    while (!(std::ifstream(directory_ + "/" + std::to_string(i)) >> address)) {
+      must(Clock::now() < until, "rank " + std::to_string(i) + " does not come");
+      std::this_thread::sleep_for(2ms);
+    }
+    peers_.push_back(endpoint_->peer(address).value());
+  }
+}
+
+std::size_t Peer::rank_of(PeerId peer) const {
+  const auto at = std::find(peers_.begin(), peers_.end(), peer);
+  must(at != peers_.end(), "a message from a peer that nobody knows");
+  return static_cast<std::size_t>(at - peers_.begin());
+}
+
+void Peer::check(const Receive& r, const Message& m, const Status& status) const {
+  const std::string which = "message " + std::to_string(m.number) + " of rank " + std::to_string(m.from) + ": ";
+  must(status.error == (m.size > r.capacity ? Error::truncated : Error::none), which + text(status.error));
+  must(status.length == m.size && status.tag == m.tag && rank_of(status.source) == m.from, which + "another status");
+  const Bytes want = octets(m);
+  must(std::equal(r.data.begin(), r.data.begin() + static_cast<std::ptrdiff_t>(std::min(m.size, r.capacity)), want.begin()),
+       which + "other octets");
+}
+
+// Tags below 4 are received from their senders, tag 4 from anybody. Receives and sends are started in an order of this
+// rank's own, so that either side may be first.
+void Peer::round(std::uint64_t number) {
+  std::vector<Message> all;
+  for (std::size_t from = 0; from < ranks_; ++from)
+    for (std::size_t to = 0; to < ranks_; ++to)
+      for (auto n = random_() % 4; n > 0; --n)
+        all.push_back({from, to, number * 8 + random_() % 5, size_of(random_), number * 100000 + all.size()});
+  std::mt19937 order(static_cast<unsigned>(random_() + rank_ * 977));
+
+  std::vector<const Message*> outgoing, incoming;
+  std::map<std::size_t, std::vector<const Message*>> anybody;  // by sender, in order
+  for (const Message& m : all) {
+    if (m.from == rank_) outgoing.push_back(&m);
+    if (m.to != rank_) continue;
+    incoming.push_back(&m);
+    if (m.tag % 8 == 4) anybody[m.from].push_back(&m);
+  }
+  std::vector<std::pair<Request, Bytes>> sends;
+  std::vector<Receive> receives;
+  receives.reserve(incoming.size());
+  sends.reserve(outgoing.size());
+  std::size_t next_out = 0, next_in = 0;
+  while (next_out < outgoing.size() || next_in < incoming.size()) {
+    const bool send = next_in == incoming.size() || (next_out < outgoing.size() && order() % 2 == 0);
+    if (send) {
+      const Message& m = *outgoing[next_out++];
+      Bytes data = octets(m);
+      const Request r = endpoint_->isend(peers_[m.to], m.tag, data, order() % 16 == 0);
+      must(static_cast<bool>(r), "no request left");
+      sends.emplace_back(r, std::move(data));
+    } else {
+      const Message& m = *incoming[next_in++];
+      const bool any = m.tag % 8 == 4;
+      const std::size_t capacity = any ? 400000 : order() % 8 == 0 ? m.size / 2 : m.size + (order() % 4 == 0 ? 100 : 0);
+      Receive& r = receives.emplace_back(Receive{Bytes(capacity), {}, any ? nullptr : &m, capacity});
+      r.request = endpoint_->irecv(any ? kAnySource : peers_[m.from], m.tag, r.data);
+    }
+    if (order() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(order() % 2000));
+  }
+  for (auto& [request, data] : sends) {
+    Status status;
+    must(endpoint_->wait_for(request, &status, kPatienceNs), "a send does not end");
+    must(status.error == Error::none, std::string("a send: ") + text(status.error));
+  }
+  for (Receive& r : receives) {
+    Status status;
+    must(endpoint_->wait_for(r.request, &status, kPatienceNs), "a receive does not end");
+    if (r.message == nullptr) {
+      auto& queue = anybody[rank_of(status.source)];
+      must(!queue.empty(), "more messages than were sent");
+      check(r, *queue.front(), status);
+      queue.erase(queue.begin());
+    } else {
+      check(r, *r.message, status);
+    }
+  }
+}
+
+// Every request that concerns it fails, and says so soon; one that concerns others does not.
+void Peer::wait_for_the_end_of(std::size_t victim) {
+  if (rank_ == victim) {
+    std::printf("victim waits\n");
+    std::fflush(stdout);
+    for (;;) pause();
+  }
+  Bytes small(100), large(1 << 20), sent(1 << 20), any(100);
+  std::vector<Request> concerned = {
+      endpoint_->irecv(peers_[victim], 7000, small),
+      endpoint_->irecv(peers_[victim], 7001, large),
+      endpoint_->isend(peers_[victim], 7002, sent),
+  };
+  const Request other = endpoint_->irecv(kAnySource, 7003, any);
+  std::printf("waits for the end\n");
+  std::fflush(stdout);
+  for (const Request r : concerned) {
+    Status status;
+    must(endpoint_->wait_for(r, &status, kPatienceNs), "a request of a dead peer does not end");
+    must(status.error == Error::peer_down, std::string("a request of a dead peer: ") + text(status.error));
+  }
+  std::printf("saw it after\n");
+  must(endpoint_->wait(endpoint_->isend(peers_[victim], 7004, sent)).error == Error::peer_down, "a dead peer takes messages");
+  Status status;
+  must(!endpoint_->test(other, &status), "a receive from anybody ended, too");
+  endpoint_->cancel(other);
+  must(endpoint_->wait(other).error == Error::cancelled, "it cannot be cancelled");
+}
+
+// Nobody leaves before all have what they wait for: a message from everyone to everyone.
+void Peer::finish(std::size_t without) {
+  std::vector<Request> requests;
+  std::vector<Bytes> data(ranks_, Bytes(50000));
+  for (std::size_t i = 0; i < ranks_; ++i) {
+    if (i == rank_ || i == without) continue;
+    requests.push_back(endpoint_->irecv(peers_[i], 9000, data[i]));
+    requests.push_back(endpoint_->isend(peers_[i], 9000, Octets(data[rank_])));
+  }
+  for (const Request r : requests) {
+    Status status;
+    must(endpoint_->wait_for(r, &status, kPatienceNs), "the last messages do not come");
+    must(status.error == Error::none, std::string("the last messages: ") + text(status.error));
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 6) return 2;
+  const std::size_t rank = std::strtoul(argv[2], nullptr, 0), ranks = std::strtoul(argv[3], nullptr, 0);
+  const auto seed = static_cast<unsigned>(std::strtoul(argv[4], nullptr, 0));
+  const std::size_t victim = argc > 6 ? std::strtoul(argv[6], nullptr, 0) : ranks;
+  try {
+    Peer peer(argv[1], rank, ranks, seed);
+    const unsigned long rounds = std::strtoul(argv[5], nullptr, 0);
+    for (unsigned long i = 1; i <= rounds; ++i) peer.round(i);
+    if (victim < ranks) peer.wait_for_the_end_of(victim);
+    peer.finish(victim);
+    peer.endpoint().close();
+    std::printf("%s", peer.endpoint().counters().text().c_str());
+  } catch (const std::exception& e) {
+    std::printf("rank %zu, seed %u: %s\n", rank, seed, e.what());
+    return 1;
+  }
+  std::printf("done\n");
+  return 0;
+}
