@@ -116,7 +116,8 @@ void Peer::check(const Receive& r, const Message& m, const Status& status) const
   must(status.error == (m.size > r.capacity ? Error::truncated : Error::none), which + text(status.error));
   must(status.length == m.size && status.tag == m.tag && rank_of(status.source) == m.from, which + "another status");
   const Bytes want = octets(m);
-  must(std::equal(r.data.begin(), r.data.begin() + static_cast<std::ptrdiff_t>(std::min(m.size, r.capacity)), want.begin()),
+  must(std::equal(r.data.begin(), r.data.begin() + static_cast<std::ptrdiff_t>(std::min(m.size, r.capacity)),
+                  want.begin()),
        which + "other octets");
 }
 
@@ -201,7 +202,8 @@ void Peer::wait_for_the_end_of(std::size_t victim) {
     must(status.error == Error::peer_down, std::string("a request of a dead peer: ") + text(status.error));
   }
   std::printf("saw it after\n");
-  must(endpoint_->wait(endpoint_->isend(peers_[victim], 7004, sent)).error == Error::peer_down, "a dead peer takes messages");
+  must(endpoint_->wait(endpoint_->isend(peers_[victim], 7004, sent)).error == Error::peer_down,
+       "a dead peer takes messages");
   Status status;
   must(!endpoint_->test(other, &status), "a receive from anybody ended, too");
   endpoint_->cancel(other);
