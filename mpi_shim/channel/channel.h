@@ -42,6 +42,7 @@ struct EndpointOptions {
   Tuning tuning;
   bool progress_thread = true;  // without one, transfers that need control messages proceed only inside the calls
   int spin_us = -1;             // how long wait() polls before it sleeps; -1: 100 if several CPUs may be used, else 0
+  Registration registration = Registration::measured;
   std::uint64_t connect_timeout_ns = 10'000'000'000;  // for peers that do not listen yet, too
   std::uint64_t close_timeout_ns = 2'000'000'000;
   bool counters_at_close = false;  // printed on stderr

@@ -35,7 +35,9 @@ class Endpoint::Impl final : public Driven {
  public:
   Impl(const EndpointOptions& o, const Address& address)
       : options(o),
-        transport(o.tuning, VerbsOptions{.address = address, .connect_timeout_ns = o.connect_timeout_ns}),
+        transport(o.tuning,
+                  VerbsOptions{
+                      .address = address, .connect_timeout_ns = o.connect_timeout_ns, .registration = o.registration}),
         spin_ns(static_cast<std::uint64_t>(o.spin_us >= 0      ? o.spin_us
                                            : usable_cpus() > 1 ? 100
                                                                : 0) *

@@ -47,6 +47,10 @@ EndpointOptions EndpointOptions::from_environment() {
   read("DEATH_NS", o.tuning.death_ns);
   read("PROGRESS_THREAD", o.progress_thread);
   read("SPIN_US", o.spin_us);
+  if (const char* r = value_of("REGISTRATION"))
+    o.registration = std::strcmp(r, "cheap") == 0  ? Registration::cheap
+                     : std::strcmp(r, "dear") == 0 ? Registration::dear
+                                                   : Registration::measured;
   read("CONNECT_TIMEOUT_NS", o.connect_timeout_ns);
   read("CLOSE_TIMEOUT_NS", o.close_timeout_ns);
   read("COUNTERS_AT_CLOSE", o.counters_at_close);

@@ -60,4 +60,11 @@ struct Tuning {
                                             // than the largest message takes on its way
 };
 
+// What happens to memory that the adapter is to reach.
+enum class Registration : std::uint8_t {
+  measured,  // dear, unless registering 64 KiB takes less than 5 us here
+  cheap,     // it is registered for each transfer, and nothing is kept
+  dear,      // registrations are kept, and of small buffers only frequently used ones get one
+};
+
 }  // namespace ewarp::channel

@@ -24,12 +24,6 @@
 
 namespace ewarp::channel {
 
-enum class Registration : std::uint8_t {
-  measured,  // dear, unless registering 64 KiB takes less than 5 us here
-  cheap,     // memory is registered for each transfer and not kept
-  dear,      // registrations are kept, and only frequently used small buffers get one
-};
-
 struct VerbsOptions {
   Address address;                                    // to listen at; port 0: any
   std::uint64_t connect_timeout_ns = 10'000'000'000;  // for a peer that does not listen yet, too

@@ -1,0 +1,349 @@
+// The channel's protocols against plain sender-initiated rendezvous, both in one run of two processes.
+//
+//   channel_bench DIRECTORY RANK [SCENARIO...] [--rounds N] [--quick]
+//
+// Started twice, with ranks 0 and 1; channel_bench.py does that and draws. Each line that rank 0 or 1 prints is one
+// measurement as JSON: scenario, mode, size, the parameter that is varied, and what was found.
+//
+// The modes take turns within each round, so what else the machine does hits all of them:
+//   new    the defaults
+//   plain  EAGER and SEND_RNDV by Write alone, and progress only inside the calls: what MPI libraries do
+//   thread plain, with the progress thread
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mpi_shim/channel/channel.h"
+
+using namespace ewarp::channel;
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+using Clock = std::chrono::steady_clock;
+
+constexpr Tag kData = 1, kBarrier = 2, kBack = 3;
+constexpr double kUnitUs = 18;  // the basic loop of ICS'09
+
+double us_since(Clock::time_point began) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - began).count();
+}
+
+void must(bool condition, const std::string& what) {
+  if (condition) return;
+  std::fprintf(stderr, "channel_bench: %s\n", what.c_str());
+  std::exit(1);
+}
+
+// Work of a fixed amount, which takes longer where somebody else uses the CPU.
+class Work {
+ public:
+  Work() {
+    for (int round = 0; round < 5; ++round) {
+      const auto began = Clock::now();
+      spin(200000);
+      per_us_ = std::max(per_us_, 200000 / us_since(began));
+    }
+  }
+  void operator()(double us) { spin(static_cast<std::uint64_t>(us * per_us_)); }
+
+ private:
+  void spin(std::uint64_t n) {
+    for (std::uint64_t i = 0; i < n; ++i) state_ = state_ * 6364136223846793005u + 1442695040888963407u;
+  }
+  volatile std::uint64_t state_ = 1;
+  double per_us_ = 0;
+};
+
+// One endpoint per mode, and its way to the other process.
+struct Mode {
+  std::string name;
+  std::unique_ptr<Endpoint> endpoint;
+  PeerId other = 0;
+
+  Request send(Octets data, Tag tag = kData) { return endpoint->isend(other, tag, data); }
+  Request receive(MutableOctets data, Tag tag = kData) { return endpoint->irecv(other, tag, data); }
+  void wait(Request r) {
+    const Status status = endpoint->wait(r);
+    must(status.error == Error::none, std::string("a request: ") + text(status.error));
+  }
+  void barrier() {
+    std::byte in{}, out{};
+    const Request r = receive({&in, 1}, kBarrier), s = send({&out, 1}, kBarrier);
+    wait(s);
+    wait(r);
+  }
+};
+
+class Bench {
+ public:
+  Bench(std::string directory, int rank) : directory_(std::move(directory)), rank_(rank) {
+    add("new", [](EndpointOptions&) {});
+    const auto plain = [](EndpointOptions& o) {
+      o.tuning.announce = false;
+      o.tuning.hybrid_buffers = 0;
+      o.tuning.hybrid_threshold = o.tuning.eager_threshold;
+    };
+    add("plain", [&](EndpointOptions& o) {
+      plain(o);
+      o.progress_thread = false;
+    });
+    add("thread", plain);
+  }
+
+  void pingpong();
+  void progress();
+  void overlap();
+  void exchange();
+  void reuse();
+
+  int rounds = 5;
+  bool quick = false;
+
+ private:
+  using Iteration = std::function<double(Mode&)>;
+
+  void add(const std::string& name, const std::function<void(EndpointOptions&)>& change);
+  void say(const char* scenario, const Mode& mode, std::size_t size, double parameter,
+           std::vector<double> values) const;
+  // The figures of all modes, which take turns; what the first iterations of each show is not counted.
+  std::map<std::string, std::vector<double>> in_turns(int iterations, const Iteration& once);
+  double progress_once(Mode& mode, const double (&comp)[6], std::size_t size);
+  double one_side(Mode& mode, bool sends, bool early, double delay_us, std::size_t size, double compute_us);
+  double exchange_once(Mode& mode, int model, double compute_us, int steps);
+
+  std::string directory_;
+  int rank_;
+  std::vector<Mode> modes_;
+  Work work_;
+  Bytes out_ = Bytes(4 << 20, std::byte{1}), in_ = Bytes(4 << 20);
+};
+
+void Bench::add(const std::string& name, const std::function<void(EndpointOptions&)>& change) {
+  EndpointOptions options = EndpointOptions::from_environment();
+  change(options);
+  std::string error;
+  Mode mode{.name = name, .endpoint = Endpoint::open(options, &error), .other = 0};
+  must(mode.endpoint != nullptr, error);
+  const std::string base = directory_ + "/" + name;
+  std::ofstream(base + std::to_string(rank_) + ".new") << mode.endpoint->address();
+  std::filesystem::rename(base + std::to_string(rank_) + ".new", base + std::to_string(rank_));
+  std::string address;
+  for (int i = 0; i < 30000 && !(std::ifstream(base + std::to_string(1 - rank_)) >> address); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  must(!address.empty(), "the other process does not come");
+  mode.other = mode.endpoint->peer(address).value();
+  mode.barrier();
+  modes_.push_back(std::move(mode));
+}
+
+void Bench::say(const char* scenario, const Mode& mode, std::size_t size, double parameter,
+                std::vector<double> values) const {
+  std::sort(values.begin(), values.end());
+  std::printf(
+      "{\"scenario\": \"%s\", \"mode\": \"%s\", \"rank\": %d, \"size\": %zu, \"parameter\": %g, \"median\": %.3f, "
+      "\"least\": %.3f, \"most\": %.3f}\n",
+      scenario, mode.name.c_str(), rank_, size, parameter, values[values.size() / 2], values.front(), values.back());
+  std::fflush(stdout);
+}
+
+std::map<std::string, std::vector<double>> Bench::in_turns(int iterations, const Iteration& once) {
+  std::map<std::string, std::vector<double>> out;
+  for (int round = 0; round < rounds; ++round)
+    for (Mode& mode : modes_)
+      for (int i = 0; i < iterations + 2; ++i) {
+        mode.barrier();
+        const double value = once(mode);
+        if (i >= 2) out[mode.name].push_back(value);
+      }
+  return out;
+}
+
+void Bench::pingpong() {
+  for (std::size_t size = 8; size <= 4 << 20; size *= quick ? 32 : 2) {
+    const int iterations = quick ? 5 : size <= 65536 ? 200 : 20;
+    const auto found = in_turns(iterations, [&](Mode& mode) {
+      const auto began = Clock::now();
+      const Request back = mode.receive(MutableOctets(in_).first(size), kBack);
+      if (rank_ == 0) mode.wait(mode.send(Octets(out_).first(size), kBack));
+      mode.wait(back);
+      if (rank_ == 1) mode.wait(mode.send(Octets(out_).first(size), kBack));
+      return us_since(began) / 2;
+    });
+    if (rank_ == 0)
+      for (Mode& mode : modes_) say("pingpong", mode, size, 0, found.at(mode.name));
+  }
+}
+
+// ICS'09 figure 8: rank 0 computes, sends, computes, waits, computes; rank 1 likewise with its receive. The time of
+// both.
+double Bench::progress_once(Mode& mode, const double (&comp)[6], std::size_t size) {
+  const auto began = Clock::now();
+  const double* mine = comp + 3 * rank_;
+  work_(mine[0] * kUnitUs);
+  const Request r = rank_ == 0 ? mode.send(Octets(out_).first(size)) : mode.receive(MutableOctets(in_).first(size));
+  work_(mine[1] * kUnitUs);
+  mode.wait(r);
+  work_(mine[2] * kUnitUs);
+  mode.barrier();
+  return us_since(began);
+}
+
+void Bench::progress() {
+  struct Figure {
+    const char* name;
+    std::vector<std::size_t> sizes;
+    std::vector<double> fourth;  // X, where it is varied
+    double comp[6];
+  };
+  const Figure kFigures[] = {
+      {"figure9a", {30 << 10}, {10, 20, 30, 40, 50}, {0, 0, 60, 0, 0, 0}},
+      {"figure9b", {16 << 10, 20 << 10, 24 << 10, 28 << 10, 32 << 10, 40 << 10}, {5}, {0, 20, 0, 5, 5, 20}},
+      {"figure10a", {64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20}, {0}, {20, 20, 20, 0, 0, 0}},
+      {"figure10b", {64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20}, {20}, {27, 0, 0, 0, 20, 20}},
+  };
+  for (const Figure& f : kFigures)
+    for (const std::size_t size : f.sizes)
+      for (const double x : f.fourth) {
+        double comp[6];
+        std::copy(std::begin(f.comp), std::end(f.comp), comp);
+        comp[3] = x;
+        const auto found = in_turns(quick ? 2 : 100, [&](Mode& mode) { return progress_once(mode, comp, size); });
+        if (rank_ == 0)
+          for (Mode& mode : modes_) say(f.name, mode, size, x, found.at(mode.name));
+      }
+}
+
+// Thesis figure 4.13: how much of a transfer is hidden behind as much computation, at the side that computes. The other
+// side only waits. early: this side starts first, by so much that its control message is there when the other comes.
+double Bench::one_side(Mode& mode, bool sends, bool early, double delay_us, std::size_t size, double compute_us) {
+  if (!early) std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(delay_us));
+  const auto began = Clock::now();
+  const Request r = sends ? mode.send(Octets(out_).first(size)) : mode.receive(MutableOctets(in_).first(size));
+  work_(compute_us);
+  mode.wait(r);
+  return us_since(began);
+}
+
+void Bench::overlap() {
+  constexpr double kDelayUs = 1000;
+  for (const std::size_t size : {16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20})
+    for (const bool sender_computes : {true, false})
+      for (const bool sender_first : {true, false}) {
+        const bool sends = rank_ == 0, computes = sends == sender_computes, early = sends == sender_first;
+        const int iterations = quick ? 2 : 20;
+        const auto bare = in_turns(iterations, [&](Mode& m) { return one_side(m, sends, early, kDelayUs, size, 0); });
+        std::map<std::string, double> alone;
+        for (const auto& [name, values] : bare) {
+          std::vector<double> sorted = values;
+          std::sort(sorted.begin(), sorted.end());
+          alone[name] = sorted[sorted.size() / 2];
+        }
+        const auto with = in_turns(iterations, [&](Mode& m) {
+          return one_side(m, sends, early, kDelayUs, size, computes ? alone[m.name] : 0);
+        });
+        if (!computes) continue;
+        const std::string name = std::string("overlap_") + (sends ? "sender" : "receiver") +
+                                 (sender_first ? "_sender_first" : "_receiver_first");
+        for (Mode& mode : modes_) {
+          std::vector<double> ratios;
+          for (const double t : with.at(mode.name)) ratios.push_back(std::clamp(2 - t / alone[mode.name], 0.0, 1.0));
+          say(name.c_str(), mode, size, alone[mode.name], ratios);
+        }
+      }
+}
+
+// Thesis figure 4.15. Both ranks exchange 128 KiB; a step produces, packs, exchanges and consumes.
+double Bench::exchange_once(Mode& mode, int model, double compute_us, int steps) {
+  constexpr std::size_t kSize = 128 << 10;
+  const Octets out = Octets(out_).first(kSize);
+  const MutableOctets in = MutableOctets(in_).first(kSize);
+  const auto began = Clock::now();
+  work_(compute_us);
+  for (int i = 0; i < steps; ++i) {
+    Request r, s;
+    if (model == 1) {
+      r = mode.receive(in);
+      work_(compute_us / 10);  // pack
+      s = mode.send(out);
+      work_(compute_us);  // produce
+    } else {
+      work_(compute_us / 10);
+      s = mode.send(out);
+      if (i > 0) work_(compute_us);  // consume
+      r = mode.receive(in);
+      work_(compute_us);
+    }
+    mode.wait(s);
+    mode.wait(r);
+    if (model == 1) work_(compute_us);  // consume
+  }
+  return us_since(began) / steps;
+}
+
+void Bench::exchange() {
+  for (const int model : {1, 2})
+    for (const double compute_us : {0., 50., 100., 200., 400., 800.}) {
+      const auto found =
+          in_turns(quick ? 1 : 5, [&](Mode& m) { return exchange_once(m, model, compute_us, quick ? 3 : 20); });
+      if (rank_ == 0)
+        for (Mode& mode : modes_)
+          say(model == 1 ? "exchange1" : "exchange2", mode, 128 << 10, compute_us, found.at(mode.name));
+    }
+}
+
+// Thesis section 5.5.1: eager ping-pong out of one buffer, or out of another one each time. Only where registrations
+// are kept (EWARP_CHANNEL_REGISTRATION=dear) the first is another path.
+void Bench::reuse() {
+  Mode& mode = modes_.front();
+  for (const std::size_t size : {1 << 10, 2 << 10, 4 << 10, 8 << 10})
+    for (const bool same : {true, false}) {
+      std::vector<double> found;
+      for (int i = 0; i < (quick ? 20 : 3000); ++i) {
+        const std::size_t at = same ? 0 : static_cast<std::size_t>(i) * 64 % (out_.size() - size);
+        const auto began = Clock::now();
+        const Request back = mode.receive(MutableOctets(in_).first(size), kBack);
+        if (rank_ == 0) mode.wait(mode.send(Octets(out_).subspan(at, size), kBack));
+        mode.wait(back);
+        if (rank_ == 1) mode.wait(mode.send(Octets(out_).subspan(at, size), kBack));
+        found.push_back(us_since(began) / 2);
+      }
+      if (rank_ == 0) say(same ? "reuse_same" : "reuse_other", mode, size, 0, found);
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  must(argc >= 3, "usage: channel_bench DIRECTORY RANK [SCENARIO...] [--rounds N] [--quick]");
+  Bench bench(argv[1], std::atoi(argv[2]));
+  const std::map<std::string, void (Bench::*)()> scenarios = {{"pingpong", &Bench::pingpong},
+                                                              {"progress", &Bench::progress},
+                                                              {"overlap", &Bench::overlap},
+                                                              {"exchange", &Bench::exchange},
+                                                              {"reuse", &Bench::reuse}};
+  std::vector<std::string> chosen;
+  for (int i = 3; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--quick")
+      bench.quick = true;
+    else if (word == "--rounds" && i + 1 < argc)
+      bench.rounds = std::atoi(argv[++i]);
+    else if (scenarios.contains(word))
+      chosen.push_back(word);
+    else
+      must(false, "no scenario " + word);
+  }
+  for (const auto& [name, run] : scenarios)
+    if (chosen.empty() || std::find(chosen.begin(), chosen.end(), name) != chosen.end()) (bench.*run)();
+  return 0;
+}
