@@ -1,0 +1,152 @@
+#!/usr/bin/env python3
+"""The channel's protocols against plain sender-initiated rendezvous: figures, and the numbers beside them.
+
+    tests/bench/channel_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [SCENARIO...]
+    tests/bench/channel_bench.py --tune        the thresholds that are best on this machine
+
+Scenarios: pingpong, progress (ICS'09 figures 8 to 10), overlap (thesis figure 4.13), exchange (4.15, 4.16), reuse (5.6).
+Two processes under `etherwarp run`, on the loopback interface; all modes take turns in one run.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+SCENARIOS = ("pingpong", "progress", "overlap", "exchange", "reuse")
+COLOURS = {"new": "#1f77b4", "plain": "#d62728", "thread": "#7f7f7f"}
+# What is on the abscissa, and whether less is better.
+VARIED = {"figure9a": ("parameter", "X (units of 18 us)"), "exchange1": ("parameter", "computation (us)"),
+          "exchange2": ("parameter", "computation (us)")}  # fmt: skip
+
+
+def run(a, scenarios, env=None):
+    """The measurements of one run of two processes."""
+    bin_dir = a.build / "bin"
+    with tempfile.TemporaryDirectory(prefix="ewarp-channel-bench-") as folder:
+        os.mkdir(os.path.join(folder, "run"), 0o700)
+        words = [*scenarios, "--rounds", str(a.rounds), *(["--quick"] if a.smoke else [])]
+        everything = {**os.environ, "ETHERWARP_RUNDIR": os.path.join(folder, "run"), **(env or {})}
+        ranks = [subprocess.Popen([bin_dir / "etherwarp", "run", "--", bin_dir / "ewarp_channel_bench", folder, str(rank), *words],
+                                  stdout=subprocess.PIPE, text=True, env=everything) for rank in (0, 1)]  # fmt: skip
+        try:
+            outputs = [rank.communicate(timeout=a.timeout)[0] for rank in ranks]
+        finally:
+            for rank in ranks:
+                if rank.poll() is None:
+                    rank.kill()
+                    rank.wait()
+        if any(rank.returncode != 0 for rank in ranks):
+            sys.exit(f"the processes ended with {[rank.returncode for rank in ranks]}")
+    return [json.loads(line) for output in outputs for line in output.splitlines()]
+
+
+def by_scenario(rows):
+    out = collections.defaultdict(lambda: collections.defaultdict(list))
+    for row in rows:
+        out[row["scenario"]][row["mode"]].append(row)
+    return out
+
+
+def abscissa(scenario, row):
+    return row[VARIED.get(scenario, ("size", ""))[0]]
+
+
+def table(scenario, modes):
+    """Lines of text: one per abscissa, a column per mode."""
+    names = [m for m in COLOURS if m in modes]
+    unit = "of the transfer hidden" if scenario.startswith("overlap") else "us"
+    lines = [f"{scenario} ({VARIED.get(scenario, ('', 'octets'))[1]}; {unit}: median, least, most)"]
+    for rows in zip(*(modes[n] for n in names)):
+        cells = "".join(f"  {n} {r['median']:10.2f} [{r['least']:.2f} {r['most']:.2f}]" for n, r in zip(names, rows))
+        lines.append(f"  {abscissa(scenario, rows[0]):10g}{cells}")
+    return lines
+
+
+def nice(value):
+    for limit, suffix in ((1 << 20, "M"), (1 << 10, "K")):
+        if value >= limit and value % limit == 0:
+            return f"{value // limit:g}{suffix}"
+    return f"{value:g}"
+
+
+def svg(scenario, modes):
+    """A chart with the places of the abscissa evenly spread."""
+    width, height, left, top, right, bottom = 640, 400, 70, 30, 20, 60
+    places = [abscissa(scenario, r) for r in next(iter(modes.values()))]
+    most = max(r["median"] for rows in modes.values() for r in rows) * 1.05 or 1
+    step = (width - left - right) / max(len(places) - 1, 1)
+
+    def point(i, value):
+        return left + i * step, height - bottom - value / most * (height - top - bottom)
+
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">',
+           f'<rect width="{width}" height="{height}" fill="white"/><text x="{left}" y="18" font-size="13">{scenario}</text>']  # fmt: skip
+    for i in range(6):
+        x, y = point(0, most * i / 5)
+        out.append(f'<line x1="{x}" y1="{y:.1f}" x2="{width - right}" y2="{y:.1f}" stroke="#ddd"/>'
+                   f'<text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end">{most * i / 5:.3g}</text>')  # fmt: skip
+    for i, place in enumerate(places):
+        x, y = point(i, 0)
+        out.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{nice(place)}</text>')
+    out.append(f'<text x="{width / 2}" y="{height - 26}" text-anchor="middle">{VARIED.get(scenario, ("", "octets"))[1]}</text>')
+    for n, (mode, rows) in enumerate(modes.items()):
+        line = " ".join("{:.1f},{:.1f}".format(*point(i, r["median"])) for i, r in enumerate(rows))
+        colour = COLOURS.get(mode, "black")
+        out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
+                   f'<text x="{left + 90 * n}" y="{height - 8}" fill="{colour}">{mode}</text>')  # fmt: skip
+    return "\n".join([*out, "</svg>\n"])
+
+
+def tune(a):
+    """Ping-pong with each of the protocols alone; the thresholds are where the curves cross."""
+    alone = {"eager": {"EAGER_THRESHOLD": 1 << 20},
+             "hybrid": {"EAGER_THRESHOLD": 0, "HYBRID_THRESHOLD": 1 << 20, "ANNOUNCE": 0},
+             "rendezvous": {"EAGER_THRESHOLD": 0, "HYBRID_THRESHOLD": 0}}  # fmt: skip
+    found = {}
+    for name, values in alone.items():
+        env = {f"EWARP_CHANNEL_{n}": str(v) for n, v in values.items()}
+        rows = by_scenario(run(a, ["pingpong"], env))["pingpong"]["new"]
+        found[name] = {r["size"]: r["median"] for r in rows if r["size"] <= 1 << 20}
+    print("octets " + "".join(f"{n:>12}" for n in found) + "   (us one way)")
+    best = {}
+    for size in sorted(found["eager"]):
+        best[size] = min(found, key=lambda n, s=size: found[n][s])
+        print(f"{size:6d} " + "".join(f"{found[n][size]:12.2f}" for n in found) + f"   {best[size]}")
+    eager = max((s for s in best if best[s] == "eager"), default=0)
+    hybrid = max((s for s in best if best[s] == "hybrid"), default=eager)
+    print(f"EWARP_CHANNEL_EAGER_THRESHOLD={eager} EWARP_CHANNEL_HYBRID_THRESHOLD={max(eager, hybrid)}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO")
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("channel-bench"))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--timeout", type=float, default=3600)
+    parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--smoke", action="store_true", help="tiny numbers: shows that it runs, says nothing about speed")
+    a = parser.parse_args()
+    a.build = a.build.resolve()
+    if unknown := set(a.scenarios) - set(SCENARIOS):
+        parser.error(f"no scenario {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
+    if a.tune:
+        return tune(a)
+    rows = run(a, a.scenarios or SCENARIOS)
+    a.output.mkdir(parents=True, exist_ok=True)
+    lines = [f"{len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}"]
+    for scenario, modes in sorted(by_scenario(rows).items()):
+        lines += table(scenario, modes)
+        (a.output / f"{scenario}.svg").write_text(svg(scenario, modes), encoding="utf-8")
+    (a.output / "channel.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
+    (a.output / "channel.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(lines))
+    return None
+
+
+if __name__ == "__main__":
+    main()
