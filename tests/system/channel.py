@@ -9,6 +9,7 @@ import time
 from harness import BUILD, FULL, PATIENCE, check, free_port, main, wait_until
 
 PROGRAM = BUILD / "bin" / "ewarp_channel_peer"
+ASLEEP = BUILD / "bin" / "ewarp_channel_asleep"
 PINGPONG = BUILD / "bin" / "channel_pingpong"
 NOTICED_WITHIN = 10  # seconds after kill -9
 
@@ -71,6 +72,18 @@ def without_thread(rig):
     check(total.get("written_notices", 0) > 0, f"who was told of Writes without immediates? {total}")
 
 
+def asleep(rig):
+    """One end never enters the library while the other waits for it: each protocol, either end first."""
+    for number, env in enumerate(({}, {"EWARP_CHANNEL_RENDEZVOUS_BY_READ": "1"}, {"EWARP_CHANNEL_ANNOUNCE": "0"})):
+        folder = pathlib.Path(rig.rundir, f"asleep{number}")
+        folder.mkdir()
+        ranks = [rig.start([ASLEEP, folder, rank], env=env, name=f"asleep, rank {rank}, {env}") for rank in (0, 1)]
+        for process in ranks:
+            process.must_end_well(100)
+        rig.end_children()
+        print(f"  {env or 'defaults'}: done", flush=True)
+
+
 def killed(rig):
     """kill -9 of one: its peers' requests fail soon, the others go on."""
     for ranks in (2, 5):
@@ -106,4 +119,4 @@ def example(rig):
 
 
 if __name__ == "__main__":
-    main(two, many, without_thread, killed, example)
+    main(two, many, without_thread, asleep, killed, example)

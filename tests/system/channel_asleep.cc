@@ -1,0 +1,93 @@
+// Transfers proceed though one end never enters the library: rank 0 starts a request and is gone until rank 1 says, by
+// a file, that its own end of the transfer is done. channel.py runs both.
+//
+//   channel_asleep DIRECTORY RANK
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "mpi_shim/channel/channel.h"
+
+using namespace ewarp::channel;
+using namespace std::chrono_literals;
+
+namespace {
+
+using Bytes = std::vector<std::byte>;
+
+void must(bool condition, const std::string& what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+class Files {
+ public:
+  explicit Files(std::string directory) : directory_(std::move(directory)) {}
+  void write(const std::string& name, const std::string& text) {
+    std::ofstream(directory_ + "/" + name + ".new") << text;
+    std::filesystem::rename(directory_ + "/" + name + ".new", directory_ + "/" + name);
+  }
+  std::string wait_for(const std::string& name) {
+    std::string text;
+    for (int i = 0; i < 30000; ++i) {
+      if (std::ifstream(directory_ + "/" + name) >> text) return text;
+      std::this_thread::sleep_for(1ms);
+    }
+    throw std::runtime_error(name + " does not come: no progress without the application");
+  }
+
+ private:
+  std::string directory_;
+};
+
+void end_well(Endpoint& endpoint, Request request) {
+  Status status;
+  must(endpoint.wait_for(request, &status, 30'000'000'000), "a request does not end");
+  must(status.error == Error::none, std::string("a request: ") + text(status.error));
+}
+
+void run(const std::string& directory, int rank) {
+  Files files(directory);
+  std::string error;
+  const auto endpoint = Endpoint::open(EndpointOptions::from_environment(), &error);
+  must(endpoint != nullptr, error);
+  files.write("address" + std::to_string(rank), endpoint->address());
+  const PeerId other = endpoint->peer(files.wait_for("address" + std::to_string(1 - rank))).value();
+  Tag tag = 0;
+  for (const std::size_t size : {100, 30000, 1 << 20})
+    for (const bool sleeper_sends : {true, false})
+      for (const bool sleeper_first : {true, false}) {
+        const std::string name = std::to_string(++tag);
+        const bool sends = (rank == 0) == sleeper_sends;
+        Bytes data(size, std::byte{static_cast<unsigned char>(sends ? tag : 0)});
+        if ((rank == 0) != sleeper_first) files.wait_for("started" + name);
+        const Request request = sends ? endpoint->isend(other, tag, data) : endpoint->irecv(other, tag, data);
+        if ((rank == 0) == sleeper_first) files.write("started" + name, "yes");
+        if (rank == 0) files.wait_for("done" + name);
+        end_well(*endpoint, request);
+        if (rank == 1) files.write("done" + name, "yes");
+        must(data == Bytes(size, std::byte{static_cast<unsigned char>(tag)}), "other octets");
+      }
+  // Both leave together: what is closed cannot help the other.
+  files.write("left" + std::to_string(rank), "yes");
+  files.wait_for("left" + std::to_string(1 - rank));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return 2;
+  try {
+    run(argv[1], std::atoi(argv[2]));
+  } catch (const std::exception& e) {
+    std::printf("rank %s: %s\n", argv[2], e.what());
+    return 1;
+  }
+  std::printf("done\n");
+  return 0;
+}
