@@ -1,6 +1,7 @@
 // What the channel did, counted. docs/channel.md says what each counter means.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -65,14 +66,28 @@ class Counters {
  public:
   static constexpr std::size_t kSize = static_cast<std::size_t>(Count::kCount);
 
+  Counters() = default;
+  // A copy is what they are now, wherever they are counted.
+  Counters(const Counters& other) { *this = other; }
+  Counters& operator=(const Counters& other) {
+    std::copy_n(other.values_, kSize, values_);
+    return *this;
+  }
+
   void add(Count c, std::uint64_t n = 1) { values_[static_cast<std::size_t>(c)] += n; }
   std::uint64_t operator[](Count c) const { return values_[static_cast<std::size_t>(c)]; }
   static const char* name(Count c);
   // One "name value" per line, without those that are zero.
   std::string text() const;
+  // From now on in these kSize values, which others may look at, and which must outlive this.
+  void count_in(std::uint64_t* values) {
+    std::copy_n(values_, kSize, values);
+    values_ = values;
+  }
 
  private:
-  std::array<std::uint64_t, kSize> values_{};
+  std::array<std::uint64_t, kSize> own_{};
+  std::uint64_t* values_ = own_.data();
 };
 
 }  // namespace ewarp::channel

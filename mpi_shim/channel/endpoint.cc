@@ -11,6 +11,7 @@
 #include "mpi_shim/channel/channel.h"
 #include "mpi_shim/channel/machine.h"
 #include "mpi_shim/channel/progress.h"
+#include "mpi_shim/channel/published_counters.h"
 #include "mpi_shim/channel/verbs_transport.h"
 
 namespace ewarp::channel {
@@ -48,6 +49,7 @@ class Endpoint::Impl final : public Driven {
     if (std::string error = transport.open(); !error.empty()) return error;
     machine = std::make_unique<Machine>(options.tuning, transport);
     machine->add_peer(true);
+    published.publish(machine->counters(), transport.address().text(), transport.address().port);
     transport.attach(*machine, machine->counters(), [this] { return machine->add_peer(); });
     if (options.progress_thread && !progress.start()) return "no progress thread";
     return {};
@@ -126,6 +128,7 @@ class Endpoint::Impl final : public Driven {
   const EndpointOptions options;
   mutable std::mutex mutex;
   VerbsTransport transport;
+  PublishedCounters published;
   std::unique_ptr<Machine> machine;
   std::vector<Waiter*> waiters;
   std::uint64_t spin_ns;

@@ -13,6 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "provider/cli/channel_counters.h"
 #include "provider/cli/commands.h"
 #include "provider/cli/table.h"
 #include "provider/verbs/stats.h"
@@ -151,6 +152,12 @@ nlohmann::json as_json(const stats::Snapshot& s) {
     jq["peer"] = q.peer;
     jq["peer_number"] = q.peer_number.load();
     j["qps"].push_back(jq);
+  }
+  j["channels"] = nlohmann::json::array();
+  for (const auto& channel : channel_counters(s.file)) {
+    nlohmann::json jc = {{"address", channel.address}};
+    for (const auto& [name, value] : channel.values) jc[name] = value;
+    j["channels"].push_back(jc);
   }
   return j;
 }
@@ -303,6 +310,12 @@ std::string details(const stats::Snapshot& s, Rates* rates) {
     if (value != 0) dropped.push_back(fmt::format("{} {}", name, value));
   });
   if (!dropped.empty()) out += wrapped(fmt::format("datagrams: {}", fmt::join(dropped, ", ")), 2, 120);
+  for (const auto& channel : channel_counters(s.file)) {
+    std::vector<std::string> parts;
+    for (const auto& [name, value] : channel.values)
+      if (value != 0) parts.push_back(fmt::format("{} {}", name, value));
+    out += wrapped(fmt::format("channel {}: {}", channel.address, fmt::join(parts, ", ")), 2, 120);
+  }
   const std::string pairs = queue_pairs({&s, 1}, rates, stats::kMaxQps);
   return out + (pairs.empty() ? "  no queue pairs\n" : pairs);
 }
@@ -310,6 +323,7 @@ std::string details(const stats::Snapshot& s, Rates* rates) {
 std::string report(const StatArguments& a, Rates* rates, bool* found) {
   std::vector<std::string> unreadable;
   auto all = stats::snapshots(&unreadable);
+  remove_stale_channel_counters(stats::run_directory());
   std::erase_if(all, [&](const auto& s) { return (s.ended && !a.ended) || (a.pid != 0 && s.page->pid != a.pid); });
   for (const auto& u : unreadable) fail(1, "{}; ignored (remove the file if nobody needs it)", u);
   *found = !all.empty();

@@ -41,6 +41,10 @@ def storm(rig, ranks, rounds, env=None):
     ended = rig.ended()
     octets = sum(d["rx_octets"] for p in ended for d in p["devices"])
     check(len(ended) == ranks and octets > 0, f"EtherWARP's counters show {octets} octets and {len(ended)} processes")
+    # `etherwarp stat` says the same of each endpoint as the endpoint itself.
+    shown = [c for p in ended for c in p["channels"]]
+    check(len(shown) == ranks and sum(c["eager"] for c in shown) == total.get("eager", 0)
+          and sum(c["hybrid"] for c in shown) == total.get("hybrid", 0), f"etherwarp stat shows {shown}")  # fmt: skip
     for process in processes:
         rig.forget(process)
     print(f"  {ranks} ranks, seed {seed}: {octets} octets, {time.monotonic() - began:.1f} s; "

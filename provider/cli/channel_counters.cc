@@ -1,0 +1,76 @@
+#include "provider/cli/channel_counters.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+
+namespace ewarp::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kMagic[] = "EWCHAN1";
+constexpr char kInfix[] = ".channel.";
+constexpr std::size_t kHead = 16, kAddress = 64, kName = 32, kMostCounters = 1000;
+
+// Text of at most so many octets; it comes from another process and may have no end.
+std::string text_at(const std::string& octets, std::size_t at, std::size_t most) {
+  return std::string(octets.data() + at, strnlen(octets.data() + at, most));
+}
+
+std::string contents(const fs::path& file) {
+  const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return {};
+  std::string out(kHead + kAddress + kMostCounters * (kName + 8), '\0');
+  const ssize_t n = read(fd, out.data(), out.size());
+  close(fd);
+  out.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
+  return out;
+}
+
+bool understood(const std::string& octets, ChannelCounters& out) {
+  if (octets.size() < kHead + kAddress || std::memcmp(octets.data(), kMagic, sizeof kMagic) != 0) return false;
+  std::uint32_t count = 0;
+  std::memcpy(&count, octets.data() + 12, sizeof count);
+  const std::size_t names = kHead + kAddress, values = names + count * kName;
+  if (count > kMostCounters || octets.size() < values + 8 * std::size_t{count}) return false;
+  out.address = text_at(octets, kHead, kAddress);
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, octets.data() + values + 8 * i, sizeof value);
+    out.values.emplace_back(text_at(octets, names + i * kName, kName), value);
+  }
+  return true;
+}
+
+template <class F>
+void for_each_file(const fs::path& directory, F&& f) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error)) {
+    const std::string name = entry.path().filename();
+    if (const auto at = name.find(kInfix); at != std::string::npos) f(entry.path(), name.substr(0, at));
+  }
+}
+
+}  // namespace
+
+std::vector<ChannelCounters> channel_counters(const std::string& path) {
+  std::vector<ChannelCounters> out;
+  const fs::path page(path);
+  for_each_file(page.parent_path(), [&](const fs::path& file, const std::string& pid) {
+    ChannelCounters counters;
+    if (pid == page.filename() && understood(contents(file), counters)) out.push_back(std::move(counters));
+  });
+  return out;
+}
+
+void remove_stale_channel_counters(const std::string& directory) {
+  for_each_file(directory, [&](const fs::path& file, const std::string& pid) {
+    std::error_code error;
+    if (!fs::exists(fs::path(directory) / pid, error)) fs::remove(file, error);
+  });
+}
+
+}  // namespace ewarp::cli
