@@ -113,6 +113,8 @@ const char* text(Error error) {
       return "cancelled";
     case Error::peer_down:
       return "peer down";
+    case Error::too_long:
+      return "too long";
     case Error::no_memory:
       return "no memory";
   }

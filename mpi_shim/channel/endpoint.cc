@@ -198,6 +198,7 @@ void Endpoint::Impl::close() {
   while (!machine->idle() && transport.now() < until)
     if (!transport.poll()) usleep(50);
   transport.close(options.close_timeout_ns);
+  machine->abandon();
   if (!options.counters_at_close) return;
   machine->counters().add(Count::progress_wakeups, progress.wakeups());
   machine->counters().add(Count::progress_takeovers, progress.takeovers());

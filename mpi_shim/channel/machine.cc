@@ -104,6 +104,8 @@ Request Machine::send(PeerId peer, Tag tag, Octets data, bool synchronous) {
     send_to_self(*op, synchronous);
   else if (links_[peer]->state() == Link::State::down)
     finish(*op, Error::peer_down);
+  else if (data.size() > transport_.longest_transfer())
+    finish(*op, Error::too_long);
   else
     choose_protocol(*op, synchronous);
   return Operations::name(*op);
@@ -163,6 +165,8 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
     finish(*op, Error::none);
   } else if (links_[peer]->state() == Link::State::down) {
     finish(*op, Error::peer_down);
+  } else if (memory.size() > transport_.longest_transfer()) {
+    finish(*op, Error::too_long);
   } else if (!expose(*op, what == Outgoing::What::read)) {
     finish(*op, Error::no_memory);
   } else {

@@ -57,6 +57,8 @@ class Machine final : public TransportEvents {
   void tick();
   // Asks the peers for the buffers of HYBRID. The application is about to leave.
   void begin_close();
+  // Ends every request that is not done; only after all peers are down.
+  void abandon();
   // Nothing is left that a peer needs of us.
   bool idle() const;
 

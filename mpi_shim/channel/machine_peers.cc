@@ -178,6 +178,14 @@ void Machine::begin_close() {
   }
 }
 
+void Machine::abandon() {
+  operations_.for_each([&](Operation& op) {
+    if (op.done()) return;
+    if (op.state == Operation::State::posted) posted_.remove(op);
+    finish(op, Error::peer_down);
+  });
+}
+
 bool Machine::idle() const {
   return hybrid_buffers_.in_use() == 0 && std::all_of(links_.begin(), links_.end(), [](const auto& link) {
            return link->state() == Link::State::down || link->idle();

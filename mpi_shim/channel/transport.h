@@ -60,6 +60,8 @@ class Transport {
   // A request that the peer's adapter answers without its application: completes when the peer is alive.
   virtual bool ping(PeerId peer, Cookie cookie) = 0;
   virtual bool has_immediate(PeerId peer) = 0;
+  // The most octets of one Write or Read.
+  virtual std::size_t longest_transfer() const = 0;
 
   // Memory for Writes and Reads of both ends. writable: peers may write. Null if it cannot be had. Memory of no octets
   // needs none.

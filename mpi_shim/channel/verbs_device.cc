@@ -60,6 +60,10 @@ std::string VerbsTransport::open_device(ibv_context* context) {
   if (ibv_query_device(context, &device) != 0) return failed("ibv_query_device");
   read_depth_ =
       static_cast<std::uint8_t>(std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 1, 16));
+  ibv_port_attr port{};
+  const std::uint8_t number = listener_->port_num != 0 ? listener_->port_num : 1;
+  if (ibv_query_port(context, number, &port) != 0) return failed("ibv_query_port");
+  longest_transfer_ = port.max_msg_sz;
   pd_ = ibv_alloc_pd(context);
   if (pd_ == nullptr) return failed("ibv_alloc_pd");
   completions_ = ibv_create_comp_channel(context);

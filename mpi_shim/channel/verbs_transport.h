@@ -76,6 +76,7 @@ class VerbsTransport final : public Transport {
   bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
   bool ping(PeerId peer, Cookie cookie) override;
   bool has_immediate(PeerId peer) override;
+  std::size_t longest_transfer() const override { return longest_transfer_; }
   Exposed* expose(MutableOctets memory, bool writable) override;
   void conceal(Exposed* memory) override;
 
@@ -165,7 +166,7 @@ class VerbsTransport final : public Transport {
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* completions_ = nullptr;
   ibv_cq* cq_ = nullptr;
-  std::size_t cq_size_ = 0, cq_used_ = 0;
+  std::size_t cq_size_ = 0, cq_used_ = 0, longest_transfer_ = 0;
   std::uint32_t send_depth_ = 128, inline_octets_ = 0;
   std::uint8_t read_depth_ = 16;
   unsigned unacknowledged_ = 0;

@@ -93,6 +93,10 @@ bool Node::has_immediate(PeerId) {
   return net_.immediate;
 }
 
+std::size_t Node::longest_transfer() const {
+  return net_.longest;
+}
+
 Exposed* Node::expose(MutableOctets memory, bool writable) {
   if (net_.refuse_memory) return nullptr;
   auto region = std::make_unique<Region>();

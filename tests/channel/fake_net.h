@@ -38,6 +38,7 @@ class Node final : public Transport {
   bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
   bool ping(PeerId peer, Cookie cookie) override;
   bool has_immediate(PeerId peer) override;
+  std::size_t longest_transfer() const override;
   Exposed* expose(MutableOctets memory, bool writable) override;
   void conceal(Exposed* memory) override;
 
@@ -94,6 +95,7 @@ class Net {
   std::optional<wire::Message> head(PeerId from, PeerId to) const;
 
   std::uint64_t now = 1'000'000;
+  std::size_t longest = 1 << 30;      // octets of one Write or Read
   std::size_t depth = 64;             // requests of one peer that are not complete
   bool immediate = true;              // adapters know Write with immediate
   bool refuse_memory = false;         // expose() finds none

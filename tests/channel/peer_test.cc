@@ -209,6 +209,27 @@ void memory_that_cannot_be_registered(void**) {
   assert_true(s.net.failures.empty());
 }
 
+void a_message_too_long_for_the_adapter(void**) {
+  Scene s;
+  connect(s, kMe, kDead);
+  s.net.longest = kLarge;
+  s.ends(s.send(kMe, kDead, 1, kLarge + 1), Error::too_long);
+  auto& received = s.receive(kDead, kMe, 1, 2 * kLarge);
+  auto& sent = s.send(kMe, kDead, 1, kLarge);
+  s.net.run();
+  s.got(received, sent);
+}
+
+void leaving_ends_what_waits_for_anybody(void**) {
+  Scene s;
+  auto& anybody = s.receive(kMe, kAnySource, 1, kLarge);
+  auto& own = s.send(kMe, kMe, 2, kLarge);
+  s.net[kMe].abandon();
+  s.ends(anybody, Error::peer_down);
+  s.ends(own, Error::peer_down);
+  assert_int_equal(s.net[kMe].pending(), 0);
+}
+
 }  // namespace
 
 int main() {
@@ -221,6 +242,8 @@ int main() {
       cmocka_unit_test(a_peer_that_breaks_the_protocol_is_cut_off),
       cmocka_unit_test(immediates_that_name_the_wrong_receive),
       cmocka_unit_test(memory_that_cannot_be_registered),
+      cmocka_unit_test(a_message_too_long_for_the_adapter),
+      cmocka_unit_test(leaving_ends_what_waits_for_anybody),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
