@@ -12,7 +12,7 @@
 
 namespace ewarp::channel {
 
-// What is driven. Each function takes the endpoint's lock by itself; under that lock it tells Progress::set_armed().
+// What is driven. Each function takes the lock that it needs, and tells Progress::set_armed().
 class Driven {
  public:
   virtual ~Driven() = default;
@@ -44,7 +44,7 @@ class Progress {
     visits_.fetch_add(1);
     inside_.fetch_sub(1);
   }
-  // Whether what comes next raises an event that was not taken yet. Requires: the endpoint's lock.
+  // Whether what comes next raises an event that was not taken yet. Set true under the endpoint's lock only.
   void set_armed(bool armed) { armed_.store(armed); }
   bool armed() const { return armed_.load(); }
   // Somebody relies on this thread now.

@@ -54,7 +54,7 @@ class VerbsTransport final : public Transport {
   bool poll();
   // From here on the completion fd becomes readable when something comes; poll() once more before sleeping.
   void arm();
-  // Takes the events that made it readable.
+  // Takes the events that made it readable. Needs no lock, but one caller at a time.
   void take_events();
   int completion_fd() const { return completions_->fd; }
   int connection_fd() const { return channel_->fd; }
