@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
@@ -55,32 +56,50 @@ class Endpoint::Impl final : public Driven {
     return {};
   }
 
-  // One call of an application thread. Leaving with a request that may need help, it sees to it that help wakes up.
+  // One call of an application thread. Leaving with a request that may need help, it arms the events for the progress
+  // thread, unless a call like this one is usually followed by another at once: arming costs a wake-up then, for
+  // nothing.
   class Visit {
    public:
-    explicit Visit(Impl& impl) : impl_(impl) {
+    enum class Kind : std::uint8_t { send, receive, other };
+
+    explicit Visit(Impl& impl, Kind kind = Kind::other) : impl_(impl), kind_(kind) {
       impl_.progress.enter();
       impl_.mutex.lock();
+      impl_.gaps[static_cast<std::size_t>(impl_.last_visit)] = impl_.transport.now() - impl_.left_at;
     }
     ~Visit() {
-      Progress& progress = impl_.progress;
-      if (progress.running() && !progress.armed() && impl_.machine->needs_progress()) {
-        impl_.transport.arm();
-        progress.set_armed(true);
-        impl_.transport.poll();  // what came before arming raises no event
-      }
+      if (impl_.gaps[static_cast<std::size_t>(kind_)] > kLongGapNs) impl_.arm();
       if (!impl_.waiters.empty()) impl_.wake_waiters();
       const bool timers = impl_.transport.take_timers_changed();
+      impl_.last_visit = kind_;
+      impl_.left_at = impl_.transport.now();
       impl_.mutex.unlock();
-      progress.leave();
-      if (timers) progress.wake();
+      impl_.progress.leave();
+      if (timers) impl_.progress.wake();
+    }
+    // For others to have a turn.
+    void pause() {
+      if (!impl_.waiters.empty()) impl_.wake_waiters();
+      impl_.mutex.unlock();
+      impl_.mutex.lock();
     }
     Visit(const Visit&) = delete;
     Visit& operator=(const Visit&) = delete;
 
    private:
+    static constexpr std::uint64_t kLongGapNs = 30'000;
     Impl& impl_;
+    Kind kind_;
   };
+
+  // Help will wake up for what comes. True if something had come before.
+  bool arm() {
+    if (!progress.running() || progress.armed() || !machine->needs_progress()) return false;
+    transport.arm();
+    progress.set_armed(true);
+    return transport.poll();  // raises no event
+  }
 
   // --- Driven: by the progress thread ---
 
@@ -103,6 +122,10 @@ class Endpoint::Impl final : public Driven {
   }
   int completion_fd() const override { return transport.completion_fd(); }
   int connection_fd() const override { return transport.connection_fd(); }
+  bool needs_help() override {
+    const std::lock_guard lock(mutex);
+    return machine->needs_progress();
+  }
   int patience_ms() override {
     const std::lock_guard lock(mutex);
     const std::uint64_t now = transport.now(), at = transport.deadline();
@@ -133,6 +156,10 @@ class Endpoint::Impl final : public Driven {
   std::unique_ptr<Machine> machine;
   std::vector<Waiter*> waiters;
   std::uint64_t spin_ns;
+  // How long after the last visit of each kind the next one came; at first, that help is needed.
+  std::array<std::uint64_t, 3> gaps{~std::uint64_t{0}, ~std::uint64_t{0}, ~std::uint64_t{0}};
+  Visit::Kind last_visit = Visit::Kind::other;
+  std::uint64_t left_at = 0;
   bool closed = false;
   Progress progress;
 };
@@ -140,38 +167,39 @@ class Endpoint::Impl final : public Driven {
 // Polls for a while, then leaves the work to the progress thread; without one, sleeps on the adapter itself.
 bool Endpoint::Impl::wait(Request request, Status* status, std::uint64_t patience_ns) {
   const std::uint64_t began = transport.now();
-  for (;;) {
-    const Visit visit(*this);
-    transport.poll();
-    if (const auto found = machine->test(request)) {
-      *status = *found;
-      return true;
+  const auto ended = [&] {
+    if (machine->pending_request(request)) return false;
+    *status = machine->test(request).value_or(Status{.error = Error::cancelled});
+    return true;
+  };
+  {
+    Visit visit(*this);
+    for (;; visit.pause()) {
+      transport.poll();
+      if (ended()) return true;
+      const std::uint64_t spent = transport.now() - began;
+      if (spent >= patience_ns) return false;
+      if (spent >= spin_ns) break;
     }
-    if (!machine->pending_request(request)) {
-      status->error = Error::cancelled;
-      return true;
-    }
-    const std::uint64_t spent = transport.now() - began;
-    if (spent >= patience_ns) return false;
-    if (spent >= spin_ns) break;
   }
   std::unique_lock lock(mutex);
-  for (;;) {
-    if (!machine->pending_request(request)) {
-      if (const auto found = machine->test(request)) *status = *found;
-      return true;
-    }
+  while (!ended()) {
     const std::uint64_t spent = transport.now() - began;
     if (spent >= patience_ns) return false;
     sleep(lock, request, patience_ns - spent);
   }
+  return true;
 }
 
 void Endpoint::Impl::sleep(std::unique_lock<std::mutex>& lock, Request request, std::uint64_t ns) {
   if (progress.running()) {
+    if (!progress.armed()) {
+      transport.arm();
+      progress.set_armed(true);
+      if (transport.poll()) return wake_waiters();
+    }
     Waiter waiter{.request = request, .woken = {}};
     waiters.push_back(&waiter);
-    if (!progress.armed()) progress.wake();
     waiter.woken.wait_for(lock, std::chrono::nanoseconds(std::min<std::uint64_t>(ns, 3'600'000'000'000)));
     std::erase(waiters, &waiter);
     return;
@@ -258,13 +286,13 @@ std::string Endpoint::why_lost(PeerId peer) const {
 }
 
 Request Endpoint::isend(PeerId peer, Tag tag, Octets data, bool synchronous) {
-  const Impl::Visit visit(*impl_);
+  const Impl::Visit visit(*impl_, Impl::Visit::Kind::send);
   impl_->transport.poll();  // an announcement that has come decides about the protocol
   return impl_->machine->send(peer, tag, data, synchronous);
 }
 
 Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore) {
-  const Impl::Visit visit(*impl_);
+  const Impl::Visit visit(*impl_, Impl::Visit::Kind::receive);
   impl_->transport.poll();
   return impl_->machine->receive(source, tag, ignore, buffer);
 }

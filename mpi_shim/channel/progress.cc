@@ -36,6 +36,15 @@ void Progress::stop() {
   wake_fd_ = -1;
 }
 
+namespace {
+
+int look(pollfd* fds, nfds_t count, std::uint64_t ns) {
+  const timespec limit{.tv_sec = 0, .tv_nsec = static_cast<long>(ns)};
+  return ppoll(fds, count, &limit, nullptr);
+}
+
+}  // namespace
+
 void Progress::wake() {
   if (wake_fd_ >= 0) eventfd_write(wake_fd_, 1);
 }
@@ -47,7 +56,8 @@ void Progress::run() {
   while (!stop_.load()) {
     const bool aside = !armed_.load();
     pollfd fds[] = {{wake_fd_, POLLIN, 0}, {driven_.connection_fd(), POLLIN, 0}, {driven_.completion_fd(), POLLIN, 0}};
-    const int n = poll(fds, 3, aside ? kLookMs : driven_.patience_ms());
+    const int n =
+        aside ? look(fds, 3, driven_.needs_help() ? kLookForHelpNs : kLookNs) : poll(fds, 3, driven_.patience_ms());
     if (n > 0) wakeups_.fetch_add(1);
     if (fds[0].revents != 0) {
       eventfd_t ignored;

@@ -1,9 +1,9 @@
 // The thread that does what protocols need while the application computes (after Majumder's event-driven LA-MPI).
 //
 // It sleeps on the adapter's events, and steps aside for threads that poll: while one is inside the library nothing is
-// armed, so nothing wakes this one. A thread that leaves with a request that may need help arms the events again; from
-// then on a control message costs one wake-up, of this thread. Waiting threads are woken only when their request is
-// done.
+// armed, so nothing wakes this one. A thread that leaves for long with a request that may need help arms the events
+// again; from then on a control message costs one wake-up, of this thread. Waiting threads are woken only when their
+// request is done.
 #pragma once
 
 #include <atomic>
@@ -22,6 +22,8 @@ class Driven {
   virtual void take_events() = 0;
   virtual int completion_fd() const = 0;
   virtual int connection_fd() const = 0;
+  // Whether something is under way that may need this thread.
+  virtual bool needs_help() = 0;
   // Milliseconds until drive() is wanted anyway; -1: not before an event.
   virtual int patience_ms() = 0;
 };
@@ -54,8 +56,8 @@ class Progress {
   std::uint64_t takeovers() const { return takeovers_.load(); }
 
  private:
-  // While nothing is armed it looks whether anybody still polls.
-  static constexpr int kLookMs = 1;
+  // While nothing is armed it looks now and then whether anybody still polls.
+  static constexpr std::uint64_t kLookNs = 5'000'000, kLookForHelpNs = 200'000;
 
   void run();
 

@@ -40,6 +40,7 @@ class FakeDriven final : public Driven {
   }
   int completion_fd() const override { return completions; }
   int connection_fd() const override { return connections; }
+  bool needs_help() override { return true; }
   int patience_ms() override { return -1; }
 
   // Until it is so; a minute is for machines that are busy.
