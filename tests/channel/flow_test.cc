@@ -6,16 +6,6 @@ using namespace ewarp::channel::test;
 
 namespace {
 
-constexpr PeerId kS = 0, kR = 1;
-
-void connect(Scene& s) {
-  auto& sent = s.send(kS, kR, 999, 1);
-  auto& received = s.receive(kR, kS, 999, 1);
-  s.net.run();
-  s.ends(sent);
-  s.got(received, sent);
-}
-
 // --- credits and copies ---
 
 void one_way_traffic_never_starves_for_credits(void**) {
@@ -54,7 +44,7 @@ void both_ways_with_one_credit_each(void**) {
 void a_free_path_costs_no_copy_a_full_one_does(void**) {
   Scene s;
   s.net.depth = 1;
-  connect(s);
+  s.connect();
   const auto before = s.count(kS, Count::eager_copies);
   auto& first = s.send(kS, kR, 1, kSmall);
   assert_false(s.done(first));  // its octets are still the adapter's
@@ -90,7 +80,7 @@ void copies_are_bounded(void**) {
 
 void releases_ride_along(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   for (int i = 0; i < 100; ++i)
     for (const PeerId from : {kS, kR}) {
       auto& sent = s.send(from, 1 - from, 1, kMedium);
@@ -110,7 +100,7 @@ void releases_ride_along(void**) {
 
 void one_way_releases_come_in_batches(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   for (int i = 0; i < 160; ++i) {
     auto& sent = s.send(kS, kR, 1, kMedium);
     s.net.run();
@@ -126,7 +116,7 @@ void without_a_buffer_the_sender_waits_for_its_receiver(void**) {
   Tuning t = small_tuning();
   t.hybrid_buffers = 2;
   Scene s(t);
-  connect(s);
+  s.connect();
   std::vector<Scene::Transfer*> sent;
   for (int i = 0; i < 4; ++i) sent.push_back(&s.send(kS, kR, 1, kMedium));
   for (std::size_t i = 0; i < sent.size(); ++i) assert_int_equal(s.done(*sent[i]), i < 2);
@@ -141,7 +131,7 @@ void without_a_buffer_the_sender_waits_for_its_receiver(void**) {
 
 void leaving_waits_for_the_buffers(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& sent = s.send(kS, kR, 1, kMedium);
   s.ends(sent);
   s.net[kS].begin_close();
@@ -157,7 +147,7 @@ void leaving_waits_for_the_buffers(void**) {
 
 void wasted_announcements_stop_and_resume(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   const auto receiver_first = [&s](std::size_t size) {
     auto& received = s.receive(kR, kS, 1, kLarge);
     s.net.run();
@@ -184,7 +174,7 @@ void wasted_announcements_stop_and_resume(void**) {
 void crossing_counts_as_waste_only_where_it_is(void**) {
   for (const std::size_t size : {kMedium, kLarge}) {
     Scene s;
-    connect(s);
+    s.connect();
     for (int i = 0; i < 50; ++i) {
       auto& received = s.receive(kR, kS, 1, size);
       auto& sent = s.send(kS, kR, 1, size);
@@ -199,7 +189,7 @@ void crossing_counts_as_waste_only_where_it_is(void**) {
 
 void a_receive_that_announced_nothing_is_cancelled_at_once(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& exact = s.receive(kR, kS, 1, kSmall);
   auto& wild = s.receive(kR, kAnySource, 1, kLarge);
   s.net[kR].cancel(exact.request);
@@ -215,7 +205,7 @@ void a_receive_that_announced_nothing_is_cancelled_at_once(void**) {
 
 void an_announced_receive_is_cancelled_with_the_peer(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& gone = s.receive(kR, kS, 1, kLarge);
   auto& stays = s.receive(kR, kS, 1, kLarge);
   s.net.run();
@@ -238,7 +228,7 @@ void an_announced_receive_is_cancelled_with_the_peer(void**) {
 
 void a_silent_receive_before_announced_ones_is_cancelled_with_the_peer(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& gone = s.receive(kR, kS, 1, kSmall);
   auto& stays = s.receive(kR, kS, 1, kLarge);
   s.net.run();
@@ -254,7 +244,7 @@ void a_silent_receive_before_announced_ones_is_cancelled_with_the_peer(void**) {
 void a_message_wins_over_a_cancel(void**) {
   for (const std::size_t size : {kSmall, kMedium, kLarge}) {
     Scene s;
-    connect(s);
+    s.connect();
     auto& received = s.receive(kR, kS, 1, kLarge);
     s.net.run();
     auto& sent = s.send(kS, kR, 1, size);
@@ -267,7 +257,7 @@ void a_message_wins_over_a_cancel(void**) {
 
 void a_receive_in_progress_is_not_cancelled(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& sent = s.send(kS, kR, 1, kLarge);
   s.net.run();
   auto& received = s.receive(kR, kS, 1, kLarge);
@@ -280,7 +270,7 @@ void a_receive_in_progress_is_not_cancelled(void**) {
 
 void probes_see_what_has_come(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   assert_false(s.net[kR].probe(kS, 1, 0).has_value());
   std::vector<Scene::Transfer*> sent;
   for (const std::size_t size : {kSmall, kMedium, kLarge}) sent.push_back(&s.send(kS, kR, 1, size));
@@ -324,7 +314,7 @@ void messages_to_oneself(void**) {
 void a_synchronous_send_waits_for_its_receive(void**) {
   for (const std::size_t size : {std::size_t{0}, kSmall, kMedium, kLarge}) {
     Scene s;
-    connect(s);
+    s.connect();
     auto& sent = s.send(kS, kR, 1, size, true);
     auto& own = s.send(kS, kS, 1, size, true);
     s.net.run();
@@ -344,7 +334,7 @@ void put_and_get(void**) {
   Scene s;
   Bytes window(100), source = pattern(kS, 1, 40), back(40);
   // The window's key comes out of a receive's announcement, as the machine itself exposes nothing else.
-  connect(s);
+  s.connect();
   const Request r = s.net[kR].receive(kS, 5, 0, window);
   const auto announcement = s.net.head(kR, kS);
   assert_true(announcement && announcement->kind == wire::Kind::receiver_ready);

@@ -8,21 +8,13 @@ namespace {
 
 constexpr PeerId kMe = 0, kDead = 1, kAlive = 2;
 
-void connect(Scene& s, PeerId from, PeerId to) {
-  auto& sent = s.send(from, to, 999, 1);
-  auto& received = s.receive(to, from, 999, 1);
-  s.net.run();
-  s.ends(sent);
-  s.got(received, sent);
-}
-
 void what_concerns_a_dead_peer_fails_and_nothing_else(void**) {
   for (const bool by_read : {false, true}) {
     Tuning t = small_tuning();
     t.rendezvous_by_read = by_read;
     Scene s(t, 3);
-    connect(s, kMe, kDead);
-    connect(s, kMe, kAlive);
+    s.connect(kMe, kDead);
+    s.connect(kMe, kAlive);
     auto& eager_there = s.send(kDead, kMe, 1, kSmall);
     s.send(kDead, kMe, 2, kMedium);
     s.send(kDead, kMe, 3, kLarge);
@@ -59,7 +51,7 @@ void what_concerns_a_dead_peer_fails_and_nothing_else(void**) {
 
 void a_matched_message_of_a_dead_peer_is_an_error(void**) {
   Scene s;
-  connect(s, kMe, kDead);
+  s.connect(kMe, kDead);
   s.send(kDead, kMe, 1, kLarge);
   s.net.run();
   Status status;
@@ -86,7 +78,7 @@ void a_peer_that_cannot_be_reached(void**) {
 
 void a_silent_peer_is_tried_and_given_up(void**) {
   Scene s;
-  connect(s, kMe, kDead);
+  s.connect(kMe, kDead);
   const auto half = s.net[kMe].tuning().death_ns / 2 + 1;
   auto& waiting = s.receive(kMe, kDead, 1, kSmall);
   // It answers: nothing happens, however long.
@@ -108,7 +100,7 @@ void a_silent_peer_is_tried_and_given_up(void**) {
 
 void nobody_is_tried_who_is_not_waited_for(void**) {
   Scene s;
-  connect(s, kMe, kDead);
+  s.connect(kMe, kDead);
   s.net.silent = true;
   for (int i = 0; i < 10; ++i) {
     s.net.now += s.net[kMe].tuning().death_ns;
@@ -147,7 +139,7 @@ void a_peer_that_breaks_the_protocol_is_cut_off(void**) {
   };
   for (const Message& m : kBad) {
     Scene s;
-    connect(s, kDead, kMe);
+    s.connect(kDead, kMe);
     auto& waiting = s.receive(kMe, kDead, 1, kLarge);
     Bytes header(Message::kLongest);
     m.emit(header);
@@ -159,7 +151,7 @@ void a_peer_that_breaks_the_protocol_is_cut_off(void**) {
   }
   for (const std::size_t octets : {0, 1, 31}) {
     Scene s;
-    connect(s, kDead, kMe);
+    s.connect(kDead, kMe);
     s.net[kMe].on_received(kDead, Bytes(octets));
     assert_int_equal(s.net.failures.size(), 1);
     s.net.run();
@@ -169,8 +161,8 @@ void a_peer_that_breaks_the_protocol_is_cut_off(void**) {
 // An immediate must name a receive of this peer's that waits for a Write.
 void immediates_that_name_the_wrong_receive(void**) {
   Scene s(small_tuning(), 3);
-  connect(s, kMe, kDead);
-  connect(s, kMe, kAlive);
+  s.connect(kMe, kDead);
+  s.connect(kMe, kAlive);
   auto& announced = s.receive(kMe, kAlive, 1, kLarge);
   const auto id = s.net.head(kMe, kAlive)->id;
   s.net[kMe].on_immediate(kDead, id, 10);
@@ -183,7 +175,7 @@ void immediates_that_name_the_wrong_receive(void**) {
 // No number was used for it, so what follows finds its receives.
 void memory_that_cannot_be_registered(void**) {
   Scene s;
-  connect(s, kMe, kDead);
+  s.connect(kMe, kDead);
   auto& first = s.receive(kDead, kMe, 1, kLarge);
   auto& second = s.receive(kDead, kMe, 1, kLarge);
   s.net.run();
@@ -211,7 +203,7 @@ void memory_that_cannot_be_registered(void**) {
 
 void a_message_too_long_for_the_adapter(void**) {
   Scene s;
-  connect(s, kMe, kDead);
+  s.connect(kMe, kDead);
   s.net.longest = kLarge;
   s.ends(s.send(kMe, kDead, 1, kLarge + 1), Error::too_long);
   auto& received = s.receive(kDead, kMe, 1, 2 * kLarge);

@@ -7,17 +7,6 @@ using namespace ewarp::channel::test;
 
 namespace {
 
-constexpr PeerId kS = 0, kR = 1;
-
-// Both connected, nothing under way.
-void connect(Scene& s) {
-  auto& sent = s.send(kS, kR, 999, 1);
-  auto& received = s.receive(kR, kS, 999, 1);
-  s.net.run();
-  s.ends(sent);
-  s.got(received, sent);
-}
-
 // --- the table of protocols ---
 
 void small_is_eager_whoever_comes_first(void**) {
@@ -38,7 +27,7 @@ void small_is_eager_whoever_comes_first(void**) {
 
 void medium_with_an_early_sender_is_done_at_once_and_read(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& sent = s.send(kS, kR, 1, kMedium);
   s.ends(sent);
   std::fill(sent.data.begin(), sent.data.end(), std::byte{0xee});  // the user's again
@@ -53,7 +42,7 @@ void medium_with_an_early_sender_is_done_at_once_and_read(void**) {
 void a_receiver_that_is_first_gets_it_written(void**) {
   for (const std::size_t size : {kMedium, kLarge}) {
     Scene s;
-    connect(s);
+    s.connect();
     auto& received = s.receive(kR, kS, 1, size);
     s.net.run();
     auto& sent = s.send(kS, kR, 1, size);
@@ -72,7 +61,7 @@ void large_with_an_early_sender_by_write_and_by_read(void**) {
     Tuning t = small_tuning();
     t.rendezvous_by_read = by_read;
     Scene s(t);
-    connect(s);
+    s.connect();
     auto& sent = s.send(kS, kR, 1, kLarge);
     s.net.run();
     assert_false(s.done(sent));
@@ -89,7 +78,7 @@ void large_with_an_early_sender_by_write_and_by_read(void**) {
 
 void crossed_medium_is_read_and_the_announcement_dropped(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& sent = s.send(kS, kR, 1, kMedium);
   auto& received = s.receive(kR, kS, 1, kMedium);
   s.net.run();
@@ -107,7 +96,7 @@ void crossed_large_is_written_once(void**) {
       Tuning t = small_tuning();
       t.rendezvous_by_read = by_read;
       Scene s(t);
-      connect(s);
+      s.connect();
       auto& sent = s.send(kS, kR, 1, kLarge);
       auto& received = s.receive(kR, kS, 1, kLarge);
       assert_true(announcement_first ? s.net.deliver(kR, kS) : s.net.deliver(kS, kR));
@@ -124,7 +113,7 @@ void crossed_large_is_written_once(void**) {
 // Thesis figure 4.7, case 1: the first send uses the announcement, so SENDER_READY belongs to the second receive.
 void sender_ready_of_the_second_send_goes_to_the_second_receive(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& r1 = s.receive(kR, kS, 1, kLarge);
   assert_true(s.net.deliver(kR, kS));
   auto& r2 = s.receive(kR, kS, 1, kLarge);
@@ -139,7 +128,7 @@ void sender_ready_of_the_second_send_goes_to_the_second_receive(void**) {
 // Case 2: the first send has not seen the announcement, so its SENDER_READY is for the first receive.
 void sender_ready_of_the_first_send_goes_to_the_first_receive(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& r1 = s.receive(kR, kS, 1, kLarge);
   auto& s1 = s.send(kS, kR, 1, kLarge);
   assert_true(s.net.deliver(kS, kR));
@@ -154,7 +143,7 @@ void sender_ready_of_the_first_send_goes_to_the_first_receive(void**) {
 // Figure 4.9: the first receive announces nothing, so the announcement belongs to the second send.
 void an_announcement_behind_a_silent_receive_waits_for_the_second_send(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& r1 = s.receive(kR, kS, 1, kSmall);
   auto& r2 = s.receive(kR, kS, 1, kLarge);
   s.net.run();
@@ -169,7 +158,7 @@ void an_announcement_behind_a_silent_receive_waits_for_the_second_send(void**) {
 // ... and so it does where the first send is large: it must not go into the second receive.
 void a_large_message_for_a_silent_receive_is_not_written_into_the_next(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& r1 = s.receive(kR, kS, 1, kSmall);
   auto& r2 = s.receive(kR, kS, 1, kLarge);
   s.net.run();
@@ -184,7 +173,7 @@ void a_large_message_for_a_silent_receive_is_not_written_into_the_next(void**) {
 
 void a_mispredicted_announcement_is_not_used_by_the_next_send(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& r1 = s.receive(kR, kS, 1, kLarge);
   s.net.run();
   auto& s1 = s.send(kS, kR, 1, kSmall);
@@ -201,7 +190,7 @@ void a_mispredicted_announcement_is_not_used_by_the_next_send(void**) {
 // The announcement is on its way while an eager message takes its receive; a large message follows.
 void a_stale_announcement_is_recognised(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& s1 = s.send(kS, kR, 1, kSmall);
   auto& r1 = s.receive(kR, kS, 1, kLarge);
   assert_true(s.net.deliver(kS, kR));
@@ -221,7 +210,7 @@ void a_stale_announcement_is_recognised(void**) {
 // Announced for the next message, then an eager one comes; the announcement of the second receive stays good.
 void a_stale_announcement_before_a_good_one(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& r1 = s.receive(kR, kS, 1, kLarge);
   auto& r2 = s.receive(kR, kS, 1, kLarge);
   s.net.run();
@@ -235,7 +224,7 @@ void a_stale_announcement_before_a_good_one(void**) {
 
 void tags_are_counted_apart(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& r1 = s.receive(kR, kS, 1, kLarge);
   auto& r2 = s.receive(kR, kS, 2, kLarge);
   s.net.run();
@@ -254,7 +243,7 @@ void a_wildcard_before_an_exact_receive_silences_it(void**) {
     for (const PeerId source : {kAnySource, kS}) {
       if (ignore == 0 && source == kS) continue;
       Scene s;
-      connect(s);
+      s.connect();
       auto& wild = s.receive(kR, source, 1, kLarge, ignore);
       auto& exact = s.receive(kR, kS, 1, kLarge);
       s.net.run();
@@ -277,7 +266,7 @@ void a_wildcard_before_an_exact_receive_silences_it(void**) {
 
 void a_wildcard_that_cannot_take_the_message_silences_nobody(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& wild = s.receive(kR, kAnySource, 0x100, kLarge, 0xff);
   auto& exact = s.receive(kR, kS, 1, kLarge);
   s.net.run();
@@ -292,7 +281,7 @@ void a_wildcard_that_cannot_take_the_message_silences_nobody(void**) {
 // Posted behind, the wildcard can only have what the exact one does not.
 void a_wildcard_behind_an_announced_receive(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& exact = s.receive(kR, kS, 1, kLarge);
   auto& wild = s.receive(kR, kAnySource, 1, kLarge);
   s.net.run();
@@ -307,7 +296,7 @@ void a_wildcard_behind_an_announced_receive(void**) {
 // that announces, and its number counts both.
 void numbers_count_what_wildcards_took(void**) {
   Scene s;
-  connect(s);
+  s.connect();
   auto& wild = s.receive(kR, kAnySource, 1, kSmall);
   auto& r1 = s.receive(kR, kS, 1, kLarge);
   auto& s1 = s.send(kS, kR, 1, kSmall);
@@ -337,7 +326,7 @@ void the_sender_decides_when_sizes_differ(void**) {
         Tuning t = small_tuning();
         t.rendezvous_by_read = by_read;
         Scene s(t);
-        connect(s);
+        s.connect();
         Scene::Transfer* sent = order == 2 ? &s.send(kS, kR, 1, c.sent) : nullptr;
         if (order == 2) s.net.run();
         auto& received = s.receive(kR, kS, 1, c.received);
@@ -362,7 +351,7 @@ void unused_announcements_do_not_accumulate(void**) {
   Tuning t = small_tuning();
   t.adapt = false;
   Scene s(t);
-  connect(s);
+  s.connect();
   std::vector<Scene::Transfer*> received;
   for (int i = 0; i < 2000; ++i) received.push_back(&s.receive(kR, kS, 1, kLarge));
   s.net.run();
@@ -387,7 +376,7 @@ void a_peer_without_immediates_is_told_by_a_send(void**) {
   for (const std::size_t capacity : {kLarge, 2 * kLarge}) {
     Scene s;
     s.net.immediate = false;
-    connect(s);
+    s.connect();
     auto& received = s.receive(kR, kS, 1, capacity);
     s.net.run();
     auto& sent = s.send(kS, kR, 1, kLarge);

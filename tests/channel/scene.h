@@ -27,6 +27,8 @@ inline Tuning small_tuning() {
 }
 inline constexpr std::size_t kSmall = 40, kMedium = 200, kLarge = 1000;
 
+inline constexpr PeerId kS = 0, kR = 1;  // who sends and who receives, in most scenes
+
 // Sends carry pattern(from, number) with numbers in the order of the calls.
 class Scene {
  public:
@@ -47,6 +49,14 @@ class Scene {
     Transfer& t = transfers_.emplace_back(Transfer{at, Bytes(capacity), {}});
     t.request = net[at].receive(source, tag, ignore, t.data);
     return t;
+  }
+  // Both connected, nothing under way.
+  void connect(PeerId from = kS, PeerId to = kR) {
+    Transfer& sent = send(from, to, 999, 1);
+    Transfer& received = receive(to, from, 999, 1);
+    net.run();
+    ends(sent);
+    got(received, sent);
   }
   bool done(const Transfer& t) { return net[t.owner].done(t.request); }
   // Tests for it, and looks whether it ended well.
