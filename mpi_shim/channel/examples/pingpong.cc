@@ -15,9 +15,12 @@ namespace {
 
 constexpr Tag kTag = 1;
 
-bool good(const Status& status) {
-  if (status.error != Error::none) std::fprintf(stderr, "channel_pingpong: %s\n", text(status.error));
-  return status.error == Error::none;
+bool good(Endpoint& endpoint, const Status& status) {
+  if (status.error == Error::none) return true;
+  std::fprintf(stderr, "channel_pingpong: %s", text(status.error));
+  if (status.error == Error::peer_down) std::fprintf(stderr, ": %s", endpoint.why_lost(status.source).c_str());
+  std::fprintf(stderr, "\n");
+  return false;
 }
 
 // Whoever comes first decides how long the messages are; an empty one is the end.
@@ -28,9 +31,9 @@ int answer(Endpoint& endpoint) {
     while (!(next = endpoint.iprobe(kAnySource, kTag))) {
     }
     buffer.resize(next->length);
-    if (!good(endpoint.wait(endpoint.irecv(next->source, kTag, buffer)))) return 1;
+    if (!good(endpoint, endpoint.wait(endpoint.irecv(next->source, kTag, buffer)))) return 1;
     if (buffer.empty()) return 0;
-    if (!good(endpoint.wait(endpoint.isend(next->source, kTag, buffer)))) return 1;
+    if (!good(endpoint, endpoint.wait(endpoint.isend(next->source, kTag, buffer)))) return 1;
   }
 }
 
@@ -39,7 +42,8 @@ int begin(Endpoint& endpoint, PeerId other, std::size_t octets, int rounds) {
   const auto began = std::chrono::steady_clock::now();
   for (int i = 0; i < rounds; ++i) {
     const Request back = endpoint.irecv(other, kTag, in);
-    if (!good(endpoint.wait(endpoint.isend(other, kTag, out))) || !good(endpoint.wait(back))) return 1;
+    if (!good(endpoint, endpoint.wait(endpoint.isend(other, kTag, out))) || !good(endpoint, endpoint.wait(back)))
+      return 1;
     if (in != out) {
       std::fprintf(stderr, "channel_pingpong: other octets came back\n");
       return 1;
@@ -47,7 +51,7 @@ int begin(Endpoint& endpoint, PeerId other, std::size_t octets, int rounds) {
   }
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
   std::printf("%zu octets: %.2f us one way\n", octets, took.count() / (2 * rounds));
-  return good(endpoint.wait(endpoint.isend(other, kTag, {}))) ? 0 : 1;
+  return good(endpoint, endpoint.wait(endpoint.isend(other, kTag, {}))) ? 0 : 1;
 }
 
 }  // namespace
