@@ -6,7 +6,7 @@ import re
 import signal
 import time
 
-from harness import BUILD, FULL, PATIENCE, check, free_port, main, wait_until
+from harness import BUILD, FULL, check, free_port, main, wait_until
 
 PROGRAM = BUILD / "bin" / "ewarp_channel_peer"
 ASLEEP = BUILD / "bin" / "ewarp_channel_asleep"
@@ -88,29 +88,39 @@ def asleep(rig):
         print(f"  {env or 'defaults'}: done", flush=True)
 
 
+def one_ends(rig, ranks, number, within, env=None):
+    """A signal to one of so many ranks: the others' requests to it fail within so many seconds, and nothing else does."""
+    victim = random.randrange(ranks)
+    processes, _ = start(rig, ranks, 3, victim, env)
+    for rank, process in enumerate(processes):
+        word = "victim waits" if rank == victim else "waits for the end"
+        wait_until(lambda p=process, w=word: p.status is not None or w in p.output(), 60,
+                   lambda p=process: f"{p.name} does not get there\n{p.said()}")  # fmt: skip
+        check(process.status is None, f"{process.name} ended\n{process.said()}")
+    os.kill(processes[victim].pid, number)
+    began = time.monotonic()
+    others = [p for rank, p in enumerate(processes) if rank != victim]
+    for process in others:
+        wait_until(lambda p=process: p.status is not None or "saw it after" in p.output(), within,
+                   lambda p=process: f"{p.name} does not notice\n{p.said()}")  # fmt: skip
+    took = time.monotonic() - began
+    for process in others:
+        process.must_end_well(60)
+    print(f"  {ranks} ranks: noticed by all after {took:.2f} s", flush=True)
+    processes[victim].send(signal.SIGKILL)
+    rig.end_children()
+    rig.ended()
+
+
 def killed(rig):
     """kill -9 of one: its peers' requests fail soon, the others go on."""
     for ranks in (2, 5):
-        victim = random.randrange(ranks)
-        processes, _ = start(rig, ranks, 3, victim)
-        for rank, process in enumerate(processes):
-            word = "victim waits" if rank == victim else "waits for the end"
-            wait_until(lambda p=process, w=word: p.status is not None or w in p.output(), 60,
-                       lambda p=process: f"{p.name} does not get there\n{p.said()}")  # fmt: skip
-            check(process.status is None, f"{process.name} ended\n{process.said()}")
-        os.kill(processes[victim].pid, signal.SIGKILL)
-        began = time.monotonic()
-        others = [p for rank, p in enumerate(processes) if rank != victim]
-        for process in others:
-            wait_until(lambda p=process: p.status is not None or "saw it after" in p.output(), NOTICED_WITHIN,
-                       lambda p=process: f"{p.name} does not notice\n{p.said()}")  # fmt: skip
-        took = time.monotonic() - began
-        for process in others:
-            process.must_end_well(60)
-        check(took <= NOTICED_WITHIN * PATIENCE, f"noticed after {took:.1f} s")
-        print(f"  {ranks} ranks: noticed by all after {took:.2f} s", flush=True)
-        rig.end_children()
-        rig.ended()
+        one_ends(rig, ranks, signal.SIGKILL, NOTICED_WITHIN)
+
+
+def stopped(rig):
+    """One stands still with its connections open, as a host that vanished: noticed after death_ns."""
+    one_ends(rig, 3, signal.SIGSTOP, 2 + NOTICED_WITHIN, {"EWARP_CHANNEL_DEATH_NS": "2000000000"})
 
 
 def example(rig):
@@ -123,4 +133,4 @@ def example(rig):
 
 
 if __name__ == "__main__":
-    main(two, many, without_thread, asleep, killed, example)
+    main(two, many, without_thread, asleep, killed, stopped, example)
