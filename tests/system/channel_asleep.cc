@@ -2,6 +2,7 @@
 // a file, that its own end of the transfer is done. channel.py runs both.
 //
 //   channel_asleep DIRECTORY RANK
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -51,6 +52,31 @@ void end_well(Endpoint& endpoint, Request request) {
   must(status.error == Error::none, std::string("a request: ") + text(status.error));
 }
 
+// Rank 1 exposes memory and is gone; rank 0 puts and gets.
+void one_sided(Endpoint& endpoint, Files& files, PeerId other, int rank) {
+  constexpr std::size_t kOffset = 1000;
+  const Bytes source(50000, std::byte{0x3c});
+  if (rank == 1) {
+    Bytes memory(100000);
+    auto window = endpoint.expose(memory);
+    must(window.has_value(), "memory cannot be exposed");
+    files.write("window", std::to_string(window->remote.address) + ":" + std::to_string(window->remote.key));
+    files.wait_for("put");
+    must(std::equal(source.begin(), source.end(), memory.begin() + kOffset), "other octets were put");
+    must(memory[kOffset - 1] == std::byte{0} && memory[kOffset + source.size()] == std::byte{0}, "more was put");
+    endpoint.conceal(*window);
+    return;
+  }
+  const std::string text = files.wait_for("window");
+  wire::Remote remote{.address = std::stoull(text) + kOffset,
+                      .key = static_cast<std::uint32_t>(std::stoul(text.substr(text.find(':') + 1)))};
+  Bytes back(source.size());
+  end_well(endpoint, endpoint.put(other, source, remote));
+  end_well(endpoint, endpoint.get(other, back, remote));  // behind the put, so it is placed by then
+  must(back == source, "other octets were got");
+  files.write("put", "yes");
+}
+
 void run(const std::string& directory, int rank) {
   Files files(directory);
   std::string error;
@@ -73,6 +99,7 @@ void run(const std::string& directory, int rank) {
         if (rank == 1) files.write("done" + name, "yes");
         must(data == Bytes(size, std::byte{static_cast<unsigned char>(tag)}), "other octets");
       }
+  one_sided(*endpoint, files, other, rank);
   // Both leave together: what is closed cannot help the other.
   files.write("left" + std::to_string(rank), "yes");
   files.wait_for("left" + std::to_string(1 - rank));
