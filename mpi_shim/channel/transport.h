@@ -53,7 +53,9 @@ class Transport {
   // Writes of a peer arrive in the order in which they were taken. The header is copied, the rest must stay until the
   // completion.
   virtual bool send(PeerId peer, Octets header, Octets payload, Cookie cookie) = 0;
-  // immediate: gives the peer an on_immediate behind the data. Requires has_immediate() for that.
+  // immediate: gives the peer an on_immediate behind the data. Requires has_immediate() for that. memory: what expose()
+  // gave for the source; null for a source of eager_threshold octets at most, which is copied or registered as in
+  // send().
   virtual bool write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
                      std::optional<std::uint32_t> immediate, Cookie cookie) = 0;
   virtual bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) = 0;

@@ -91,16 +91,18 @@ bool VerbsTransport::attach_payload(Record& record, ibv_sge* sges, int* count, O
   }
   if (in_place) record.region = cache_->take(payload, 0);
   const bool copied = record.region == nullptr && !payload.empty();
-  BufferPool::Buffer& buffer = copied ? record.bounce : record.header;
-  buffer = (copied ? bounces_ : headers_)->take();
-  if (buffer.data == nullptr) return false;
-  std::copy(header.begin(), header.end(), buffer.data);
-  if (copied) {
-    std::copy(payload.begin(), payload.end(), buffer.data + header.size());
-    if (payload.size() > kAlwaysCopied) counters_->add(Count::bounce_copies);
+  *count = 0;
+  if (copied || !header.empty()) {
+    BufferPool::Buffer& buffer = copied ? record.bounce : record.header;
+    buffer = (copied ? bounces_ : headers_)->take();
+    if (buffer.data == nullptr) return false;
+    std::copy(header.begin(), header.end(), buffer.data);
+    if (copied) {
+      std::copy(payload.begin(), payload.end(), buffer.data + header.size());
+      if (payload.size() > kAlwaysCopied) counters_->add(Count::bounce_copies);
+    }
+    sges[(*count)++] = element(buffer.data, copied ? all : header.size(), buffer.lkey);
   }
-  sges[0] = element(buffer.data, copied ? all : header.size(), buffer.lkey);
-  *count = 1;
   if (record.region != nullptr) sges[(*count)++] = element(payload.data(), payload.size(), record.region->mr->lkey);
   return true;
 }
@@ -130,16 +132,22 @@ bool VerbsTransport::write(PeerId peer, Octets source, const Exposed* memory, wi
                            std::optional<std::uint32_t> immediate, Cookie cookie) {
   Connection* c = ready(peer);
   if (c == nullptr) return false;
-  const auto* region = static_cast<const Region*>(memory);
-  ibv_sge sge = element(source.data(), source.size(), region != nullptr ? region->region->mr->lkey : 0);
+  Record record{.cookie = cookie, .header = {}, .bounce = {}};
+  ibv_sge sges[2];
   ibv_send_wr wr{};
+  if (memory != nullptr) {
+    sges[wr.num_sge++] = element(source.data(), source.size(), static_cast<const Region*>(memory)->region->mr->lkey);
+  } else if (!attach_payload(record, sges, &wr.num_sge, {}, source)) {
+    give_back(record);
+    c->refused = true;
+    return false;
+  }
   wr.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
   wr.imm_data = htobe32(immediate.value_or(0));
-  wr.sg_list = &sge;
-  wr.num_sge = source.empty() ? 0 : 1;
+  wr.sg_list = sges;
   wr.wr.rdma.remote_addr = target.address;
   wr.wr.rdma.rkey = target.key;
-  return post(*c, wr, {.cookie = cookie, .header = {}, .bounce = {}});
+  return post(*c, wr, record);
 }
 
 bool VerbsTransport::read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source,

@@ -51,7 +51,7 @@ bool Node::send(PeerId peer, Octets header, Octets payload, Cookie cookie) {
 
 bool Node::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
                  std::optional<std::uint32_t> immediate, Cookie cookie) {
-  must(source.empty() || memory != nullptr, "a Write from memory that was not exposed");
+  must(source.size() <= net_.tuning_.eager_threshold || memory != nullptr, "a Write from memory that was not exposed");
   must(!immediate || net_.immediate, "an immediate to a peer that takes none");
   return net_.post(id_, peer,
                    {.what = Packet::What::write,

@@ -71,7 +71,11 @@ void one_sided(Endpoint& endpoint, Files& files, PeerId other, int rank) {
   wire::Remote remote{.address = std::stoull(text) + kOffset,
                       .key = static_cast<std::uint32_t>(std::stoul(text.substr(text.find(':') + 1)))};
   Bytes back(source.size());
-  end_well(endpoint, endpoint.put(other, source, remote));
+  // In pieces of all sizes, so that some are copied on their way.
+  for (std::size_t at = 0, piece = 1; at < source.size(); at += piece, piece *= 3) {
+    piece = std::min(piece, source.size() - at);
+    end_well(endpoint, endpoint.put(other, Octets(source).subspan(at, piece), {remote.address + at, remote.key}));
+  }
   end_well(endpoint, endpoint.get(other, back, remote));  // behind the put, so it is placed by then
   must(back == source, "other octets were got");
   files.write("put", "yes");
