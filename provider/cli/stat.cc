@@ -325,7 +325,10 @@ std::string report(const StatArguments& a, Rates* rates, bool* found) {
   auto all = stats::snapshots(&unreadable);
   remove_stale_channel_counters(stats::run_directory());
   std::erase_if(all, [&](const auto& s) { return (s.ended && !a.ended) || (a.pid != 0 && s.page->pid != a.pid); });
-  for (const auto& u : unreadable) fail(1, "{}; ignored (remove the file if nobody needs it)", u);
+  constexpr std::size_t kNamed = 3;  // of the files that are ignored
+  for (std::size_t i = 0; i < std::min(unreadable.size(), kNamed); ++i)
+    fail(1, "{}; ignored (remove the file if nobody needs it)", unreadable[i]);
+  if (unreadable.size() > kNamed) fail(1, "and {} more such files", unreadable.size() - kNamed);
   *found = !all.empty();
   if (a.json) {
     nlohmann::json j = nlohmann::json::array();
