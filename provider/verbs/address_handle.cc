@@ -34,7 +34,15 @@ std::uint16_t segment_limit(const Device& device, bool local) {
              : std::uint16_t{0};
 }
 
-bool needs_crc(bool local) {
+// The kernel may name another interface than the loopback for what this host sends to itself, and the receiver believes
+// the loopback alone: so no CRC is left out unless both ends are there.
+bool stays_on_loopback(const Device& device, const sockaddr_in6& to, bool multicast) {
+  if (!device.loopback() || multicast) return device.loopback();
+  const Device* there = device_of(reinterpret_cast<const sockaddr&>(to));
+  return there != nullptr && there->loopback();
+}
+
+bool needs_crc(bool loopback) {
   switch (options().crc) {
     case CrcPolicy::always:
       return true;
@@ -43,7 +51,7 @@ bool needs_crc(bool local) {
     case CrcPolicy::by_path:
       break;
   }
-  return !local;
+  return !loopback;
 }
 
 }  // namespace
@@ -79,7 +87,7 @@ int make_address_handle(const Pd& pd, const ibv_ah_attr& attr, AddressHandle* ou
     d.interface = device.interface_index();
   }
   const bool local = ah.multicast ? device.loopback() : llp::is_local(reinterpret_cast<const sockaddr&>(d.to));
-  ah.crc = needs_crc(local);
+  ah.crc = needs_crc(stays_on_loopback(device, d.to, ah.multicast));
   if (!ah.multicast) d.segment_limit = segment_limit(device, local);
   *out = ah;
   return 0;
