@@ -168,32 +168,23 @@ int DatagramQueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
   return position - sq_.head() >= sq_.depth() ? ENOMEM : put_send(wr, position);
 }
 
-int DatagramQueuePair::post_all(ibv_send_wr* wr) {
+int DatagramQueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
+  int rc;
   {
     const std::lock_guard guard(sq_.lock);
-    std::uint64_t tail = sq_.tail();
-    for (; wr != nullptr; wr = wr->next, ++tail)
-      if (const int rc = put_next(*wr, tail)) return rc;
-    sq_.publish(tail);
+    rc = put_sends(sq_, false, wr, bad, [this](const auto& next, auto position) { return put_next(next, position); });
   }
-  engine().kick(*this);
-  return 0;
+  engine().kick(*this);  // what came before the bad one is posted, and runs
+  return rc;
 }
 
-int DatagramQueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
-  int rc = 0;
+int DatagramQueuePair::post_all(ibv_send_wr* wr) {
+  int rc;
   {
     const std::lock_guard guard(sq_.lock);
-    std::uint64_t tail = sq_.tail();
-    for (; wr != nullptr; wr = wr->next, ++tail) {
-      rc = put_next(*wr, tail);
-      if (rc == 0) continue;
-      *bad = wr;
-      break;
-    }
-    sq_.publish(tail);
+    rc = put_sends(sq_, true, wr, &wr, [this](const auto& next, auto position) { return put_next(next, position); });
   }
-  engine().kick(*this);
+  if (rc == 0) engine().kick(*this);
   return rc;
 }
 

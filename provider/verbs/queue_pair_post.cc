@@ -132,34 +132,23 @@ int QueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
 }
 
 int QueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
-  int rc = 0;
+  int rc;
   {
-    std::lock_guard guard(sq_.lock);
-    std::uint64_t tail = sq_.tail();
-    for (; wr != nullptr; wr = wr->next) {
-      rc = put_next(*wr, tail);
-      if (rc != 0) {
-        *bad = wr;
-        break;
-      }
-      ++tail;
-    }
-    sq_.publish(tail);
+    const std::lock_guard guard(sq_.lock);
+    rc = put_sends(sq_, false, wr, bad, [this](const auto& next, auto position) { return put_next(next, position); });
   }
   engine().kick(*this);  // what came before the bad one is posted, and runs
   return rc;
 }
 
 int QueuePair::post_all(ibv_send_wr* wr) {
+  int rc;
   {
-    std::lock_guard guard(sq_.lock);
-    std::uint64_t tail = sq_.tail();
-    for (; wr != nullptr; wr = wr->next, ++tail)
-      if (const int rc = put_next(*wr, tail)) return rc;
-    sq_.publish(tail);
+    const std::lock_guard guard(sq_.lock);
+    rc = put_sends(sq_, true, wr, &wr, [this](const auto& next, auto position) { return put_next(next, position); });
   }
-  engine().kick(*this);
-  return 0;
+  if (rc == 0) engine().kick(*this);
+  return rc;
 }
 
 int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {

@@ -106,6 +106,22 @@ bool WorkQueue<Entry>::resize(std::uint32_t depth) {
   return true;
 }
 
+// A list of sends: 0, or the errno with which put(request, position) refused *bad. whole: then nothing is posted, else
+// what comes before it. Requires: the queue's lock.
+template <class Entry, class Put>
+int put_sends(WorkQueue<Entry>& queue, bool whole, ibv_send_wr* wr, ibv_send_wr** bad, Put put) {
+  int rc = 0;
+  std::uint64_t tail = queue.tail();
+  for (; wr != nullptr; wr = wr->next, ++tail) {
+    rc = put(*wr, tail);
+    if (rc == 0) continue;
+    *bad = wr;
+    break;
+  }
+  if (rc == 0 || !whole) queue.publish(tail);
+  return rc;
+}
+
 // ibv_post_recv() and ibv_post_srq_recv(): 0 or errno; *bad is the first request that was not taken. Requires: its
 // lock. allowed: whether the state of its owner permits it. max_sge: what its owner promised.
 inline int put_receives(WorkQueue<ReceiveEntry>& queue, bool allowed, std::uint32_t max_sge, ibv_recv_wr* wr,
