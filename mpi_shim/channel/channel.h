@@ -41,7 +41,7 @@ struct EndpointOptions {
       "127.0.0.1:0";  // of this end: an IP address of an RDMA device, and a port (0: any that is free)
   Tuning tuning;
   bool progress_thread = true;  // without one, transfers that need control messages proceed only inside the calls
-  int spin_us = -1;             // how long wait() polls before it sleeps; -1: 100 if several CPUs may be used, else 0
+  int spin_us = -1;             // how long wait() polls before it sleeps; -1: 1000 if several CPUs may be used, else 0
   Registration registration = Registration::measured;
   std::uint64_t connect_timeout_ns = 10'000'000'000;  // for peers that do not listen yet, too
   std::uint64_t close_timeout_ns = 2'000'000'000;

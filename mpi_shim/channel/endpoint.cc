@@ -41,7 +41,7 @@ class Endpoint::Impl final : public Driven {
                   VerbsOptions{
                       .address = address, .connect_timeout_ns = o.connect_timeout_ns, .registration = o.registration}),
         spin_ns(static_cast<std::uint64_t>(o.spin_us >= 0      ? o.spin_us
-                                           : usable_cpus() > 1 ? 100
+                                           : usable_cpus() > 1 ? 1000
                                                                : 0) *
                 1000),
         progress(*this) {}
@@ -164,6 +164,9 @@ class Endpoint::Impl final : public Driven {
   Progress progress;
 };
 
+// Where there are more processes than CPUs, what is waited for may need this one.
+constexpr std::uint64_t kAloneNs = 50'000;
+
 // Polls for a while, then leaves the work to the progress thread; without one, sleeps on the adapter itself.
 bool Endpoint::Impl::wait(Request request, Status* status, std::uint64_t patience_ns) {
   const std::uint64_t began = transport.now();
@@ -180,6 +183,7 @@ bool Endpoint::Impl::wait(Request request, Status* status, std::uint64_t patienc
       const std::uint64_t spent = transport.now() - began;
       if (spent >= patience_ns) return false;
       if (spent >= spin_ns) break;
+      if (spent >= kAloneNs) sched_yield();
     }
   }
   std::unique_lock lock(mutex);

@@ -108,7 +108,11 @@ void Engine::housekeeping(bool all) {
 
 bool Engine::background_pass() {
   if (waiting_.load(std::memory_order_relaxed) != 0 || !try_enter()) return false;
-  const bool any = pass();
+  const bool kicked = kicks_.load(std::memory_order_relaxed) != nullptr;
+  background_holds_ = true;
+  if (kicked) serve_kicks();
+  const bool any = pass() || kicked;
+  background_holds_ = false;
   // One stream that is busy without end must not keep thousands of silent ones in every pass.
   const auto now = Clock::now();
   bool fewer = false;
@@ -145,9 +149,10 @@ bool Engine::step_aside() {
 void Engine::sleep(std::chrono::nanoseconds limit) {
   std::array<llp::Watcher::Ready, 64> ready;
   apply_watch_ops();
-  // Pairs with add(), wait_writable() and the inbox: they set their flag, then look at asleep_ or wake us.
+  // Pairs with add(), wait_writable(), hand_over() and the inbox: they set their flag, then look at asleep_ or wake us.
   asleep_.exchange(true, std::memory_order_seq_cst);
   if (limit.count() < 0 && rearm_.load(std::memory_order_seq_cst)) limit = std::chrono::nanoseconds(0);
+  if (kicks_.load(std::memory_order_seq_cst) != nullptr) limit = std::chrono::nanoseconds(0);
   const std::size_t n = watcher_->wait(ready, until_next_timer(limit));
   asleep_.exchange(false, std::memory_order_seq_cst);
   if (limit.count() < 0) stats::add(stats::page().background_wakeups);

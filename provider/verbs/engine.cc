@@ -26,6 +26,7 @@ namespace {
 
 constexpr std::size_t kBatch = 32;      // streams per system call of a pass
 constexpr unsigned kKickSpins = 64;     // how long a poster waits for a holder in a short pass
+constexpr unsigned kPassesOfAWaiter = 8;  // an application thread that makes so many waits for what it has posted
 constexpr std::size_t kPooled = 64;     // buffers kept for reuse
 
 }  // namespace
@@ -75,12 +76,15 @@ void Engine::leave() {
   } while (kicks_.load(std::memory_order_seq_cst) != nullptr && try_enter());
 }
 
+void Engine::push(Kickable& object) {
+  if (object.kicked.exchange(true, std::memory_order_seq_cst)) return;
+  Kickable* first = kicks_.load(std::memory_order_relaxed);
+  do object.next_kick = first;
+  while (!kicks_.compare_exchange_weak(first, &object, std::memory_order_seq_cst));
+}
+
 void Engine::kick(Kickable& object) {
-  if (!object.kicked.exchange(true, std::memory_order_seq_cst)) {
-    Kickable* first = kicks_.load(std::memory_order_relaxed);
-    do object.next_kick = first;
-    while (!kicks_.compare_exchange_weak(first, &object, std::memory_order_seq_cst));
-  }
+  push(object);
   // The holder serves it in leave(). It is worth a short wait to find the engine free: then the completion is there
   // when this returns.
   for (unsigned spins = 0; spins < kKickSpins; ++spins) {
@@ -91,6 +95,19 @@ void Engine::kick(Kickable& object) {
     if (!object.kicked.load(std::memory_order_relaxed)) return;
     llp::cpu_relax();
   }
+}
+
+void Engine::hand_over(QueuePair& qp) {
+  if (forked_ || !running_.load(std::memory_order_acquire)) return kick(qp);
+  qp.leave_to_background(application_passes_.load(std::memory_order_relaxed) + kPassesOfAWaiter);
+  push(qp);
+  // Pairs with sleep(), which looks at kicks_ after it has said that it sleeps.
+  driver_.store(Driver::background, std::memory_order_seq_cst);
+  if (asleep_.load(std::memory_order_seq_cst)) watcher_->wake();
+}
+
+bool Engine::may_send(const QueuePair& qp) const {
+  return background_holds_ || application_passes_.load(std::memory_order_relaxed) >= qp.left_until();
 }
 
 void Engine::serve_kicks() {
@@ -207,7 +224,7 @@ bool Engine::pass_streams() {
     Connection& c = *active_.front();
     bool any = c.receive();
     if (any) c.last_tick = tick();
-    if (c.end() == Connection::End::none && c.has_output()) any |= c.transmit();
+    if (c.end() == Connection::End::none && c.has_output() && may_send(c.queue_pair())) any |= c.transmit();
     if (any || c.end() != Connection::End::none) c.queue_pair().stream_progress();
     return any;
   }
@@ -242,7 +259,7 @@ bool Engine::pass_many(std::size_t first, std::size_t count) {
     if (moved) c.last_tick = tick();
     // Ended by another stream's progress: its results are of no interest any more.
     if (!c.active) continue;
-    if (c.end() == Connection::End::none && c.has_output()) moved |= c.transmit();
+    if (c.end() == Connection::End::none && c.has_output() && may_send(c.queue_pair())) moved |= c.transmit();
     if (moved || c.end() != Connection::End::none) c.queue_pair().stream_progress();
     any |= moved;
   }

@@ -28,6 +28,7 @@ namespace ewarp::verbs {
 
 class Connection;
 class Kickable;
+class QueuePair;
 
 class Engine final : public Reactor {
  public:
@@ -50,6 +51,11 @@ class Engine final : public Reactor {
   void application_may_sleep();
   // A queue pair (or an SRQ) has new work: it is served now, by this thread or by the holder.
   void kick(Kickable& object);
+  // The same for much to send: the background thread does it, and this thread goes on at once.
+  void hand_over(QueuePair& qp);
+  // Whether this holder may send for a queue pair that has much to send. An application thread may when it polls
+  // persistently, for then it waits. Engine held.
+  bool may_send(const QueuePair& qp) const;
 
   // --- streams; all need the engine held ---
   void add(Connection& connection);
@@ -119,6 +125,7 @@ class Engine final : public Reactor {
   void housekeeping(bool all);
   void sleep(std::chrono::nanoseconds limit);
   void wake();
+  void push(Kickable& object);
   bool step_aside();
   void arm_active();
   bool demote_silent();
@@ -160,6 +167,7 @@ class Engine final : public Reactor {
   std::atomic<bool> inbox_{false};
   std::atomic<unsigned> tick_{0};
   // Background thread only.
+  bool background_holds_ = false;  // engine held
   std::uint64_t window_application_ = 0, window_background_ = 0;
   Clock::time_point window_start_{}, aside_since_{}, ticked_{};
   unsigned windows_needed_ = 1, windows_seen_ = 0;

@@ -61,6 +61,9 @@ class QueuePair final : public QueuePairApi,
 
   // New work was posted, or the socket may take more.
   void serve() override;
+  // Application threads leave its sending to the background thread until they have made so many passes in all.
+  void leave_to_background(std::uint64_t passes) { left_until_.store(passes, std::memory_order_relaxed); }
+  std::uint64_t left_until() const { return left_until_.load(std::memory_order_relaxed); }
   // After octets arrived, the stream ended, or something was written.
   void stream_progress();
 
@@ -100,6 +103,7 @@ class QueuePair final : public QueuePairApi,
 
   // Posting (queue_pair_post.cc).
   int check_send(const ibv_send_wr& wr, std::uint64_t* length) const;
+  int post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad);
   int put_next(const ibv_send_wr& wr, std::uint64_t position);
   int put_send(const ibv_send_wr& wr, std::uint64_t position);
   int put_local(const ibv_send_wr& wr, std::uint64_t position);
@@ -159,6 +163,7 @@ class QueuePair final : public QueuePairApi,
 
   WorkQueue<SendEntry> sq_;
   WorkQueue<ReceiveEntry> rq_;      // with an SRQ: of one entry, the receive that this QP has taken from it
+  std::atomic<std::uint64_t> left_until_{0};
   std::uint64_t started_ = 0;       // position of the next send to start
   std::uint64_t close_limit_ = 0;   // sends posted before the close began
   std::uint64_t receive_at_ = 0;    // position of the current receive

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "provider/verbs/engine.h"
+#include "provider/verbs/options.h"
 #include "provider/verbs/queue_pair.h"
 #include "provider/verbs/sge.h"
 
@@ -91,6 +92,10 @@ void put_operation(const ibv_send_wr& wr, rdmap::SendRequest& r) {
   }
 }
 
+std::uint64_t octets_to_send(const SendEntry& e) {
+  return e.local != LocalOperation::none || rdmap::has_response(e.operation) ? 0 : e.length;
+}
+
 }  // namespace
 
 int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
@@ -131,25 +136,28 @@ int QueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
   return position - sq_.head() >= sq_.depth() ? ENOMEM : put_send(wr, position);
 }
 
-int QueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
+int QueuePair::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad) {
   int rc;
+  std::uint64_t octets = 0;  // that this thread would copy into the socket
   {
     const std::lock_guard guard(sq_.lock);
-    rc = put_sends(sq_, false, wr, bad, [this](const auto& next, auto position) { return put_next(next, position); });
+    rc = put_sends(sq_, whole, wr, bad, [&](const ibv_send_wr& next, std::uint64_t position) {
+      const int refused = put_next(next, position);
+      if (refused == 0) octets += octets_to_send(sq_.entry(position));
+      return refused;
+    });
   }
-  engine().kick(*this);  // what came before the bad one is posted, and runs
+  if (rc != 0 && whole) return rc;
+  // What came before the bad one is posted, and runs.
+  const unsigned limit = options().hand_over_octets;
+  const bool large = limit != 0 && octets >= limit && state_.load(std::memory_order_relaxed) == IBV_QPS_RTS;
+  large ? engine().hand_over(*this) : engine().kick(*this);
   return rc;
 }
 
-int QueuePair::post_all(ibv_send_wr* wr) {
-  int rc;
-  {
-    const std::lock_guard guard(sq_.lock);
-    rc = put_sends(sq_, true, wr, &wr, [this](const auto& next, auto position) { return put_next(next, position); });
-  }
-  if (rc == 0) engine().kick(*this);
-  return rc;
-}
+int QueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) { return post(false, wr, bad); }
+
+int QueuePair::post_all(ibv_send_wr* wr) { return post(true, wr, &wr); }
 
 int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int rc = 0;

@@ -235,7 +235,7 @@ void QueuePair::serve() {
     connection_->resume();
     engine().rearm();
   }
-  connection_->transmit();
+  if (engine().may_send(*this)) connection_->transmit();
   stream_progress();
 }
 

@@ -79,6 +79,7 @@ void every_option_takes_its_values(void**) {
       {"ETHERWARP_IO_URING=false", [](const Options& o) { return !o.io_uring; }},
       {"ETHERWARP_ULPDU_OCTETS=1400", [](const Options& o) { return o.ulpdu_octets == 1400; }},
       {"ETHERWARP_TAKEOVER_US=20", [](const Options& o) { return o.takeover_us == 20; }},
+      {"ETHERWARP_HAND_OVER_OCTETS=0", [](const Options& o) { return o.hand_over_octets == 0; }},
       {"ETHERWARP_SPIN_US=0", [](const Options& o) { return o.spin_us == 0 && effective_spin_us(o) == 0; }},
       {"ETHERWARP_CONNECT_TIMEOUT_MS=1", [](const Options& o) { return o.connect_timeout_ms == 1; }},
       {"ETHERWARP_REFUSED_WAIT_MS=0", [](const Options& o) { return o.refused_wait_ms == 0; }},
@@ -118,7 +119,7 @@ void a_documented_default_is_the_default(void**) {
                 set.extensions == plain.extensions && set.mpa_revision == plain.mpa_revision &&
                 set.peer_to_peer == plain.peer_to_peer && set.io_uring == plain.io_uring &&
                 set.ulpdu_octets == plain.ulpdu_octets && set.takeover_us == plain.takeover_us &&
-                set.spin_us == plain.spin_us && set.connect_timeout_ms == plain.connect_timeout_ms &&
+                set.spin_us == plain.spin_us && set.hand_over_octets == plain.hand_over_octets && set.connect_timeout_ms == plain.connect_timeout_ms &&
                 set.bring_up_timeout_ms == plain.bring_up_timeout_ms &&
                 set.request_timeout_ms == plain.request_timeout_ms && set.rtr_timeout_ms == plain.rtr_timeout_ms &&
                 set.close_timeout_ms == plain.close_timeout_ms && set.rnr_wait_ms == plain.rnr_wait_ms &&
