@@ -12,7 +12,9 @@ namespace ewarp::channel {
 
 class BufferPool {
  public:
-  BufferPool(ibv_pd* pd, std::size_t octets, std::size_t per_slab) : pd_(pd), octets_(octets), per_slab_(per_slab) {}
+  // access: of the registrations, IBV_ACCESS_...
+  BufferPool(ibv_pd* pd, std::size_t octets, std::size_t per_slab, int access = IBV_ACCESS_LOCAL_WRITE)
+      : pd_(pd), octets_(octets), per_slab_(per_slab), access_(access) {}
   ~BufferPool();
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
@@ -32,6 +34,7 @@ class BufferPool {
   };
   ibv_pd* pd_;
   std::size_t octets_, per_slab_;
+  int access_;
   std::vector<Slab> slabs_;
   std::vector<Buffer> free_;
 };

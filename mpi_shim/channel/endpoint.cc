@@ -96,9 +96,13 @@ class Endpoint::Impl final : public Driven {
   // Help will wake up for what comes. True if something had come before.
   bool arm() {
     if (!progress.running() || progress.armed() || !machine->needs_progress()) return false;
-    transport.arm();
-    progress.set_armed(true);
+    arm_events();
     return transport.poll();  // raises no event
+  }
+  // In this order: the progress thread may take the event, and say so, before the next line.
+  void arm_events() {
+    progress.set_armed(true);
+    transport.arm();
   }
 
   // --- Driven: by the progress thread ---
@@ -198,8 +202,7 @@ bool Endpoint::Impl::wait(Request request, Status* status, std::uint64_t patienc
 void Endpoint::Impl::sleep(std::unique_lock<std::mutex>& lock, Request request, std::uint64_t ns) {
   if (progress.running()) {
     if (!progress.armed()) {
-      transport.arm();
-      progress.set_armed(true);
+      arm_events();
       if (transport.poll()) return wake_waiters();
     }
     Waiter waiter{.request = request, .woken = {}};

@@ -167,8 +167,7 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
     finish(*op, Error::peer_down);
   } else if (memory.size() > transport_.longest_transfer()) {
     finish(*op, Error::too_long);
-  } else if (!(what == Outgoing::What::write && memory.size() <= tuning_.eager_threshold) &&
-             !expose(*op, what == Outgoing::What::read)) {
+  } else if (memory.size() > tuning_.eager_threshold && !expose(*op, what == Outgoing::What::read)) {
     finish(*op, Error::no_memory);
   } else {
     Outgoing& o = pool_.take(what, peer);

@@ -54,7 +54,7 @@ class Transport {
   // completion.
   virtual bool send(PeerId peer, Octets header, Octets payload, Cookie cookie) = 0;
   // immediate: gives the peer an on_immediate behind the data. Requires has_immediate() for that. memory: what expose()
-  // gave for the source; null for a source of eager_threshold octets at most, which is copied or registered as in
+  // gave for the source (target); null for one of eager_threshold octets at most, which is copied or registered as in
   // send().
   virtual bool write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
                      std::optional<std::uint32_t> immediate, Cookie cookie) = 0;

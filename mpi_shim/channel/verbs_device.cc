@@ -30,6 +30,7 @@ VerbsTransport::~VerbsTransport() {
   cache_.reset();
   headers_.reset();
   bounces_.reset();
+  sinks_.reset();
   for (ibv_mr* memory : {heartbeat_memory_, sink_memory_})
     if (memory != nullptr) ibv_dereg_mr(memory);
   if (cq_ != nullptr) {
@@ -74,10 +75,11 @@ std::string VerbsTransport::open_device(ibv_context* context) {
   if (cq_ == nullptr) return failed("ibv_create_cq");
   heartbeat_memory_ = ibv_reg_mr(pd_, &heartbeat_, sizeof heartbeat_, IBV_ACCESS_REMOTE_READ);
   sink_memory_ =
-      ibv_reg_mr(pd_, &heartbeat_sink_, sizeof heartbeat_sink_, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+      ibv_reg_mr(pd_, &heartbeat_sink_, sizeof heartbeat_sink_, kSink);
   if (heartbeat_memory_ == nullptr || sink_memory_ == nullptr) return failed("ibv_reg_mr");
   headers_ = std::make_unique<BufferPool>(pd_, wire::Message::kLongest, 64);
   bounces_ = std::make_unique<BufferPool>(pd_, wire::Message::kLongest + tuning_.eager_threshold, 8);
+  sinks_ = std::make_unique<BufferPool>(pd_, std::max(tuning_.eager_threshold, std::size_t{1}), 8, kSink);
   costs_ = measure();
   frequent_ = std::make_unique<FrequentBuffers>(costs_);
   return {};

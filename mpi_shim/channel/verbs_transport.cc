@@ -54,6 +54,7 @@ VerbsTransport::Connection* VerbsTransport::ready(PeerId peer) {
 void VerbsTransport::give_back(const Record& record) {
   if (record.header.data != nullptr) headers_->give(record.header);
   if (record.bounce.data != nullptr) bounces_->give(record.bounce);
+  if (record.sink.data != nullptr) sinks_->give(record.sink);
   if (record.region != nullptr) cache_->give(*record.region);
 }
 
@@ -78,18 +79,19 @@ bool VerbsTransport::post(Connection& c, ibv_send_wr& wr, Record record) {
   return true;
 }
 
+// Whether small memory is worth its registration, or is copied.
+bool VerbsTransport::small_in_place(Octets memory) {
+  if (memory.size() <= kAlwaysCopied) return false;
+  if (!dear_) return costs_.registration_ns < costs_.copy_ns_per_octet * static_cast<double>(memory.size());
+  if (!frequent_->used(memory.data(), memory.size())) return false;
+  counters_->add(Count::frequent_buffer_sends);
+  return true;
+}
+
 // Header and payload as one or two elements, out of registered memory. False: there is none.
 bool VerbsTransport::attach_payload(Record& record, ibv_sge* sges, int* count, Octets header, Octets payload) {
   const std::size_t all = header.size() + payload.size();
-  const double copy_ns = costs_.copy_ns_per_octet * static_cast<double>(payload.size());
-  bool in_place = payload.size() > kAlwaysCopied;
-  if (in_place && dear_) {
-    in_place = frequent_->used(payload.data(), payload.size());
-    if (in_place) counters_->add(Count::frequent_buffer_sends);
-  } else if (in_place) {
-    in_place = costs_.registration_ns < copy_ns;
-  }
-  if (in_place) record.region = cache_->take(payload, 0);
+  if (small_in_place(payload)) record.region = cache_->take(payload, 0);
   const bool copied = record.region == nullptr && !payload.empty();
   *count = 0;
   if (copied || !header.empty()) {
@@ -110,7 +112,7 @@ bool VerbsTransport::attach_payload(Record& record, ibv_sge* sges, int* count, O
 bool VerbsTransport::send(PeerId peer, Octets header, Octets payload, Cookie cookie) {
   Connection* c = ready(peer);
   if (c == nullptr) return false;
-  Record record{.cookie = cookie, .header = {}, .bounce = {}};
+  Record record = record_of(cookie);
   ibv_sge sges[2];
   ibv_send_wr wr{};
   wr.opcode = IBV_WR_SEND;
@@ -132,7 +134,7 @@ bool VerbsTransport::write(PeerId peer, Octets source, const Exposed* memory, wi
                            std::optional<std::uint32_t> immediate, Cookie cookie) {
   Connection* c = ready(peer);
   if (c == nullptr) return false;
-  Record record{.cookie = cookie, .header = {}, .bounce = {}};
+  Record record = record_of(cookie);
   ibv_sge sges[2];
   ibv_send_wr wr{};
   if (memory != nullptr) {
@@ -154,27 +156,40 @@ bool VerbsTransport::read(PeerId peer, MutableOctets target, const Exposed* memo
                           Cookie cookie) {
   Connection* c = ready(peer);
   if (c == nullptr) return false;
-  ibv_sge sge = element(target.data(), target.size(), static_cast<const Region*>(memory)->region->mr->lkey);
+  Record record = record_of(cookie);
+  if (memory == nullptr && small_in_place(target)) record.region = cache_->take(target, kSink);
+  ibv_sge sge{};
+  if (memory != nullptr || record.region != nullptr) {
+    const auto* region = memory != nullptr ? static_cast<const Region*>(memory)->region : record.region;
+    sge = element(target.data(), target.size(), region->mr->lkey);
+  } else {
+    record.sink = sinks_->take();
+    if (record.sink.data == nullptr) {
+      c->refused = true;
+      return false;
+    }
+    record.target = target;
+    if (target.size() > kAlwaysCopied) counters_->add(Count::bounce_copies);
+    sge = element(record.sink.data, target.size(), record.sink.lkey);
+  }
+  return post_read(*c, sge, source, record);
+}
+
+bool VerbsTransport::post_read(Connection& c, ibv_sge& sge, wire::Remote source, const Record& record) {
   ibv_send_wr wr{};
   wr.opcode = IBV_WR_RDMA_READ;
   wr.sg_list = &sge;
   wr.num_sge = 1;
   wr.wr.rdma.remote_addr = source.address;
   wr.wr.rdma.rkey = source.key;
-  return post(*c, wr, {.cookie = cookie, .header = {}, .bounce = {}});
+  return post(c, wr, record);
 }
 
 bool VerbsTransport::ping(PeerId peer, Cookie cookie) {
   Connection* c = ready(peer);
   if (c == nullptr) return false;
   ibv_sge sge = element(&heartbeat_sink_, sizeof heartbeat_sink_, sink_memory_->lkey);
-  ibv_send_wr wr{};
-  wr.opcode = IBV_WR_RDMA_READ;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.wr.rdma.remote_addr = c->heartbeat.address;
-  wr.wr.rdma.rkey = c->heartbeat.key;
-  return post(*c, wr, {.cookie = cookie, .header = {}, .bounce = {}});
+  return post_read(*c, sge, c->heartbeat, record_of(cookie));
 }
 
 bool VerbsTransport::has_immediate(PeerId peer) {
@@ -187,7 +202,9 @@ void VerbsTransport::greet(Connection& c) {
   ibv_send_wr wr{};
   wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   wr.imm_data = htobe32(kGreeting);
-  c.immediate = post(c, wr, {.told = false, .header = {}, .bounce = {}});
+  Record unheard;
+  unheard.told = false;
+  c.immediate = post(c, wr, unheard);
   c.refused = false;
 }
 
@@ -250,6 +267,8 @@ void VerbsTransport::completed(const ibv_wc& wc) {
   const auto index = static_cast<std::uint32_t>(wc.wr_id);
   const Record record = std::exchange(records_[index], Record{});
   free_records_.push_back(index);
+  if (record.sink.data != nullptr && wc.status == IBV_WC_SUCCESS)
+    std::copy_n(record.sink.data, record.target.size(), record.target.data());
   give_back(record);
   Connection* c = find(record.serial);
   if (c == nullptr) return;

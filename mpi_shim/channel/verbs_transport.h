@@ -108,9 +108,17 @@ class VerbsTransport final : public Transport {
     std::uint32_t serial = 0;
     bool told = true;  // somebody waits for the completion
     Cookie cookie = 0;
-    BufferPool::Buffer header, bounce;
+    BufferPool::Buffer header, bounce, sink;
+    MutableOctets target;  // of a Read into sink
     RegistrationCache::Region* region = nullptr;
   };
+  static Record record_of(Cookie cookie) {
+    Record record;
+    record.cookie = cookie;
+    return record;
+  }
+  // The sink of a Read: iWARP wants the right to write remotely.
+  static constexpr int kSink = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   struct Region : Exposed {
     RegistrationCache::Region* region = nullptr;
   };
@@ -118,8 +126,10 @@ class VerbsTransport final : public Transport {
   // verbs_transport.cc: requests and completions
   Connection* ready(PeerId peer);
   bool post(Connection& c, ibv_send_wr& wr, Record record);
+  bool post_read(Connection& c, ibv_sge& sge, wire::Remote source, const Record& record);
   void give_back(const Record& record);
   void greet(Connection& c);
+  bool small_in_place(Octets memory);
   bool attach_payload(Record& record, ibv_sge* sges, int* count, Octets header, Octets payload);
   bool post_receive(Connection& c, std::uint32_t index);
   void completed(const ibv_wc& wc);
@@ -185,7 +195,7 @@ class VerbsTransport final : public Transport {
   std::uint64_t heartbeat_ = 0, heartbeat_sink_ = 0;
   ibv_mr* heartbeat_memory_ = nullptr;
   ibv_mr* sink_memory_ = nullptr;
-  std::unique_ptr<BufferPool> headers_, bounces_;
+  std::unique_ptr<BufferPool> headers_, bounces_, sinks_;
   std::unique_ptr<RegistrationCache> cache_;
   std::unique_ptr<FrequentBuffers> frequent_;
 };

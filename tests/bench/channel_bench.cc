@@ -103,6 +103,7 @@ class Bench {
   void pingpong();
   void progress();
   void overlap();
+  void delay();
   void exchange();
   void reuse();
 
@@ -224,7 +225,8 @@ void Bench::progress() {
 }
 
 // Thesis figure 4.13: how much of a transfer is hidden behind as much computation, or (_twice) behind twice as much, at
-// the side that computes. The other side only waits. early: this side starts first, by so much that its control message is there when the other comes.
+// the side that computes. The other side only waits. early: this side starts first, by so much that its control message
+// is there when the other comes.
 double Bench::one_side(Mode& mode, bool sends, bool early, double delay_us, std::size_t size, double compute_us) {
   if (!early) std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(delay_us));
   const auto began = Clock::now();
@@ -262,6 +264,24 @@ void Bench::overlap() {
             say(name.c_str(), mode, size, alone[mode.name], hidden);
           }
         }
+      }
+}
+
+// Thesis figure 4.14: the time of 1 MiB at the side that waits, by how long the other one computes behind its call.
+// With progress that is independent of the calls it stays what it is.
+void Bench::delay() {
+  constexpr double kDelayUs = 1000;
+  constexpr std::size_t kSize = 1 << 20;
+  for (const bool sender_computes : {true, false})
+    for (const bool sender_first : {true, false})
+      for (const double us : {0., 250., 500., 1000., 2000., 4000.}) {
+        const bool sends = rank_ == 0, computes = sends == sender_computes, early = sends == sender_first;
+        const auto found = in_turns(
+            quick ? 2 : 20, [&](Mode& m) { return one_side(m, sends, early, kDelayUs, kSize, computes ? us : 0); });
+        if (computes) continue;
+        const std::string name = std::string("delay_") + (sender_computes ? "sender" : "receiver") +
+                                 (sender_first ? "_sender_first" : "_receiver_first");
+        for (Mode& mode : modes_) say(name.c_str(), mode, kSize, us, found.at(mode.name));
       }
 }
 
@@ -329,11 +349,9 @@ void Bench::reuse() {
 int main(int argc, char** argv) {
   must(argc >= 3, "usage: channel_bench DIRECTORY RANK [SCENARIO...] [--rounds N] [--quick]");
   Bench bench(argv[1], std::atoi(argv[2]));
-  const std::map<std::string, void (Bench::*)()> scenarios = {{"pingpong", &Bench::pingpong},
-                                                              {"progress", &Bench::progress},
-                                                              {"overlap", &Bench::overlap},
-                                                              {"exchange", &Bench::exchange},
-                                                              {"reuse", &Bench::reuse}};
+  const std::map<std::string, void (Bench::*)()> scenarios = {
+      {"pingpong", &Bench::pingpong}, {"progress", &Bench::progress}, {"overlap", &Bench::overlap},
+      {"delay", &Bench::delay},       {"exchange", &Bench::exchange}, {"reuse", &Bench::reuse}};
   std::vector<std::string> chosen;
   for (int i = 3; i < argc; ++i) {
     const std::string word = argv[i];

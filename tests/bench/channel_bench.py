@@ -4,7 +4,8 @@
     tests/bench/channel_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [SCENARIO...]
     tests/bench/channel_bench.py --tune        the thresholds that are best on this machine
 
-Scenarios: pingpong, progress (ICS'09 figures 8 to 10), overlap (thesis figure 4.13), exchange (4.15, 4.16), reuse (5.6).
+Scenarios: pingpong, progress (ICS'09 figures 8 to 10), overlap (thesis figure 4.13), delay (4.14), exchange (4.15,
+4.16), reuse (5.6).
 Two processes under `etherwarp run`, on the loopback interface; all modes take turns in one run.
 """
 import argparse
@@ -16,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 
-SCENARIOS = ("pingpong", "progress", "overlap", "exchange", "reuse")
+SCENARIOS = ("pingpong", "progress", "overlap", "delay", "exchange", "reuse")
 COLOURS = {"new": "#1f77b4", "plain": "#d62728", "thread": "#7f7f7f"}
 # What is on the abscissa, and whether less is better.
 VARIED = {"figure9a": ("parameter", "X (units of 18 us)"), "exchange1": ("parameter", "computation (us)"),
-          "exchange2": ("parameter", "computation (us)")}  # fmt: skip
+          "exchange2": ("parameter", "computation (us)"),
+          **{f"delay_{side}_{first}_first": ("parameter", f"computation of the {side} (us)")
+             for side in ("sender", "receiver") for first in ("sender", "receiver")}}  # fmt: skip
 
 
 def run(a, scenarios, env=None):

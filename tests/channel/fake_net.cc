@@ -65,7 +65,8 @@ bool Node::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote
 }
 
 bool Node::read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) {
-  must(memory != nullptr && !target.empty(), "a Read into memory that was not exposed");
+  must(!target.empty() && (target.size() <= net_.tuning_.eager_threshold || memory != nullptr),
+       "a Read into memory that was not exposed");
   return net_.post(id_, peer,
                    {.what = Packet::What::read,
                     .header = {},

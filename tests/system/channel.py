@@ -71,7 +71,8 @@ def many(rig):
 def without_thread(rig):
     """Progress only inside the calls; registrations kept; one credit; few counters; no extensions of ours, so no immediates."""
     storm(rig, 3, 10, {"EWARP_CHANNEL_PROGRESS_THREAD": "0"})
-    storm(rig, 3, 10, {"EWARP_CHANNEL_REGISTRATION": "dear"})
+    total = storm(rig, 3, 10, {"EWARP_CHANNEL_REGISTRATION": "dear"})
+    check(total["frequent_buffer_sends"] > 0 and total["bounce_copies"] > 0, f"no buffer was found frequent: {total}")
     storm(rig, 3, 10, {"EWARP_CHANNEL_RECEIVE_DEPTH": "1", "EWARP_CHANNEL_COUNTER_LIMIT": "2"})
     total = storm(rig, 3, 10, {"ETHERWARP_EXTENSIONS": "no"})
     check(total.get("written_notices", 0) > 0, f"who was told of Writes without immediates? {total}")

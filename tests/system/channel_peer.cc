@@ -15,9 +15,11 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "mpi_shim/channel/channel.h"
@@ -67,6 +69,7 @@ class Peer {
   }
 
   void round(std::uint64_t number);
+  void one_sided();
   void wait_for_the_end_of(std::size_t victim);
   void finish(std::size_t without);
   Endpoint& endpoint() { return *endpoint_; }
@@ -80,6 +83,7 @@ class Peer {
   };
 
   void meet();
+  void wait_for(std::vector<Request>& requests);
   std::size_t rank_of(PeerId peer) const;
   void check(const Receive& r, const Message& m, const Status& status) const;
 
@@ -180,6 +184,59 @@ void Peer::round(std::uint64_t number) {
   }
 }
 
+// Puts into every other rank's window and gets what was put, of sizes on both sides of the eager threshold, and so
+// often that buffers become frequently used ones. Other octets of the windows stay as they were.
+void Peer::one_sided() {
+  constexpr std::size_t kSizes[] = {1, 100, 5000, 100000}, kSlot = 120000;
+  constexpr std::byte kUntouched{0xa5};
+  Bytes window(ranks_ * kSlot, kUntouched);
+  auto exposed = endpoint_->expose(window);
+  must(exposed.has_value(), "no window");
+  std::vector<wire::Remote> windows(ranks_);
+  std::vector<Request> requests;
+  for (std::size_t i = 0; i < ranks_; ++i) {
+    if (i == rank_) continue;
+    requests.push_back(endpoint_->irecv(peers_[i], 8000, std::as_writable_bytes(std::span(&windows[i], 1))));
+    requests.push_back(endpoint_->isend(peers_[i], 8000, std::as_bytes(std::span(&exposed->remote, 1))));
+  }
+  wait_for(requests);
+  for (std::size_t n = 0; n < 100; ++n)
+    for (const std::size_t size : kSizes) {
+      if (size > 5000 && n % 20 != 0) continue;
+      std::vector<Bytes> sources, targets(ranks_, Bytes(size));
+      for (std::size_t i = 0; i < ranks_; ++i) sources.push_back(octets({rank_, i, 0, size, n}));
+      for (std::size_t i = 0; i < ranks_; ++i) {
+        if (i == rank_) continue;
+        wire::Remote slot = windows[i];
+        slot.address += rank_ * kSlot + 8;
+        requests.push_back(endpoint_->put(peers_[i], sources[i], slot));
+        requests.push_back(endpoint_->get(peers_[i], targets[i], slot));
+      }
+      wait_for(requests);
+      for (std::size_t i = 0; i < ranks_; ++i)
+        must(i == rank_ || targets[i] == sources[i], "a get brings other octets than were put");
+    }
+  finish(ranks_);
+  for (std::size_t i = 0; i < ranks_; ++i) {
+    const auto* slot = window.data() + i * kSlot;
+    const std::size_t put = i == rank_ ? 0 : 100000;
+    const Bytes want = octets({i, rank_, 0, put, 80});  // the last of that size
+    for (std::size_t k = put > 0 ? 5000 : 0; k < put; ++k) must(slot[8 + k] == want[k], "a put brought other octets");
+    must(std::all_of(slot, slot + 8, [](std::byte b) { return b == kUntouched; }) &&
+             std::all_of(slot + 8 + put, slot + kSlot, [](std::byte b) { return b == kUntouched; }),
+         "a put reached beyond its target");
+  }
+  endpoint_->conceal(*exposed);
+}
+
+void Peer::wait_for(std::vector<Request>& requests) {
+  for (const Request r : std::exchange(requests, {})) {
+    Status status;
+    must(endpoint_->wait_for(r, &status, kPatienceNs), "a request does not end");
+    must(status.error == Error::none, std::string("a request: ") + text(status.error));
+  }
+}
+
 // Every request that concerns it fails, and says so soon; one that concerns others does not.
 void Peer::wait_for_the_end_of(std::size_t victim) {
   if (rank_ == victim) {
@@ -219,11 +276,7 @@ void Peer::finish(std::size_t without) {
     requests.push_back(endpoint_->irecv(peers_[i], 9000, data[i]));
     requests.push_back(endpoint_->isend(peers_[i], 9000, Octets(data[rank_])));
   }
-  for (const Request r : requests) {
-    Status status;
-    must(endpoint_->wait_for(r, &status, kPatienceNs), "the last messages do not come");
-    must(status.error == Error::none, std::string("the last messages: ") + text(status.error));
-  }
+  wait_for(requests);
 }
 
 }  // namespace
@@ -237,6 +290,7 @@ int main(int argc, char** argv) {
     Peer peer(argv[1], rank, ranks, seed);
     const unsigned long rounds = std::strtoul(argv[5], nullptr, 0);
     for (unsigned long i = 1; i <= rounds; ++i) peer.round(i);
+    if (victim == ranks) peer.one_sided();
     if (victim < ranks) peer.wait_for_the_end_of(victim);
     peer.finish(victim);
     peer.endpoint().close();
