@@ -204,8 +204,9 @@ void QueuePair::run_stream(int fd, const mpa::StreamParams& params) {
     slot_->peer_number.store(bring_up_ != nullptr ? bring_up_->peer().number : 0, std::memory_order_relaxed);
   }
   stats::add(context().device().counters().connections);
-  log::debug("QP {:#08x}: stream to {}: crc {}, extensions {}, ird {}, ord {}, {}", number_, connection_->peer(),
-             params.crc, params.extensions, params.ird, params.ord, params.initiator ? "initiator" : "responder");
+  log::debug("QP {:#08x}: stream to {}: crc {}, markers {}/{}, extensions {}, ird {}, ord {}, {}", number_,
+             connection_->peer(), params.crc, params.tx_markers, params.rx_markers, params.extensions, params.ird,
+             params.ord, params.initiator ? "initiator" : "responder");
   e.add(*connection_);
   if (!connection_->endpoint().established()) start_timer(options().rtr_timeout_ms);
   serve();

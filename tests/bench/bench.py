@@ -12,99 +12,17 @@ import os
 import pathlib
 import platform
 import shutil
-import socket
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-SKIPPED = 77  # what CTest takes for "skipped"
+from common import (ROOT, SKIPPED, Failure, Row, as_words, cpu_model, cpu_sets, end, free_port, in_turn, load_remark,
+                    run_to_end, size_name, tail, wait_until, with_spin)  # fmt: skip
+from harness import listens
 
 LATENCY_TOOLS = ("ib_send_lat", "ib_write_lat", "ib_read_lat")
 BANDWIDTH_TOOLS = ("ib_send_bw", "ib_write_bw", "ib_read_bw")
-
-
-class Failure(Exception):
-    """Something that was run did not do what it should; the text says what."""
-
-
-# --- processes ------------------------------------------------------------------------------------------------------
-
-
-def tail(text, lines=12):
-    return "\n".join(text.strip().splitlines()[-lines:])
-
-
-def end(process):
-    """Ends a child of ours, by its pid, and collects it."""
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(2)
-        except subprocess.TimeoutExpired:
-            process.kill()
-    process.wait()
-
-
-def run_to_end(command, timeout_s, env=None):
-    """Its standard output; Failure if it fails or takes too long."""
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=env)
-    except subprocess.TimeoutExpired as e:
-        raise Failure(f"not finished after {timeout_s} s: {' '.join(command)}") from e
-    if done.returncode != 0:
-        raise Failure(f"exit status {done.returncode}: {' '.join(command)}\n{tail(done.stdout + done.stderr)}")
-    return done.stdout
-
-
-def free_port(address):
-    with socket.socket(socket.AF_INET) as s:
-        s.bind((address, 0))
-        return s.getsockname()[1]
-
-
-def listening(port):
-    """True if some socket listens on this TCP port (asked of the kernel: a connection would disturb the listener)."""
-    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
-        try:
-            with open(table, encoding="ascii") as f:
-                for line in f.readlines()[1:]:
-                    fields = line.split()
-                    if fields[3] == "0A" and int(fields[1].rsplit(":", 1)[1], 16) == port:
-                        return True
-        except FileNotFoundError:
-            pass
-    return False
-
-
-def wait_until(condition, timeout_s, what):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise Failure(what)
-        time.sleep(0.01)
-
-
-# --- the machine ----------------------------------------------------------------------------------------------------
-
-
-def cpu_sets(server, client):
-    """The CPUs of the two sides: disjoint halves of what we may use, where there is enough."""
-    usable = sorted(os.sched_getaffinity(0))
-    half = max(1, len(usable) // 2)
-    sides = (usable[:half], usable[half : 2 * half] or usable)
-    text = [",".join(map(str, s)) for s in sides]
-    return server or text[0], client or text[1]
-
-
-def cpu_model():
-    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
-        for line in f:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.machine()
 
 
 # --- what is measured -----------------------------------------------------------------------------------------------
@@ -117,21 +35,10 @@ class Bench:
         self.etherwarp = str(self.build / "bin" / "etherwarp")
         self.raw = str(self.build / "bin" / "ewarp_bench_tcp")
         self.server_cpus, self.client_cpus = cpu_sets(arguments.server_cpus, arguments.client_cpus)
-        # The default of spin_us looks at the number of usable CPUs, and pinning hides from a process that the others are
-        # free. With two CPUs for each side there is one to spin on.
-        self.options = list(arguments.option)
-        sides = (self.server_cpus, self.client_cpus)
-        if all(self.count(side) >= 2 for side in sides) and not any(o.startswith("spin_us=") for o in self.options):
-            self.options.append("spin_us=100")
+        self.options = with_spin(arguments.option, (self.server_cpus, self.client_cpus))
         self.rundir = tempfile.mkdtemp(prefix="ewarp-bench-")  # mode 0700
         self.proof = collections.Counter()
         self.load = os.getloadavg()[0]
-
-    @staticmethod
-    def count(cpus):
-        """Of a list such as 0,2-3."""
-        ends = [part.partition("-") for part in cpus.split(",")]
-        return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
     def close(self):
         shutil.rmtree(self.rundir, ignore_errors=True)
@@ -155,10 +62,7 @@ class Bench:
 
     def two_processes(self, name, server_words, client_words, port, crc, least_octets):
         """Runs a server and its client over EtherWARP to their ends; the client's standard output."""
-        options = ["--stats-keep", "--crc", crc]
-        for setting in self.options:
-            option, _, value = setting.partition("=")
-            options += [f"--{option.replace('_', '-')}"] + ([value] if value else [])
+        options = ["--stats-keep", "--crc", crc, *as_words(self.options)]
         env = dict(os.environ, ETHERWARP_RUNDIR=self.rundir)
 
         def command(cpus, words):
@@ -172,7 +76,7 @@ class Bench:
                 return tail(log.read())
 
             try:
-                wait_until(lambda: server.poll() is not None or listening(port), 10, f"{name}: the server does not listen")
+                wait_until(lambda: server.poll() is not None or listens(server.pid, port), 10, f"{name}: the server does not listen")
                 if server.poll() is not None:
                     raise Failure(f"{name}: the server ended before the client came\n{server_said()}")
                 out = run_to_end(command(self.client_cpus, client_words), self.a.timeout, env)
@@ -189,7 +93,7 @@ class Bench:
 
     def perftest(self, tool, size, iterations, crc):
         """The line of figures that the client prints, as numbers."""
-        port = free_port(self.a.address)
+        port = free_port()
         # -F: no word about CPU frequencies; -N with _bw: no peak, which limits the number of iterations.
         words = [tool, "-R", "-F", "-s", str(size), "-n", str(iterations), "-p", str(port)]
         if tool.endswith("_bw"):
@@ -233,44 +137,6 @@ class Bench:
 
 
 # --- pairs ----------------------------------------------------------------------------------------------------------
-
-
-def spread(values):
-    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
-    return {"min": min(values), "q1": quartiles[0], "median": statistics.median(values), "q3": quartiles[2], "max": max(values)}
-
-
-class Row:
-    """One thing that is measured against one thing of raw TCP."""
-
-    def __init__(self, name, unit, better):
-        self.name, self.unit, self.better = name, unit, better
-        self.raw, self.ours = [], []
-
-    def add(self, raw, ours):
-        if raw <= 0 or ours <= 0:
-            raise Failure(f"{self.name}: a figure of nothing (raw {raw}, EtherWARP {ours})")
-        self.raw.append(raw)
-        self.ours.append(ours)
-
-    def as_dict(self):
-        ratios = [o / r for o, r in zip(self.ours, self.raw)]
-        return {"name": self.name, "unit": self.unit, "better": self.better, "raw": self.raw, "ours": self.ours,
-                "raw_median": statistics.median(self.raw), "ours_median": statistics.median(self.ours),
-                "ratio": spread(ratios)}  # fmt: skip
-
-
-def in_turn(number, steps):
-    """Runs the steps, each pair beginning with another one, so that a drift of the machine hits all of them alike."""
-    results = [None] * len(steps)
-    for i in range(len(steps)):
-        at = (i + number) % len(steps)
-        results[at] = steps[at]()
-    return results
-
-
-def size_name(octets):
-    return f"{octets >> 20} MiB" if octets >= 1 << 20 else f"{octets >> 10} KiB" if octets >= 1 << 10 else f"{octets} B"
 
 
 def chosen(a, name):
@@ -334,18 +200,14 @@ def report(bench, rows, seconds):
         "",
         f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; {cpu_model()}, {os.cpu_count()} CPUs; Linux {platform.release()}; "
         f"address {a.address}; server on CPUs {bench.server_cpus}, client on {bench.client_cpus}; {a.pairs} alternating pairs; "
-        f"{seconds:.0f} s; load average before: {bench.load:.1f}"
-        + (" **(other work was running: the figures say little)**." if bench.load > 1 else "."),
+        f"{seconds:.0f} s; {load_remark(bench.load)}.",
         f"Options of EtherWARP: {' '.join(bench.options) or 'defaults'}. Raw TCP: TCP_NODELAY, reno; ping-pong by polling "
         "unless said otherwise. Latencies are medians of a run.",
         "",
         "| what | unit | raw TCP | EtherWARP | ratio (median) | min | quartiles | max |",
         "|---|---|--:|--:|--:|--:|--:|--:|",
     ]
-    for row in rows:
-        d, r = row.as_dict(), row.as_dict()["ratio"]
-        lines.append(f"| {row.name} | {row.unit} | {d['raw_median']:.2f} | {d['ours_median']:.2f} | **{r['median']:.2f}** "
-                     f"| {r['min']:.2f} | {r['q1']:.2f} – {r['q3']:.2f} | {r['max']:.2f} |")  # fmt: skip
+    lines += [row.as_line() for row in rows]
     lines += [
         "",
         "Ratio: EtherWARP / raw TCP of the same pair; for latencies less is better, for bandwidths more. "

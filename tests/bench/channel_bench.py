@@ -17,6 +17,8 @@ import subprocess
 import sys
 import tempfile
 
+from common import chart
+
 SCENARIOS = ("pingpong", "progress", "overlap", "delay", "exchange", "reuse")
 COLOURS = {"new": "#1f77b4", "plain": "#d62728", "thread": "#7f7f7f"}
 # What is on the abscissa, and whether less is better.
@@ -69,39 +71,10 @@ def table(scenario, modes):
     return lines
 
 
-def nice(value):
-    for limit, suffix in ((1 << 20, "M"), (1 << 10, "K")):
-        if value >= limit and value % limit == 0:
-            return f"{value // limit:g}{suffix}"
-    return f"{value:g}"
-
-
 def svg(scenario, modes):
-    """A chart with the places of the abscissa evenly spread."""
-    width, height, left, top, right, bottom = 640, 400, 70, 30, 20, 60
     places = [abscissa(scenario, r) for r in next(iter(modes.values()))]
-    most = max(r["median"] for rows in modes.values() for r in rows) * 1.05 or 1
-    step = (width - left - right) / max(len(places) - 1, 1)
-
-    def point(i, value):
-        return left + i * step, height - bottom - value / most * (height - top - bottom)
-
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">',
-           f'<rect width="{width}" height="{height}" fill="white"/><text x="{left}" y="18" font-size="13">{scenario}</text>']  # fmt: skip
-    for i in range(6):
-        x, y = point(0, most * i / 5)
-        out.append(f'<line x1="{x}" y1="{y:.1f}" x2="{width - right}" y2="{y:.1f}" stroke="#ddd"/>'
-                   f'<text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end">{most * i / 5:.3g}</text>')  # fmt: skip
-    for i, place in enumerate(places):
-        x, y = point(i, 0)
-        out.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{nice(place)}</text>')
-    out.append(f'<text x="{width / 2}" y="{height - 26}" text-anchor="middle">{VARIED.get(scenario, ("", "octets"))[1]}</text>')
-    for n, (mode, rows) in enumerate(modes.items()):
-        line = " ".join("{:.1f},{:.1f}".format(*point(i, r["median"])) for i, r in enumerate(rows))
-        colour = COLOURS.get(mode, "black")
-        out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
-                   f'<text x="{left + 90 * n}" y="{height - 8}" fill="{colour}">{mode}</text>')  # fmt: skip
-    return "\n".join([*out, "</svg>\n"])
+    medians = {mode: [r["median"] for r in rows] for mode, rows in modes.items()}
+    return chart(scenario, VARIED.get(scenario, ("", "octets"))[1], places, medians, COLOURS)
 
 
 def tune(a):

@@ -180,8 +180,8 @@ class Run:
 class Rig:
     """Starts programs under `etherwarp run` and cleans up after them."""
 
-    def __init__(self):
-        self.etherwarp = str(BUILD / "bin" / "etherwarp")
+    def __init__(self, build=BUILD):
+        self.etherwarp = str(build / "bin" / "etherwarp")
         if not os.access(self.etherwarp, os.X_OK):
             raise Failure(f"no {self.etherwarp}: build first, or set EWARP_BUILD to the build directory")
         self.rundir = tempfile.mkdtemp(prefix="ewarp-system-")  # mode 0700
@@ -221,7 +221,7 @@ class Rig:
         return process.output()
 
     def pair(self, name, server, client, port, least, seconds=60, server_how=None, client_how=None, server_ends=True,
-             client_status=(0,), server_status=(0,), terminates=False, processes=2):  # fmt: skip
+             client_status=(0,), server_status=(0,), terminates=False, processes=2, quiet=False):  # fmt: skip
         """A server and its client to their good ends over EtherWARP, with at least so many octets one way or the other.
 
         terminates: the tool may end a stream while messages without a receive are under way.
@@ -242,7 +242,8 @@ class Rig:
         run.check_path(name, least, terminates, processes)
         for process in (serving, asking):
             self.forget(process)
-        print(f"  {name}: {run.octets()} octets over EtherWARP, {time.monotonic() - began:.1f} s", flush=True)
+        if not quiet:
+            print(f"  {name}: {run.octets()} octets over EtherWARP, {time.monotonic() - began:.1f} s", flush=True)
         return run
 
     def ended(self):

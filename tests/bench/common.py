@@ -1,0 +1,172 @@
+"""What the benchmarks share: the machine, pairs and their ratios, charts. Processes and namespaces are the system tests'."""
+import os
+import pathlib
+import platform
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "system"))
+from harness import SKIPPED, Failure, Rig, Skip, free_port, tail, wait_until  # noqa: E402, F401
+
+
+# --- processes ------------------------------------------------------------------------------------------------------
+
+
+def end(process):
+    """Ends a child of ours, by its pid, and collects it."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(2)
+        except subprocess.TimeoutExpired:
+            process.kill()
+    process.wait()
+
+
+def run_to_end(command, timeout_s, env=None):
+    """Its standard output; Failure if it fails or takes too long."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, env=env)
+    except subprocess.TimeoutExpired as e:
+        raise Failure(f"not finished after {timeout_s} s: {' '.join(command)}") from e
+    if done.returncode != 0:
+        raise Failure(f"exit status {done.returncode}: {' '.join(command)}\n{tail(done.stdout + done.stderr)}")
+    return done.stdout
+
+
+# --- the machine ----------------------------------------------------------------------------------------------------
+
+
+def cpu_sets(server, client):
+    """The CPUs of the two sides: disjoint halves of what we may use, where there is enough."""
+    usable = sorted(os.sched_getaffinity(0))
+    half = max(1, len(usable) // 2)
+    sides = (usable[:half], usable[half : 2 * half] or usable)
+    text = [",".join(map(str, s)) for s in sides]
+    return server or text[0], client or text[1]
+
+
+def count_cpus(cpus):
+    """Of a list such as 0,2-3."""
+    ends = [part.partition("-") for part in cpus.split(",")]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
+
+
+def with_spin(options, sides):
+    """The default of spin_us looks at the number of usable CPUs, and pinning hides from a process that the others are
+    free. With two CPUs for each side there is one to spin on."""
+    if all(count_cpus(side) >= 2 for side in sides) and not any(o.startswith("spin_us=") for o in options):
+        return [*options, "spin_us=100"]
+    return list(options)
+
+
+def as_words(options):
+    """Options of EtherWARP, name=value, as arguments of `etherwarp run`."""
+    words = []
+    for setting in options:
+        name, _, value = setting.partition("=")
+        words += [f"--{name.replace('_', '-')}"] + ([value] if value else [])
+    return words
+
+
+def cpu_model():
+    with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as f:
+        for line in f:
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.machine()
+
+
+def load_remark(load):
+    return (f"load average before: {load:.1f}"
+            + (" **(other work was running: the figures say little)**" if load > 1 else ""))  # fmt: skip
+
+
+# --- pairs ----------------------------------------------------------------------------------------------------------
+
+
+def spread(values):
+    quartiles = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else [values[0]] * 3
+    return {"min": min(values), "q1": quartiles[0], "median": statistics.median(values), "q3": quartiles[2], "max": max(values)}
+
+
+class Row:
+    """One thing that is measured against another, the base."""
+
+    def __init__(self, name, unit, better, base="raw"):
+        self.name, self.unit, self.better, self.base = name, unit, better, base
+        self.theirs, self.ours = [], []
+
+    def add(self, theirs, ours):
+        if theirs <= 0 or ours <= 0:
+            raise Failure(f"{self.name}: a figure of nothing ({self.base} {theirs}, ours {ours})")
+        self.theirs.append(theirs)
+        self.ours.append(ours)
+
+    def as_dict(self):
+        ratios = [o / t for o, t in zip(self.ours, self.theirs)]
+        return {"name": self.name, "unit": self.unit, "better": self.better, self.base: self.theirs, "ours": self.ours,
+                f"{self.base}_median": statistics.median(self.theirs), "ours_median": statistics.median(self.ours),
+                "ratio": spread(ratios)}  # fmt: skip
+
+    def as_line(self):
+        """Of a table: name, unit, base, ours, the ratios."""
+        d = self.as_dict()
+        r = d["ratio"]
+        return (f"| {self.name} | {self.unit} | {d[self.base + '_median']:.2f} | {d['ours_median']:.2f} | "
+                f"**{r['median']:.2f}** | {r['min']:.2f} | {r['q1']:.2f} – {r['q3']:.2f} | {r['max']:.2f} |")  # fmt: skip
+
+
+def in_turn(number, steps):
+    """Runs the steps, each pair beginning with another one, so that a drift of the machine hits all of them alike."""
+    results = [None] * len(steps)
+    for i in range(len(steps)):
+        at = (i + number) % len(steps)
+        results[at] = steps[at]()
+    return results
+
+
+def size_name(octets):
+    return f"{octets >> 20} MiB" if octets >= 1 << 20 else f"{octets >> 10} KiB" if octets >= 1 << 10 else f"{octets} B"
+
+
+# --- charts ---------------------------------------------------------------------------------------------------------
+
+
+def nice(value):
+    if isinstance(value, str):
+        return value
+    for limit, suffix in ((1 << 20, "M"), (1 << 10, "K")):
+        if value >= limit and value % limit == 0:
+            return f"{value // limit:g}{suffix}"
+    return f"{value:g}"
+
+
+def chart(title, below, places, lines, colours=None):
+    """SVG with the places of the abscissa evenly spread. lines: {name: values}; `below` names the abscissa."""
+    width, height, left, top, right, bottom = 640, 400, 70, 30, 20, 60
+    colours = colours or dict(zip(lines, ("#1f77b4", "#d62728", "#7f7f7f", "#2ca02c", "#9467bd")))
+    most = max(v for values in lines.values() for v in values) * 1.05 or 1
+    step = (width - left - right) / max(len(places) - 1, 1)
+
+    def point(i, value):
+        return left + i * step, height - bottom - value / most * (height - top - bottom)
+
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">',
+           f'<rect width="{width}" height="{height}" fill="white"/><text x="{left}" y="18" font-size="13">{title}</text>']  # fmt: skip
+    for i in range(6):
+        x, y = point(0, most * i / 5)
+        out.append(f'<line x1="{x}" y1="{y:.1f}" x2="{width - right}" y2="{y:.1f}" stroke="#ddd"/>'
+                   f'<text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end">{most * i / 5:.3g}</text>')  # fmt: skip
+    for i, place in enumerate(places):
+        x, y = point(i, 0)
+        out.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{nice(place)}</text>')
+    out.append(f'<text x="{width / 2}" y="{height - 26}" text-anchor="middle">{below}</text>')
+    for n, (name, values) in enumerate(lines.items()):
+        line = " ".join("{:.1f},{:.1f}".format(*point(i, v)) for i, v in enumerate(values))
+        colour = colours.get(name, "black")
+        out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
+                   f'<text x="{left + 110 * n}" y="{height - 8}" fill="{colour}">{name}</text>')  # fmt: skip
+    return "\n".join([*out, "</svg>\n"])
