@@ -1,6 +1,7 @@
 // From a datagram to a receive of a UD queue pair. What is bad is dropped and counted: the QP stays as it is.
 #include <endian.h>
 
+#include <algorithm>
 #include <array>
 
 #include "ddp/header.h"
@@ -21,13 +22,21 @@ bool is_whole_send(const ddp::UntaggedHeader& h) {
   return h.last && h.qn == ddp::kQueueSend && h.mo == 0 && rdmap::version_of(h.ulp) == rdmap::kRdmapVersion;
 }
 
-bool scatter(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, Octets from) {
+// The header area and the payload behind it, which share the pieces of the scatter list.
+bool scatter(const Pd& pd, std::span<const Sge> sges, Octets grh, Octets payload) {
   rdmap::ExtentList pieces;
-  if (resolve_sges(pd, sges, offset, from.size(), IBV_ACCESS_LOCAL_WRITE, pieces) != rdmap::Status::success)
+  if (resolve_sges(pd, sges, 0, grh.size() + payload.size(), IBV_ACCESS_LOCAL_WRITE, pieces) != rdmap::Status::success)
     return false;
-  for (const llp::Extent& piece : pieces.all()) {
-    if (!copy_in(piece, from.data())) return false;
-    from = from.subspan(piece.length);
+  for (llp::Extent piece : pieces.all()) {
+    for (Octets* from : {&grh, &payload}) {
+      llp::Extent part = piece;
+      part.length = std::min(piece.length, from->size());
+      if (part.length == 0) continue;
+      if (!copy_in(part, from->data())) return false;
+      *from = from->subspan(part.length);
+      piece.address += part.length;
+      piece.length -= part.length;
+    }
   }
   return true;
 }
@@ -109,7 +118,7 @@ void DatagramQueuePair::deliver(const DatagramIn& in, const llp::UdSend& header,
   const ReceiveEntry& e = rq_.entry(at);
   const Pd& pd = srq_ != nullptr ? srq_->pd() : pd_;
   const std::span sges(rq_.sge(at), e.sge_count);
-  const bool good = scatter(pd, sges, 0, make_grh(in.arrival)) && scatter(pd, sges, kGrh, payload);
+  const bool good = scatter(pd, sges, make_grh(in.arrival), payload);
   ibv_wc wc{};
   wc.wr_id = e.wr_id;
   wc.status = good ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;

@@ -26,7 +26,8 @@ inline ibv_gid gid_of(const char* text) {
 }
 
 struct DatagramSide {
-  explicit DatagramSide(SharedReceiveQueue* srq = nullptr, ibv_qp_state to = IBV_QPS_RTS, int cqe = 4096)
+  explicit DatagramSide(SharedReceiveQueue* srq = nullptr, ibv_qp_state to = IBV_QPS_RTS, int cqe = 4096,
+                        std::uint32_t depth = 256)
       : async(channel(16)),
         completions(channel(8)),
         context(any_device(), async),
@@ -35,7 +36,7 @@ struct DatagramSide {
         octets(1 << 20) {
     ibv_qp_init_attr init{};
     init.qp_type = IBV_QPT_UD;
-    init.cap = {256, 256, 8, 8, 256};
+    init.cap = {depth, depth, 8, 8, 256};
     if (create_datagram_qp(srq != nullptr ? const_cast<Pd&>(srq->pd()) : pd, init, &cq, &cq, &qp, srq) != 0)
       throw std::runtime_error("create_datagram_qp");
     home = srq != nullptr ? const_cast<Pd*>(&srq->pd()) : &pd;
@@ -173,10 +174,11 @@ struct DatagramSide {
 // Sends any octets to a QP's port, and receives what comes back.
 class RawPeer {
  public:
-  RawPeer() : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+  // address: any of 127/8, as if from another host.
+  explicit RawPeer(std::uint32_t address = INADDR_LOOPBACK) : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in a{};
     a.sin_family = AF_INET;
-    a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    a.sin_addr.s_addr = htonl(address);
     if (bind(fd_, reinterpret_cast<const sockaddr*>(&a), sizeof a) != 0) throw std::runtime_error("bind");
   }
   ~RawPeer() { close(fd_); }
