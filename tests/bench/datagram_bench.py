@@ -27,10 +27,11 @@ TRANSPORTS = {"UD": (["--transport", "ud"], []),
               MARKERS: (["--transport", "rc"], ["--markers", "--log", "debug"])}  # fmt: skip
 DATAGRAMS = ("UD",)  # measured against RC; the rest is what they are measured against
 
-Link = collections.namedtuple("Link", "name device address mtu latency_sizes")
-LINKS = (Link("loopback", "ewarp_lo", "127.0.0.1", None, (8, 1024, 8192)),
-         Link("veth1500", "ewarp_ew0", "10.99.0.1", 1500, (8, 1024)),
-         Link("veth9000", "ewarp_ew0", "10.99.0.1", 9000, (8, 1024, 8192)))  # fmt: skip
+# Latencies of what fits the MTU; both ways also what fits it where 2 KiB do not.
+Link = collections.namedtuple("Link", "name device address mtu latency_sizes sizes")
+LINKS = (Link("loopback", "ewarp_lo", "127.0.0.1", None, (8, 1024, 8192), (2048,)),
+         Link("veth1500", "ewarp_ew0", "10.99.0.1", 1500, (8, 1024), (1024, 2048)),
+         Link("veth9000", "ewarp_ew0", "10.99.0.1", 9000, (8, 1024, 8192), (2048,)))  # fmt: skip
 
 
 class Bench:
@@ -88,6 +89,8 @@ def measure(bench, say):
     a, rows, figures = bench.a, [], {}
 
     def one(what, unit, better, transports, measured):
+        if a.only and not any(word in what for word in a.only):
+            return
         values = {t: [] for t in transports}
         for n in range(a.pairs):
             for t, value in zip(transports, in_turn(n, [lambda t=t: measured(t) for t in transports])):
@@ -104,7 +107,7 @@ def measure(bench, say):
 
     for size in bench.link.latency_sizes:
         one(f"latency, {size_name(size)}", "µs", "lower", [*DATAGRAMS, "RC"], lambda t, s=size: bench.latency(t, s))
-    for size in a.sizes:
+    for size in a.sizes or bench.link.sizes:
         one(f"both ways, {size_name(size)}", "Gbit/s", "higher", [*DATAGRAMS, MARKERS, "RC"],
             lambda t, s=size: bench.bandwidth(t, s))  # fmt: skip
     return rows, figures
@@ -131,13 +134,15 @@ def report(a, options, cpus, load, rows, lost, seconds):
 def charts(figures):
     """{file name: SVG}: bandwidths by link, latencies of each link by size."""
     out = {}
-    both = {link: next((v for what, v in f.items() if what.startswith("both ways")), None) for link, f in figures.items()}
+    both = {link: next((v for what, v in f.items() if what == "both ways, 2 KiB"), None) for link, f in figures.items()}
     both = {link: v for link, v in both.items() if v}
     if both:
         names = next(iter(both.values()))
         out["bandwidth.svg"] = chart("both ways, Gbit/s that arrived", "link", list(both),
                                      {t: [spread(v[t])["median"] for v in both.values()] for t in names})  # fmt: skip
     for link, f in figures.items():
+        if not any(what.startswith("latency") for what in f):
+            continue
         latencies = {what.split(", ")[1]: v for what, v in f.items() if what.startswith("latency")}
         names = next(iter(latencies.values()))
         out[f"latency-{link}.svg"] = chart(f"{link}: half a round trip, µs", "message", list(latencies),
@@ -152,7 +157,8 @@ def parse(argv):
     p.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
     p.add_argument("--output", type=pathlib.Path, help="directory (default: BUILD/bench)")
     p.add_argument("--pairs", type=int, default=15)
-    p.add_argument("--sizes", type=lambda s: [int(n) for n in s.split(",")], default=[2048], help="both ways (default: 2048)")
+    p.add_argument("--sizes", type=lambda s: [int(n) for n in s.split(",")], help="both ways (default: 2048, and 1024 at MTU 1500)")
+    p.add_argument("--only", action="append", default=[], metavar="WORD", help="only what has it in its name, such as latency")
     p.add_argument("--server-cpus")
     p.add_argument("--client-cpus")
     p.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of EtherWARP")
