@@ -27,6 +27,7 @@ namespace {
 constexpr std::size_t kBatch = 32;      // streams per system call of a pass
 constexpr unsigned kKickSpins = 64;     // how long a poster waits for a holder in a short pass
 constexpr unsigned kPassesOfAWaiter = 8;  // an application thread that makes so many waits for what it has posted
+constexpr unsigned kGivesWay = 16;      // one of so many passes is made although somebody waits for the engine
 constexpr std::size_t kPooled = 64;     // buffers kept for reuse
 
 }  // namespace
@@ -122,7 +123,9 @@ void Engine::serve_kicks() {
 
 void Engine::application_pass(bool armed) {
   if (forked_) return;
-  if (waiting_.load(std::memory_order_relaxed) != 0) {
+  // Who waits gets its gaps, but may itself be waiting for a CPU: then we must not stand still.
+  if (waiting_.load(std::memory_order_relaxed) != 0 &&
+      given_way_.fetch_add(1, std::memory_order_relaxed) % kGivesWay != kGivesWay - 1) {
     llp::cpu_relax();
     return;
   }

@@ -145,6 +145,7 @@ class Engine final : public Reactor {
 
   std::atomic<int> held_{0};
   std::atomic<int> waiting_{0};  // threads in enter()
+  std::atomic<unsigned> given_way_{0};
   std::atomic<Kickable*> kicks_{nullptr};
 
   // Engine held.

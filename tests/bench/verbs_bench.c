@@ -31,7 +31,7 @@ struct options {
 
 // What the server tells the client at the end.
 struct result {
-  uint64_t arrived, lost;
+  uint64_t arrived, lost, stalls;
   double seconds;
 };
 
@@ -291,6 +291,7 @@ struct flow {
   uint64_t sent, seen;           // mine; the peer's word about them
   uint64_t next, arrived, told;  // the peer's: number expected, how many came, what I said about them
   double progress;               // when `seen` last moved
+  uint64_t stalls;               // how often that took too long
   uint64_t receives[kBatch];
   int receive_count;
 };
@@ -346,6 +347,7 @@ static void exchange_until(struct bench* b, struct flow* f, double end) {
     if (b->t->type != IBV_QPT_RC && f->sent != f->seen && t - f->progress > kSilence) {
       f->seen = f->sent;
       f->progress = t;
+      ++f->stalls;
     }
     send_what_fits(b, f);
   }
@@ -357,13 +359,14 @@ static void bandwidth(struct bench* b) {
   const uint64_t before = f.arrived, gone = f.next - f.arrived;
   const double begin = now();
   exchange_until(b, &f, begin + b->o.seconds);
-  const struct result mine = {f.arrived - before, f.next - f.arrived - gone, now() - begin};
+  const struct result mine = {f.arrived - before, f.next - f.arrived - gone, f.stalls, now() - begin};
   struct result theirs;
   exchange(b, &mine, &theirs, sizeof mine);
   if (b->o.server == NULL) return;
   const double octets = (double)mine.arrived / mine.seconds + (double)theirs.arrived / theirs.seconds;
-  printf("{\"gbit_per_s\": %.4f, \"arrived\": %llu, \"lost\": %llu}\n", octets * b->o.size * 8e-9,
-         (unsigned long long)(mine.arrived + theirs.arrived), (unsigned long long)(mine.lost + theirs.lost));
+  printf("{\"gbit_per_s\": %.4f, \"arrived\": %llu, \"lost\": %llu, \"stalls\": %llu}\n", octets * b->o.size * 8e-9,
+         (unsigned long long)(mine.arrived + theirs.arrived), (unsigned long long)(mine.lost + theirs.lost),
+         (unsigned long long)(mine.stalls + theirs.stalls));
 }
 
 // --- arguments ---
