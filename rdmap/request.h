@@ -27,7 +27,7 @@ enum class Status : std::uint8_t {
   remote_invalid,        // the peer's Terminate names this request: it was not acceptable
   remote_operation,      // the peer failed while serving it
   no_receive,            // the peer had no receive buffer
-  connection_lost,       // the stream broke without a Terminate
+  connection_lost,       // the stream broke without a Terminate; datagrams: the peer cannot be reached
   flushed,
   fatal,
 };
@@ -74,24 +74,10 @@ struct ExtentList {
 
 enum class RemoteRight : std::uint8_t { read, write, atomic };
 
-// What RDMAP asks of the layer above. All calls are made by whoever holds the engine.
-class Consumer {
+// Memory that peers name by STag, and copies into and out of whatever an Extent says. All calls are made by whoever
+// holds the engine.
+class MemoryAccess {
  public:
-  // The oldest request that was not started yet; null if there is none.
-  virtual SendRequest* next_send() = 0;
-  virtual void send_started() = 0;
-  virtual void send_done(SendRequest& request, Status status) = 0;
-  // Octets [offset, offset + n) of the request's memory: source of a Send or Write, sink of a Read or
-  // of what an atomic returns.
-  virtual Status request_memory(const SendRequest& request, std::uint64_t offset, std::uint64_t n, ExtentList& out) = 0;
-
-  // The next receive buffer becomes the current one. False: none is posted.
-  virtual bool take_receive() = 0;
-  virtual bool has_receive() const = 0;
-  virtual std::uint64_t receive_capacity() const = 0;  // octets of the current one
-  virtual Status receive_memory(std::uint64_t offset, std::uint64_t n, ExtentList& out) = 0;
-  virtual void receive_done(const Received& received) = 0;
-
   // A peer's access to [to, to + n). Requires n > 0.
   virtual ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, RemoteRight right,
                                llp::Extent& out) = 0;
@@ -107,6 +93,28 @@ class Consumer {
   // before let_go(). No allocation between the two (llp::MemoryGate).
   virtual bool hold(const llp::Extent& extent) = 0;
   virtual void let_go(const llp::Extent& extent) = 0;
+
+ protected:
+  ~MemoryAccess() = default;
+};
+
+// What RDMAP on a stream asks of the layer above.
+class Consumer : public MemoryAccess {
+ public:
+  // The oldest request that was not started yet; null if there is none.
+  virtual SendRequest* next_send() = 0;
+  virtual void send_started() = 0;
+  virtual void send_done(SendRequest& request, Status status) = 0;
+  // Octets [offset, offset + n) of the request's memory: source of a Send or Write, sink of a Read or
+  // of what an atomic returns.
+  virtual Status request_memory(const SendRequest& request, std::uint64_t offset, std::uint64_t n, ExtentList& out) = 0;
+
+  // The next receive buffer becomes the current one. False: none is posted.
+  virtual bool take_receive() = 0;
+  virtual bool has_receive() const = 0;
+  virtual std::uint64_t receive_capacity() const = 0;  // octets of the current one
+  virtual Status receive_memory(std::uint64_t offset, std::uint64_t n, ExtentList& out) = 0;
+  virtual void receive_done(const Received& received) = 0;
 
  protected:
   ~Consumer() = default;

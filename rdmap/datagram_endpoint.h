@@ -1,0 +1,113 @@
+// RDMAP on reliable datagrams: one queue pair's end of all its associations. Requests become segments, segments become
+// placements and completions, errors are told without ending an association (docs/rd.md). No sockets, no clock.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "llp/rd_upper.h"
+#include "rdmap/request.h"
+
+namespace ewarp::rdmap {
+
+// Whom a request goes to, or a message came from: address, local and remote QPN, Q_Key.
+using Peer = llp::rd::Key;
+
+// What RDMAP on datagrams asks of a queue pair. Called from inside the functions of llp::rd::Table, so nothing here may
+// call back into it, const functions excepted.
+class DatagramConsumer : public MemoryAccess {
+ public:
+  // A peer wants an association: state of the queue pair, Q_Key.
+  virtual llp::rd::Admission admit(const Peer& peer) = 0;
+
+  // The oldest request for this peer that was not started yet; null if there is none, and in every state of the queue
+  // pair in which nothing may be sent. Asked several times for each segment, so it should be cheap.
+  virtual SendRequest* next_send(const Peer& peer) = 0;
+  virtual void send_started(const Peer& peer) = 0;
+  // Once for each request that was started and not flushed by abandon(); for one peer in the order in which they were
+  // started, among peers in any. A status other than success says nothing about other requests, and nothing ends with
+  // it. connection_lost: the peer cannot be reached or refuses; no_receive: it had none for too long; remote_operation:
+  // the association broke off, delivery is unknown; flushed: it was ended by this side.
+  virtual void send_done(SendRequest& request, Status status) = 0;
+  // Octets [offset, offset + n) of the request's memory: source of a Send or Write (asked at each transmission), sink
+  // of a Read or of what an atomic returns.
+  virtual Status request_memory(const SendRequest& request, std::uint64_t offset, std::uint64_t n, ExtentList& out) = 0;
+
+  // Names a receive that was taken, until receive_done(). Several may be taken at once, one for each association.
+  using Receive = std::uint32_t;
+  // Receives that are posted and not taken; not more than 2^31.
+  virtual std::uint32_t receives() const = 0;
+  // Takes the next one; nothing if none is posted.
+  virtual std::optional<Receive> take_receive() = 0;
+  virtual std::uint64_t receive_capacity(Receive receive) = 0;  // octets
+  virtual Status receive_memory(Receive receive, std::uint64_t offset, std::uint64_t n, ExtentList& out) = 0;
+  // flushed: the message was broken off by its sender or with its association, or its invalidation failed; the buffer
+  // holds nothing of use.
+  virtual void receive_done(Receive receive, const Peer& from, const Received& received) = 0;
+
+ protected:
+  ~DatagramConsumer() = default;
+};
+
+struct DatagramCounters {
+  std::uint64_t tx_messages = 0, rx_messages = 0;
+  std::uint64_t tx_sends = 0, rx_sends = 0, tx_writes = 0, rx_write_segments = 0, tx_reads = 0, rx_reads = 0;
+  std::uint64_t tx_atomics = 0, rx_atomics = 0;
+  std::uint64_t placed_ahead = 0;  // tagged segments, before their turn
+  std::uint64_t reports_sent = 0, reports_received = 0, violations = 0;
+};
+
+// The owner of the Table forwards each call of llp::rd::Upper by a.key().local_qpn. After posting requests it calls
+// Table::wake(now, peer, port), without `user`: Association::user is this class's. After posting receives:
+//   while (Association* a = endpoint.next_refused()) table.receives_posted(now, *a);
+// When the queue pair goes to RESET or ERR or is destroyed: abandon(), then Table::reset_qp(); the consumer flushes.
+// The other way round, what was begun ends with send_done(flushed). Where the queue pair lives on, an association that
+// it has no more use for may be ended by Table::abort() alone.
+//
+// Threading: belongs to whoever holds the engine. Cost: 40 octets for an idle association; what is in progress is kept
+// in objects that are used again, so that a message allocates nothing.
+class DatagramEndpoint final : public llp::rd::Upper {
+ public:
+  explicit DatagramEndpoint(DatagramConsumer& consumer);
+  ~DatagramEndpoint();
+  DatagramEndpoint(const DatagramEndpoint&) = delete;
+
+  // An association that refused a message for lack of a receive, while one is posted; each is returned once, the one
+  // that has waited longest first. Null: none, or no receive.
+  llp::rd::Association* next_refused();
+  // The consumer flushes all its requests and receives: nothing of what is in progress is told to it any more. The
+  // associations must be ended before anything new is posted.
+  void abandon();
+  // Associations in which something is in progress.
+  std::size_t active() const { return active_.size(); }
+
+  DatagramCounters counters;
+
+  // llp::rd::Upper
+  llp::rd::Admission admit(const llp::rd::Key& key) override;
+  void opening(llp::rd::Association& a) override;
+  void established(llp::rd::Association& a) override;
+  void ended(llp::rd::Association& a, const llp::rd::Ended& how) override;
+  bool peek(llp::rd::Association& a, llp::rd::Lane lane, std::optional<std::uint32_t>* first_msn) override;
+  void take(llp::rd::Association& a, llp::rd::Lane lane, std::uint32_t psn, std::size_t mulpdu,
+            llp::rd::Outgoing& out) override;
+  int memory(llp::rd::Association& a, llp::rd::Lane lane, const llp::rd::Outgoing& segment,
+             std::span<llp::Extent> out) override;
+  void acknowledged(llp::rd::Association& a, llp::rd::Lane lane, std::uint64_t message) override;
+  void reported(llp::rd::Association& a, std::uint64_t message, const llp::rd::Incoming& report) override;
+  bool quiet(const llp::rd::Association& a) const override;
+  llp::rd::Take deliver(llp::rd::Association& a, const llp::rd::Incoming& in) override;
+  bool place(llp::rd::Association& a, const llp::rd::Incoming& in) override;
+  std::uint32_t message_limit(const llp::rd::Association& a) const override;
+
+ private:
+  struct Stream;    // the idle state of an association
+  struct Activity;  // and what more there is while something is in progress
+
+  DatagramConsumer& consumer_;
+  std::vector<Activity*> active_;
+};
+
+}  // namespace ewarp::rdmap
