@@ -7,8 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "llp/rd_upper.h"
-#include "rdmap/request.h"
+#include "llp/rd_association.h"
+#include "llp/ring.h"
+#include "rdmap/segment.h"
 
 namespace ewarp::rdmap {
 
@@ -103,11 +104,71 @@ class DatagramEndpoint final : public llp::rd::Upper {
   std::uint32_t message_limit(const llp::rd::Association& a) const override;
 
  private:
-  struct Stream;    // the idle state of an association
-  struct Activity;  // and what more there is while something is in progress
+  struct Stream;        // the idle state of an association
+  struct Activity;      // and what more there is while something is in progress
+  struct Awaited;       // a Read or atomic whose answer is to come
+  struct PeersRequest;  // one of the peer's, or a report, on its way to an answer
+  using Association = llp::rd::Association;
+  using Incoming = llp::rd::Incoming;
+  using Outgoing = llp::rd::Outgoing;
+  using Take = llp::rd::Take;
+
+  // What all parts share (datagram_endpoint.cc).
+  Stream& new_stream();
+  Activity& activate(Stream& s);
+  void settle(Stream& s);
+  void complete(Activity& act);
+  void break_off(const Association& a, Activity& act, const llp::rd::Ended& how);
+  void forget_refusal(Activity& act, const Association& a);
+
+  // Requests of ours (datagram_endpoint_tx.cc).
+  SendRequest* startable(Association& a, Stream& s);
+  Status check_request(const Association& a, const SendRequest& r);
+  void take_whole(Stream& s, Activity& act, Outgoing& out);
+  void take_request(const Association& a, Stream& s, std::size_t mulpdu, Outgoing& out);
+  void take_closing(Stream& s, Activity& act, Outgoing& out);
+  void take_payload(Stream& s, Activity& act, std::size_t mulpdu, Outgoing& out);
+
+  // Answers to requests of the peer (datagram_endpoint_answers.cc).
+  void take_answer(Stream& s, std::size_t mulpdu, Outgoing& out);
+  void answer_read(Stream& s, PeersRequest& q, std::size_t mulpdu, Outgoing& out);
+  void answer_atomic(Stream& s, PeersRequest& q, Outgoing& out);
+  void answer_report(Stream& s, std::uint32_t psn, Octets message, Outgoing& out);
+  int answer_memory(Activity& act, const Outgoing& segment, std::span<llp::Extent> out);
+
+  // Requests of the peer (datagram_endpoint_rx.cc).
+  Take deliver_request(Association& a, Stream& s, const Incoming& in);
+  Take deliver_write(const Association& a, Stream& s, Activity& act, const Incoming& in);
+  Take deliver_send(Association& a, Stream& s, Activity& act, const Incoming& in);
+  Take deliver_read(const Association& a, Stream& s, Activity& act, const Incoming& in);
+  Take deliver_atomic(const Association& a, Stream& s, Activity& act, const Incoming& in);
+  std::optional<Fault> place_send(Activity& act, Octets payload, Status* status);
+  Take advance_send(Stream& s, Activity& act);
+  Take finish_send(const Association& a, Stream& s, Activity& act, const Incoming& in);
+  Take refuse(const Association& a, Stream& s, Activity& act, const Fault& fault, const Incoming& in,
+              const ReadRequest* read = nullptr);
+  void report(Activity& act, std::uint32_t psn, const Terminate& message);
+  void end_receive(const Association& a, Activity& act, const Received& received);
+
+  // Answers to ours (datagram_endpoint_responses.cc).
+  Take deliver_response(Stream& s, const Incoming& in);
+  Take deliver_read_response(Activity& act, const Incoming& in);
+  Take deliver_atomic_response(Activity& act, const Incoming& in);
+  void give_up(Activity& act, Awaited& awaited);
+  void answered(Activity& act);
+  bool place_response(Activity& act, const Incoming& in);
+  void cut_short(const Stream& s, Activity& act);
 
   DatagramConsumer& consumer_;
   std::vector<Activity*> active_;
+  std::vector<std::unique_ptr<Activity>> spare_;
+  std::vector<std::unique_ptr<Stream[]>> blocks_;
+  Stream* free_ = nullptr;
+  std::uint64_t next_name_ = 1;  // of messages: not used again in an association while segments of it are under way
+  llp::Ring<Association*> refused_;
+  // Reused, they are large.
+  Segment segment_;
+  ExtentList pieces_;
 };
 
 }  // namespace ewarp::rdmap

@@ -12,6 +12,7 @@
 #include "mpa/startup.h"
 #include "rdmap/header.h"
 #include "rdmap/request.h"
+#include "rdmap/segment.h"
 
 namespace ewarp::rdmap {
 
@@ -90,18 +91,7 @@ class Endpoint {
   EndpointCounters counters;
 
  private:
-  enum class Kind : std::uint8_t { send, write, read_response, small };
-  struct Segment {
-    Kind kind = Kind::small;
-    Opcode opcode = Opcode::write;
-    bool last = false;
-    ddp::UntaggedHeader untagged;
-    ddp::TaggedHeader tagged;
-    std::size_t payload = 0;
-    std::size_t ulpdu = 0;
-    Octets header;  // octets as received, for the Terminate
-    ExtentList target;
-  };
+  using Kind = Segment::Kind;
   // A Read or Atomic Request of the peer; answered in the order of arrival.
   struct InboundRequest {
     ReadRequest request;
@@ -133,7 +123,6 @@ class Endpoint {
   std::optional<Fault> begin_send(Segment& seg);
   std::optional<Fault> begin_read_response(Segment& seg);
   Fault bad_response(const Fault& fault);
-  bool place(const Segment& seg, Octets payload);
   std::optional<Fault> place_failed(const Segment& seg);
   void note_write(const Segment& seg);
   std::optional<Fault> finish_segment(Segment& seg, Octets payload);
@@ -168,7 +157,6 @@ class Endpoint {
   bool fits(const llp::Gather& out, std::size_t header, std::size_t payload, std::size_t pieces) const;
   void frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload);
   bool frame_in_place(llp::Gather& out, std::size_t header);
-  std::size_t put_send_header(const SendRequest& request, std::uint64_t offset, bool last, MutableOctets out);
   void local_failure(SendRequest& request, Status status);
   std::uint32_t push_outstanding(SendRequest* request, std::uint32_t length);
 

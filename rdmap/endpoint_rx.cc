@@ -12,27 +12,6 @@ namespace {
 constexpr std::size_t kDirectThreshold = 2048;
 constexpr std::size_t kBulkPayload = 4096;
 
-// Faults of a Read Request's source (RFC 5040 section 7.1), and of an atomic's target (RFC 7306 section 8.2).
-Fault request_fault(ddp::Verdict v) {
-  switch (v) {
-    case ddp::Verdict::not_associated: return fault::kRdmapNotAssociated;
-    case ddp::Verdict::access: return fault::kRdmapAccess;
-    case ddp::Verdict::wrap: return fault::kRdmapWrap;
-    case ddp::Verdict::bounds: return fault::kRdmapBounds;
-    case ddp::Verdict::ok:
-    case ddp::Verdict::invalid_stag: break;
-  }
-  return fault::kRdmapInvalidStag;
-}
-
-// How a request ends that the peer's Terminate names (verbs-semantics.md section 5.2).
-Status status_of(const Fault& f) {
-  if (f == fault::kDdpNoBuffer) return Status::no_receive;
-  if (f == fault::kDdpTooLong || f == fault::kRdmapOpcode) return Status::remote_invalid;
-  if (f.layer != Layer::llp && f.type == 1) return Status::remote_access;
-  return f.layer == Layer::rdmap ? Status::remote_operation : Status::flushed;
-}
-
 bool takes_receive(const SendRequest& r) { return r.operation == Operation::send || r.immediate; }
 
 // Whether a DDP header that came back is that of a segment of this Write, or of this Send or Immediate with this MSN.
@@ -46,13 +25,6 @@ bool is_about(Octets header, const SendRequest& r, std::uint32_t msn) {
   const auto h = ddp::UntaggedHeader::parse(header);
   return h.ok() && takes_receive(r) && h.value().qn == ddp::kQueueSend && h.value().msn == msn;
 }
-
-bool is_send(Opcode op) {
-  return op == Opcode::send || op == Opcode::send_se || op == Opcode::send_invalidate ||
-         op == Opcode::send_se_invalidate;
-}
-
-bool is_immediate(Opcode op) { return op == Opcode::immediate || op == Opcode::immediate_se; }
 
 }  // namespace
 
@@ -103,7 +75,7 @@ void Endpoint::handle_ulpdu(Octets ulpdu) {
     bulk_ = payload.size() >= kBulkPayload;
     if (!first_seen_ && !params_.initiator && params_.peer_to_peer && params_.rtr != 0 && !is_rtr(segment_, payload))
       f = fault::kMpaNoRtr;
-    else if (!place(segment_, payload))
+    else if (!place(consumer_, segment_.target, payload))
       f = place_failed(segment_);
     else
       f = finish_segment(segment_, payload);
@@ -126,45 +98,13 @@ bool Endpoint::is_rtr(const Segment& seg, Octets payload) const {
 // Everything that can be said from the header and the length; resolves where the payload goes. Order of the checks:
 // ddp.md section 8. head: at least the DDP header, or the whole ULPDU if that is shorter.
 std::optional<Fault> Endpoint::begin_segment(Octets head, std::size_t ulpdu, Segment& seg) {
-  seg.target.clear();
-  seg.ulpdu = ulpdu;
-  seg.kind = Kind::small;
-  const bool tagged = ddp::is_tagged(head);
-  const std::size_t size = tagged ? ddp::TaggedHeader::kSize : ddp::UntaggedHeader::kSize;
-  seg.header = head.first(std::min(size, head.size()));
-  std::uint8_t control = 0;
-  if (tagged) {
-    const auto h = ddp::TaggedHeader::parse(head);
-    if (!h.ok()) return h.error();
-    seg.tagged = h.value();
-    seg.last = seg.tagged.last;
-    control = seg.tagged.ulp;
-  } else {
-    const auto h = ddp::UntaggedHeader::parse(head);
-    if (!h.ok()) return h.error();
-    seg.untagged = h.value();
-    seg.last = seg.untagged.last;
-    control = seg.untagged.ulp;
-  }
-  seg.payload = ulpdu - size;
-  if (version_of(control) != kRdmapVersion) return fault::kRdmapVersion;
-  const OpcodeTraits* known = traits(opcode_of(control));
-  if (known == nullptr || (known->extension && !params_.extensions) || known->tagged != tagged)
-    return fault::kRdmapOpcode;
-  seg.opcode = static_cast<Opcode>(opcode_of(control));
-  return tagged ? begin_tagged(seg) : begin_untagged(seg);
+  if (const auto f = parse_segment(head, ulpdu, params_.extensions, seg)) return f;
+  return seg.is_tagged() ? begin_tagged(seg) : begin_untagged(seg);
 }
 
 std::optional<Fault> Endpoint::begin_tagged(Segment& seg) {
   if (seg.opcode == Opcode::read_response) return begin_read_response(seg);
-  seg.kind = Kind::write;
-  if (seg.payload == 0) return {};  // RFC 5041 section 5.2.1: STag and TO of an empty segment are not looked at
-  llp::Extent target;
-  const auto verdict =
-      consumer_.resolve(seg.tagged.stag, seg.tagged.offset, seg.payload, RemoteRight::write, target);
-  if (verdict != ddp::Verdict::ok) return ddp::tagged_fault(verdict);
-  seg.target.add(target);
-  return {};
+  return check_write(consumer_, seg);
 }
 
 std::optional<Fault> Endpoint::begin_read_response(Segment& seg) {
@@ -172,15 +112,7 @@ std::optional<Fault> Endpoint::begin_read_response(Segment& seg) {
   if (reads_.empty()) return fault::kRdmapOpcode;
   if (reads_.front().is_atomic()) return bad_response(fault::kRdmapStreamCatastrophic);
   const OutstandingRequest& read = reads_.front();
-  const bool ends = read.received + std::uint64_t{seg.payload} == read.length;
-  std::optional<Fault> f;
-  if (seg.payload > read.length - read.received || ends != seg.last)
-    f = fault::kDdpBounds;
-  else if (seg.payload > 0 && seg.tagged.stag != read.sink_stag)
-    f = fault::kDdpInvalidStag;
-  else if (seg.payload > 0 && seg.tagged.offset != read.received)
-    f = fault::kDdpBounds;
-  if (f) return bad_response(*f);
+  if (const auto f = check_read_response(seg, read.sink_stag, read.received, read.length)) return bad_response(*f);
   if (seg.payload == 0 || read.request == nullptr) return {};
   const Status s = consumer_.request_memory(*read.request, read.received, seg.payload, seg.target);
   if (s == Status::success) return {};
@@ -197,11 +129,7 @@ Fault Endpoint::bad_response(const Fault& f) {
 
 std::optional<Fault> Endpoint::begin_untagged(Segment& seg) {
   const ddp::UntaggedHeader& h = seg.untagged;
-  if (const auto f = queues_.check_queue(h)) {
-    // RFC 5040 section 4.2 ties each opcode to one queue; a queue that exists but is another's is an opcode error.
-    return h.qn < queues_.count() && h.qn != traits(opcode_of(h.ulp))->qn ? fault::kRdmapOpcode : f;
-  }
-  if (h.qn != traits(opcode_of(h.ulp))->qn) return fault::kRdmapOpcode;
+  if (const auto f = check_queue(queues_, seg)) return f;
   if (h.qn == ddp::kQueueSend) return begin_send(seg);
   if (const auto f = queues_.check_offset(h, seg.payload)) return f;
   return {};
@@ -219,11 +147,7 @@ std::optional<Fault> Endpoint::begin_send(Segment& seg) {
     receive_open_ = true;
   }
   if (const auto f = queues_.check_offset(h, seg.payload)) return f;
-  if (is_immediate(seg.opcode)) {  // RFC 7306 section 6: nothing is placed, so what is checked is the message itself
-    const bool whole = seg.last && !queues_.in_message(ddp::kQueueSend);
-    if (!whole || seg.payload != ImmediateData::kSize) return fault::kRdmapUnspecified;
-    return {};
-  }
+  if (is_immediate(seg.opcode)) return check_immediate(queues_, seg);
   if (std::uint64_t{h.mo} + seg.payload > consumer_.receive_capacity()) {
     receive_open_ = false;
     consumer_.receive_done(Received{.status = Status::local_length});
@@ -232,17 +156,6 @@ std::optional<Fault> Endpoint::begin_send(Segment& seg) {
   if (seg.payload == 0) return {};
   if (consumer_.receive_memory(h.mo, seg.payload, seg.target) == Status::success) return {};
   return place_failed(seg);
-}
-
-bool Endpoint::place(const Segment& seg, Octets payload) {
-  std::size_t at = 0;
-  for (const llp::Extent& e : seg.target.all()) {
-    const std::size_t n = std::min(e.length, payload.size() - at);
-    if (n == 0) break;
-    if (!consumer_.copy_in(llp::Extent{e.address, n, e.region, e.ticket}, payload.data() + at)) return false;
-    at += n;
-  }
-  return true;
 }
 
 // The target is no longer ours to write: its region is gone or its pages are. The request it belongs to fails.
@@ -302,27 +215,13 @@ std::optional<Fault> Endpoint::finish_send(Segment& seg, Octets payload) {
   receive_open_ = false;
   ++counters.rx_messages;
   ++counters.rx_sends;
-  Received received;
-  received.length = h.mo + static_cast<std::uint32_t>(seg.payload);
-  received.solicited = seg.opcode == Opcode::send_se || seg.opcode == Opcode::send_se_invalidate ||
-                       seg.opcode == Opcode::immediate_se ||
-                       (seg.opcode == Opcode::send_immediate && (h.ulp & kSolicited) != 0);
-  if (seg.opcode == Opcode::send_immediate) {
-    received.immediate = true;
-    received.immediate_data = h.ulp_word;
-  } else if (is_immediate(seg.opcode)) {
-    received.immediate = received.by_write = true;
-    received.immediate_data = ImmediateData::parse(payload).value().data;
-    received.length = std::exchange(write_octets_, 0);  // verbs reports what was written, not the 8 octets
-  }
-  if (seg.opcode == Opcode::send_invalidate || seg.opcode == Opcode::send_se_invalidate) {
-    received.invalidated = true;
-    received.invalidated_stag = h.ulp_word;
-    if (consumer_.invalidate(h.ulp_word) != ddp::Verdict::ok) {
-      received.status = Status::flushed;
-      consumer_.receive_done(received);
-      return fault::kRdmapCannotInvalidate;
-    }
+  Received received = received_from(seg, payload);
+  // Verbs reports what was written, not the 8 octets.
+  if (received.by_write) received.length = std::exchange(write_octets_, 0);
+  if (received.invalidated && consumer_.invalidate(h.ulp_word) != ddp::Verdict::ok) {
+    received.status = Status::flushed;
+    consumer_.receive_done(received);
+    return fault::kRdmapCannotInvalidate;
   }
   consumer_.receive_done(received);
   return {};
@@ -348,14 +247,10 @@ std::optional<Fault> Endpoint::on_read_request(Segment& seg, Octets payload) {
   const bool is_first = !first_seen_ && !params_.initiator;
   if (inbound_.size() >= params_.ird && !(is_first && read.request.length == 0)) return fault::kDdpNoBuffer;
   ++counters.rx_reads;
-  if (read.request.length > 0) {
-    const auto verdict = consumer_.resolve(read.request.source_stag, read.request.source_to, read.request.length,
-                                           RemoteRight::read, read.source);
-    if (verdict != ddp::Verdict::ok) {
-      fault_ = request_fault(verdict);
-      set_terminate(*fault_, &seg, &read.request);
-      return {};
-    }
+  if (const auto f = check_source(consumer_, read.request, read.source)) {
+    fault_ = *f;
+    set_terminate(*f, &seg, &read.request);
+    return {};
   }
   inbound_.push_back(read);
   return {};
@@ -368,11 +263,7 @@ std::optional<Fault> Endpoint::on_atomic_request(Segment& seg, Octets payload) {
   if (!parsed.ok()) return parsed.error();
   const AtomicRequest& a = parsed.value();
   if (inbound_.size() >= params_.ird) return fault::kDdpNoBuffer;
-  if (!a.is(AtomicRequest::Op::fetch_add) && !a.is(AtomicRequest::Op::compare_swap)) return fault::kRdmapOpcode;
-  llp::Extent target;
-  const auto verdict = consumer_.resolve(a.stag, a.to, kAtomicOctets, RemoteRight::atomic, target);
-  if (verdict != ddp::Verdict::ok) return request_fault(verdict);
-  if (reinterpret_cast<std::uintptr_t>(target.address) % kAtomicOctets != 0) return fault::kRdmapStreamCatastrophic;
+  if (const auto f = check_atomic(consumer_, a)) return f;
   InboundRequest request;
   request.atomic = a;
   request.msn = seg.untagged.msn;
@@ -388,13 +279,10 @@ std::optional<Fault> Endpoint::on_atomic_response(Segment& seg, Octets payload) 
   if (!oldest.is_atomic() || oldest.sink_stag != parsed.value().request_id)
     return bad_response(fault::kRdmapStreamCatastrophic);
   SendRequest& request = *oldest.request;
-  // A value to both ends, so in the order of this machine's octets (RFC 7306 section 5).
-  const std::uint64_t original = parsed.value().original;
-  std::array<std::byte, kAtomicOctets> octets;
-  std::memcpy(octets.data(), &original, sizeof original);
+  const auto octets = original_octets(parsed.value());
   const Status s = consumer_.request_memory(request, 0, kAtomicOctets, seg.target);
   seg.kind = Kind::read_response;  // place_failed(): the memory is that of the oldest request
-  if (s != Status::success || !place(seg, octets)) return place_failed(seg);
+  if (s != Status::success || !place(consumer_, seg.target, octets)) return place_failed(seg);
   reads_.pop_front();
   consumer_.send_done(request, Status::success);
   return {};
@@ -402,20 +290,12 @@ std::optional<Fault> Endpoint::on_atomic_response(Segment& seg, Octets payload) 
 
 // Which of our requests the peer's Terminate is about; null if it cannot be told, or is complete already.
 SendRequest* Endpoint::named_by(const Terminate& message) {
-  if (message.rdmap_header.size() == ReadRequest::kSize) {
-    const auto header = ReadRequest::parse(message.rdmap_header);
-    for (std::size_t i = 0; header.ok() && i < reads_.size(); ++i)
-      if (reads_.at(i).request != nullptr && reads_.at(i).sink_stag == header.value().sink_stag)
-        return reads_.at(i).request;
+  for (std::size_t i = 0; i < reads_.size(); ++i) {
+    const OutstandingRequest& o = reads_.at(i);
+    if (o.request != nullptr && is_about_response(message, o.is_atomic(), o.sink_stag, o.msn)) return o.request;
   }
   const Octets header(message.ddp_header);
   if (header.empty()) return nullptr;
-  if (const auto h = ddp::UntaggedHeader::parse(header);
-      !ddp::is_tagged(header) && h.ok() && h.value().qn == ddp::kQueueRequest) {
-    for (std::size_t i = 0; i < reads_.size(); ++i)
-      if (reads_.at(i).is_atomic() && reads_.at(i).msn == h.value().msn) return reads_.at(i).request;
-    return nullptr;
-  }
   std::uint32_t msn = tx_msn_[ddp::kQueueSend];
   if (current_ == Current::request && is_about(header, *request_, msn)) return request_;
   for (std::size_t i = unacknowledged_.size(); i-- > 0;) {
@@ -457,7 +337,7 @@ bool Endpoint::try_direct(Octets rest, std::size_t& taken) {
   }
   bulk_ = true;
   const Octets present = head.subspan(size, std::min(head.size() - size, segment_.payload));
-  if (!place(segment_, present)) {
+  if (!place(consumer_, segment_.target, present)) {
     receive_fault(*place_failed(segment_), &segment_);
     return true;
   }
@@ -509,18 +389,7 @@ void Endpoint::receive_fault(const Fault& f, const Segment* seg) {
 
 void Endpoint::set_terminate(const Fault& f, const Segment* seg, const ReadRequest* read) {
   terminate_state_ = TerminateState::wanted;
-  terminate_ = Terminate{};
-  terminate_.fault = f;
-  const bool complete =
-      seg != nullptr && !seg->header.empty() &&
-      seg->header.size() == (ddp::is_tagged(seg->header) ? ddp::TaggedHeader::kSize : ddp::UntaggedHeader::kSize);
-  if (f.layer == Layer::llp || !complete) return;
-  terminate_.length_valid = true;
-  terminate_.segment_length = static_cast<std::uint16_t>(seg->ulpdu);
-  terminate_.ddp_header.assign(seg->header.begin(), seg->header.end());
-  if (read == nullptr) return;
-  terminate_.rdmap_header.resize(ReadRequest::kSize);
-  read->emit(std::span<std::byte, ReadRequest::kSize>(terminate_.rdmap_header));
+  terminate_ = terminate_about(f, seg, read);
 }
 
 }  // namespace ewarp::rdmap

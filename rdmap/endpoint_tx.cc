@@ -4,6 +4,7 @@
 
 #include "ddp/segment.h"
 #include "rdmap/endpoint.h"
+#include "rdmap/message.h"
 
 namespace ewarp::rdmap {
 namespace {
@@ -17,18 +18,6 @@ constexpr std::size_t kCopyPayload = 512;
 constexpr std::size_t kCopyResponse = 16 * 1024;
 // How far ahead the pages of a Read Response's source are probed.
 constexpr std::uint64_t kProbe = 1024 * 1024;
-
-std::uint8_t send_control(const SendRequest& r) {
-  if (r.immediate)
-    return static_cast<std::uint8_t>(control(Opcode::send_immediate) | (r.solicited ? kSolicited : 0));
-  if (r.invalidate) return control(r.solicited ? Opcode::send_se_invalidate : Opcode::send_invalidate);
-  return control(r.solicited ? Opcode::send_se : Opcode::send);
-}
-
-// What the fourth header word of a Send carries.
-std::uint32_t send_word(const SendRequest& r) {
-  return r.immediate ? r.immediate_data : r.invalidate ? r.invalidate_stag : 0;
-}
 
 }  // namespace
 
@@ -88,13 +77,9 @@ bool Endpoint::wants_transmit() const {
 }
 
 bool Endpoint::transmit_terminate(llp::Gather& out) {
-  const std::vector<std::byte> body = terminate_.emit();
-  std::array<std::byte, UntaggedHeader::kSize + 64> ulpdu;
-  if (!fits(out, UntaggedHeader::kSize + body.size(), 0, 0)) return false;
-  UntaggedHeader{true, control(Opcode::terminate), 0, ddp::kQueueTerminate, 1, 0}.emit(
-      std::span(ulpdu).first<UntaggedHeader::kSize>());
-  std::memcpy(ulpdu.data() + UntaggedHeader::kSize, body.data(), body.size());
-  frame(out, Octets(ulpdu).first(UntaggedHeader::kSize + body.size()), {});
+  std::array<std::byte, kLargestHead> ulpdu;
+  if (!fits(out, ulpdu.size(), 0, 0)) return false;
+  frame(out, Octets(ulpdu).first(emit_terminate(terminate_.emit(), 1, ulpdu)), {});
   terminate_state_ = TerminateState::sent;
   ++counters.terminates_sent;
   ++counters.tx_messages;
@@ -103,7 +88,7 @@ bool Endpoint::transmit_terminate(llp::Gather& out) {
 
 // RFC 6581 section 6: the initiator's first FPDU, empty and invisible to both consumers.
 bool Endpoint::transmit_rtr(llp::Gather& out) {
-  std::array<std::byte, UntaggedHeader::kSize + ReadRequest::kSize> ulpdu;
+  std::array<std::byte, kReadRequestHead> ulpdu;
   if (!fits(out, ulpdu.size(), 0, 0)) return false;
   rtr_due_ = false;
   std::size_t size = UntaggedHeader::kSize;
@@ -112,11 +97,7 @@ bool Endpoint::transmit_rtr(llp::Gather& out) {
     size = TaggedHeader::kSize;
   } else if (params_.rtr & mpa::kRtrRead) {
     const std::uint32_t sink = push_outstanding(nullptr, 0);
-    UntaggedHeader{true, control(Opcode::read_request), 0, ddp::kQueueRequest, tx_msn_[1]++, 0}.emit(
-        std::span(ulpdu).first<UntaggedHeader::kSize>());
-    ReadRequest{sink, 0, 0, 0, 0}.emit(
-        std::span(ulpdu).subspan<UntaggedHeader::kSize, ReadRequest::kSize>());
-    size += ReadRequest::kSize;
+    size = emit_read_request({sink, 0, 0, 0, 0}, tx_msn_[ddp::kQueueRequest]++, ulpdu);
   } else {
     UntaggedHeader{true, control(Opcode::send), 0, ddp::kQueueSend, tx_msn_[0]++, 0}.emit(
         std::span(ulpdu).first<UntaggedHeader::kSize>());
@@ -168,17 +149,6 @@ bool Endpoint::start_request(llp::Gather& out, SendRequest& request) {
   return false;
 }
 
-std::size_t Endpoint::put_send_header(const SendRequest& r, std::uint64_t offset, bool last, MutableOctets out) {
-  if (r.operation == Operation::write) {
-    TaggedHeader{last, control(Opcode::write), r.remote_stag, r.remote_to + offset}.emit(
-        out.first<TaggedHeader::kSize>());
-    return TaggedHeader::kSize;
-  }
-  UntaggedHeader{last, send_control(r), send_word(r), ddp::kQueueSend, tx_msn_[0], static_cast<std::uint32_t>(offset)}
-      .emit(out.first<UntaggedHeader::kSize>());
-  return UntaggedHeader::kSize;
-}
-
 // Without a CRC nothing is read before the kernel does. A CRC is computed over the memory as it lies, which its owner
 // may have taken back or unmapped. False: it has.
 bool Endpoint::frame_in_place(llp::Gather& out, std::size_t header) {
@@ -194,7 +164,7 @@ bool Endpoint::frame_in_place(llp::Gather& out, std::size_t header) {
 bool Endpoint::continue_request(llp::Gather& out) {
   if (immediate_due_) return finish_with_immediate(out);
   SendRequest& r = *request_;
-  const std::size_t header = r.operation == Operation::write ? TaggedHeader::kSize : UntaggedHeader::kSize;
+  const std::size_t header = payload_header(r);
   const ddp::Cut cut = ddp::cut(r.length, offset_, mulpdu_, header);
   // The first segment of a message that fits one already has its pieces from the check at its start.
   if (cut.payload != r.length) {
@@ -213,7 +183,7 @@ bool Endpoint::continue_request(llp::Gather& out) {
   const bool copies = cut.payload <= kCopyPayload;
   if (!fits(out, copies ? header + cut.payload : header, copies ? 0 : cut.payload, copies ? 0 : pieces_.count))
     return false;
-  put_send_header(r, offset_, cut.last, copy_);
+  emit_payload_header(r, ImmediatePlace::header, tx_msn_[0], offset_, cut.last, copy_);
   if (copies) {
     std::size_t at = header;
     for (const llp::Extent& e : pieces_.all()) {
@@ -254,14 +224,10 @@ bool Endpoint::continue_request(llp::Gather& out) {
 // Directly behind its Write, not even a response between them: the peer takes the length it reports from the message
 // before (rdmap.md section 9.1). That is also why the Write is sent when it is empty.
 bool Endpoint::finish_with_immediate(llp::Gather& out) {
-  constexpr std::size_t kSize = UntaggedHeader::kSize + ImmediateData::kSize;
-  std::array<std::byte, kSize> ulpdu;
-  if (!fits(out, kSize, 0, 0)) return false;
+  std::array<std::byte, kImmediateHead> ulpdu;
+  if (!fits(out, ulpdu.size(), 0, 0)) return false;
   SendRequest& r = *request_;
-  UntaggedHeader{true, control(r.solicited ? Opcode::immediate_se : Opcode::immediate), 0, ddp::kQueueSend,
-                 tx_msn_[0]++, 0}
-      .emit(std::span(ulpdu).first<UntaggedHeader::kSize>());
-  ImmediateData{r.immediate_data}.emit(std::span(ulpdu).subspan<UntaggedHeader::kSize, ImmediateData::kSize>());
+  emit_immediate(r, tx_msn_[0]++, ulpdu);
   frame(out, ulpdu, {});
   immediate_due_ = false;
   current_ = Current::nothing;
@@ -280,14 +246,10 @@ std::uint32_t Endpoint::push_outstanding(SendRequest* request, std::uint32_t len
 }
 
 bool Endpoint::start_read(llp::Gather& out, SendRequest& r) {
-  constexpr std::size_t kSize = UntaggedHeader::kSize + ReadRequest::kSize;
-  std::array<std::byte, kSize> ulpdu;
-  if (!fits(out, kSize, 0, 0)) return false;
+  std::array<std::byte, kReadRequestHead> ulpdu;
+  if (!fits(out, ulpdu.size(), 0, 0)) return false;
   const std::uint32_t sink = push_outstanding(&r, r.length);
-  UntaggedHeader{true, control(Opcode::read_request), 0, ddp::kQueueRequest, tx_msn_[1]++, 0}.emit(
-      std::span(ulpdu).first<UntaggedHeader::kSize>());
-  ReadRequest{sink, 0, r.length, r.remote_stag, r.remote_to}.emit(
-      std::span(ulpdu).subspan<UntaggedHeader::kSize, ReadRequest::kSize>());
+  emit_read_request({sink, 0, r.length, r.remote_stag, r.remote_to}, tx_msn_[ddp::kQueueRequest]++, ulpdu);
   frame(out, ulpdu, {});
   consumer_.send_started();
   ++counters.tx_messages;
@@ -295,53 +257,26 @@ bool Endpoint::start_read(llp::Gather& out, SendRequest& r) {
   return true;
 }
 
-// Whole words, without masks: all that verbs can ask for.
 bool Endpoint::start_atomic(llp::Gather& out, SendRequest& r) {
-  constexpr std::size_t kSize = UntaggedHeader::kSize + AtomicRequest::kSize;
-  std::array<std::byte, kSize> ulpdu;
-  if (!fits(out, kSize, 0, 0)) return false;
-  AtomicRequest a;
-  a.request_id = push_outstanding(&r, r.length);
-  a.stag = r.remote_stag;
-  a.to = r.remote_to;
-  a.data = r.operand;
-  a.compare_mask = ~std::uint64_t{0};  // ignored with an addition, but sent so
-  if (r.operation == Operation::compare_swap) {
-    a.op = static_cast<std::uint8_t>(AtomicRequest::Op::compare_swap);
-    a.data_mask = ~std::uint64_t{0};
-    a.compare = r.compare;
-  }
-  UntaggedHeader{true, control(Opcode::atomic_request), 0, ddp::kQueueRequest, tx_msn_[ddp::kQueueRequest]++, 0}.emit(
-      std::span(ulpdu).first<UntaggedHeader::kSize>());
-  a.emit(std::span(ulpdu).subspan<UntaggedHeader::kSize, AtomicRequest::kSize>());
+  std::array<std::byte, kAtomicRequestHead> ulpdu;
+  if (!fits(out, ulpdu.size(), 0, 0)) return false;
+  const std::uint32_t id = push_outstanding(&r, r.length);
+  emit_atomic_request(r, id, tx_msn_[ddp::kQueueRequest]++, ulpdu);
   frame(out, ulpdu, {});
   consumer_.send_started();
   ++counters.tx_messages;
   return true;
 }
 
-// A request that can no longer be served. Of a Read Request, what was sent of the response is taken off the header that
-// goes back (RFC 5040 section 4.8); an Atomic Request has none to go back (RFC 7306 section 8.2).
+// A request that can no longer be served.
 void Endpoint::response_failed(const Fault& f) {
-  InboundRequest read = inbound_.front();
+  const InboundRequest& read = inbound_.front();
   current_ = Current::nothing;
   if (fault_) return;
   fault_ = f;
-  std::array<std::byte, UntaggedHeader::kSize> header;
-  const Opcode opcode = read.atomic ? Opcode::atomic_request : Opcode::read_request;
-  UntaggedHeader{true, control(opcode), 0, ddp::kQueueRequest, read.msn, 0}.emit(header);
-  Segment seg;
-  seg.header = header;
-  if (read.atomic) {
-    seg.ulpdu = UntaggedHeader::kSize + AtomicRequest::kSize;
-    set_terminate(f, &seg, nullptr);
-    return;
-  }
-  seg.ulpdu = UntaggedHeader::kSize + ReadRequest::kSize;
-  read.request.sink_to += read.sent;
-  read.request.source_to += read.sent;
-  read.request.length -= read.sent;
-  set_terminate(f, &seg, &read.request);
+  terminate_state_ = TerminateState::wanted;
+  terminate_ = read.atomic ? terminate_about_atomic(f, read.msn)
+                           : terminate_about_request(f, read.msn, read.request, read.sent);
 }
 
 bool Endpoint::continue_response(llp::Gather& out) {
@@ -364,8 +299,7 @@ bool Endpoint::continue_response(llp::Gather& out) {
       return true;
     }
   }
-  TaggedHeader{cut.last, control(Opcode::read_response), q.sink_stag, q.sink_to + read.sent}.emit(
-      std::span(copy_).first<TaggedHeader::kSize>());
+  emit_read_response_header(q, read.sent, cut.last, copy_);
   if (copies) {
     if (cut.payload > 0 && !consumer_.copy_out(copy_.data() + TaggedHeader::kSize, source)) {
       response_failed(fault::kRdmapBounds);  // the pages are gone
@@ -396,9 +330,8 @@ bool Endpoint::continue_response(llp::Gather& out) {
 
 // Here, not on arrival: the next one is not executed before this one's response was made (RFC 7306 section 5).
 bool Endpoint::answer_atomic(llp::Gather& out) {
-  constexpr std::size_t kSize = UntaggedHeader::kSize + AtomicResponse::kSize;
-  std::array<std::byte, kSize> ulpdu;
-  if (!fits(out, kSize, 0, 0)) return false;  // it cannot be executed twice
+  std::array<std::byte, kAtomicResponseHead> ulpdu;
+  if (!fits(out, ulpdu.size(), 0, 0)) return false;  // it cannot be executed twice
   const AtomicRequest& a = *inbound_.front().atomic;
   llp::Extent target;
   AtomicResponse response{a.request_id, 0};
@@ -410,10 +343,7 @@ bool Endpoint::answer_atomic(llp::Gather& out) {
     response_failed(fault::kRdmapBounds);  // the page is gone
     return true;
   }
-  UntaggedHeader{true, control(Opcode::atomic_response), 0, ddp::kQueueAtomicResponse,
-                 tx_msn_[ddp::kQueueAtomicResponse]++, 0}
-      .emit(std::span(ulpdu).first<UntaggedHeader::kSize>());
-  response.emit(std::span(ulpdu).subspan<UntaggedHeader::kSize, AtomicResponse::kSize>());
+  emit_atomic_response(response, tx_msn_[ddp::kQueueAtomicResponse]++, ulpdu);
   frame(out, ulpdu, {});
   ++counters.tx_messages;
   inbound_.pop_front();

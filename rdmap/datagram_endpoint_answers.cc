@@ -1,0 +1,96 @@
+// Answers to requests of the peer: Read Responses, Atomic Responses and error reports, in the order of what they are
+// about.
+#include <algorithm>
+
+#include "ddp/segment.h"
+#include "rdmap/datagram_stream.h"
+#include "rdmap/message.h"
+
+namespace ewarp::rdmap {
+namespace {
+
+// How far ahead the pages of a Read Response's source are probed.
+constexpr std::uint64_t kProbe = 1024 * 1024;
+
+}  // namespace
+
+void DatagramEndpoint::take_answer(Stream& s, std::size_t mulpdu, Outgoing& out) {
+  Activity& act = *s.activity;
+  PeersRequest& q = act.answers.at(act.answers_taken);
+  out.message = act.first_answer + act.answers_taken;
+  out.last = true;
+  if (std::holds_alternative<PeersRead>(q.what)) {
+    answer_read(s, q, mulpdu, out);
+  } else if (std::holds_alternative<AtomicRequest>(q.what)) {
+    answer_atomic(s, q, out);
+  } else {
+    const auto& report = std::get<PeersFault>(q.what);
+    answer_report(s, q.psn, Octets(report.octets).first(report.size), out);
+  }
+  if (!out.last) return;
+  ++act.answers_taken;
+  ++counters.tx_messages;
+}
+
+void DatagramEndpoint::answer_report(Stream& s, std::uint32_t psn, Octets message, Outgoing& out) {
+  out.head_size =
+      static_cast<std::uint8_t>(emit_terminate(message, s.tx_msn[ddp::kQueueTerminate]++, MutableOctets(out.head)));
+  out.error_psn = psn;
+  ++counters.reports_sent;
+}
+
+// Nothing of a segment can be taken back once it is numbered, so the pages are probed before.
+void DatagramEndpoint::answer_read(Stream& s, PeersRequest& q, std::size_t mulpdu, Outgoing& out) {
+  auto& read = std::get<PeersRead>(q.what);
+  const ReadRequest& r = read.request;
+  const ddp::Cut cut = ddp::cut(r.length, read.sent, mulpdu, ddp::TaggedHeader::kSize);
+  if (cut.payload > 0) {
+    llp::Extent source;
+    std::optional<Fault> f;
+    if (consumer_.resolve(r.source_stag, r.source_to + read.sent, r.length - read.sent, RemoteRight::read, source) !=
+        ddp::Verdict::ok) {
+      f = fault::kRdmapInvalidStag;  // it was good when the request came: revoked since
+    } else if (read.sent + cut.payload > read.probed) {
+      source.length = std::min<std::uint64_t>(source.length, std::max<std::uint64_t>(kProbe, cut.payload));
+      if (consumer_.readable(source))
+        read.probed = read.sent + source.length;
+      else
+        f = fault::kRdmapBounds;  // the pages are gone
+    }
+    if (f) return answer_report(s, q.psn, terminate_about_request(*f, q.msn, r, read.sent).emit(), out);
+  }
+  out.head_size = static_cast<std::uint8_t>(emit_read_response_header(r, read.sent, cut.last, out.head));
+  out.offset = read.sent;
+  out.payload = cut.payload;
+  out.last = cut.last;
+  read.sent += cut.payload;
+}
+
+// Here, not on arrival: the next one is not executed before this one's response was made (RFC 7306 section 5). A
+// segment is taken once, so it is executed once.
+void DatagramEndpoint::answer_atomic(Stream& s, PeersRequest& q, Outgoing& out) {
+  const AtomicRequest& r = std::get<AtomicRequest>(q.what);
+  llp::Extent target;
+  AtomicResponse response{r.request_id, 0};
+  std::optional<Fault> f;
+  if (consumer_.resolve(r.stag, r.to, kAtomicOctets, RemoteRight::atomic, target) != ddp::Verdict::ok)
+    f = fault::kRdmapInvalidStag;  // it was good when the request came: revoked since
+  else if (!consumer_.atomic(target, r, &response.original))
+    f = fault::kRdmapBounds;  // the page is gone
+  if (f) return answer_report(s, q.psn, terminate_about_atomic(*f, q.msn).emit(), out);
+  out.head_size = static_cast<std::uint8_t>(
+      emit_atomic_response(response, s.tx_msn[ddp::kQueueAtomicResponse]++, MutableOctets(out.head)));
+}
+
+int DatagramEndpoint::answer_memory(Activity& act, const Outgoing& segment, std::span<llp::Extent> out) {
+  const std::uint64_t i = segment.message - act.first_answer;
+  if (i >= act.answers.size()) return -1;
+  const auto* read = std::get_if<PeersRead>(&act.answers.at(i).what);
+  if (read == nullptr) return -1;
+  const ReadRequest& r = read->request;
+  const bool good = consumer_.resolve(r.source_stag, r.source_to + segment.offset, segment.payload, RemoteRight::read,
+                                      out[0]) == ddp::Verdict::ok;
+  return good ? 1 : -1;
+}
+
+}  // namespace ewarp::rdmap

@@ -1,0 +1,90 @@
+#include "rdmap/message.h"
+
+#include <cstring>
+
+namespace ewarp::rdmap {
+namespace {
+
+using ddp::TaggedHeader;
+using ddp::UntaggedHeader;
+
+std::uint8_t send_control(const SendRequest& r, ImmediatePlace place) {
+  if (r.immediate && place == ImmediatePlace::header)
+    return static_cast<std::uint8_t>(control(Opcode::send_immediate) | (r.solicited ? kSolicited : 0));
+  if (r.invalidate) return control(r.solicited ? Opcode::send_se_invalidate : Opcode::send_invalidate);
+  return control(r.solicited ? Opcode::send_se : Opcode::send);
+}
+
+// What the fourth header word of a Send carries.
+std::uint32_t send_word(const SendRequest& r, ImmediatePlace place) {
+  if (r.immediate) return place == ImmediatePlace::header ? r.immediate_data : 0;
+  return r.invalidate ? r.invalidate_stag : 0;
+}
+
+void emit_whole(Opcode opcode, std::uint32_t qn, std::uint32_t msn, MutableOctets out) {
+  UntaggedHeader{true, control(opcode), 0, qn, msn, 0}.emit(out.first<UntaggedHeader::kSize>());
+}
+
+}  // namespace
+
+std::size_t emit_payload_header(const SendRequest& r, ImmediatePlace place, std::uint32_t msn, std::uint64_t offset,
+                                bool last, MutableOctets out) {
+  if (r.operation == Operation::write) {
+    TaggedHeader{last, control(Opcode::write), r.remote_stag, r.remote_to + offset}.emit(
+        out.first<TaggedHeader::kSize>());
+    return TaggedHeader::kSize;
+  }
+  UntaggedHeader{
+      last, send_control(r, place), send_word(r, place), ddp::kQueueSend, msn, static_cast<std::uint32_t>(offset)}
+      .emit(out.first<UntaggedHeader::kSize>());
+  return UntaggedHeader::kSize;
+}
+
+std::size_t emit_immediate(const SendRequest& r, std::uint32_t msn, MutableOctets out) {
+  emit_whole(r.solicited ? Opcode::immediate_se : Opcode::immediate, ddp::kQueueSend, msn, out);
+  ImmediateData{r.immediate_data}.emit(out.subspan<UntaggedHeader::kSize, ImmediateData::kSize>());
+  return kImmediateHead;
+}
+
+std::size_t emit_read_request(const ReadRequest& request, std::uint32_t msn, MutableOctets out) {
+  emit_whole(Opcode::read_request, ddp::kQueueRequest, msn, out);
+  request.emit(out.subspan<UntaggedHeader::kSize, ReadRequest::kSize>());
+  return kReadRequestHead;
+}
+
+std::size_t emit_atomic_request(const SendRequest& r, std::uint32_t request_id, std::uint32_t msn, MutableOctets out) {
+  AtomicRequest a;
+  a.request_id = request_id;
+  a.stag = r.remote_stag;
+  a.to = r.remote_to;
+  a.data = r.operand;
+  a.compare_mask = ~std::uint64_t{0};  // ignored with an addition, but sent so
+  if (r.operation == Operation::compare_swap) {
+    a.op = static_cast<std::uint8_t>(AtomicRequest::Op::compare_swap);
+    a.data_mask = ~std::uint64_t{0};
+    a.compare = r.compare;
+  }
+  emit_whole(Opcode::atomic_request, ddp::kQueueRequest, msn, out);
+  a.emit(out.subspan<UntaggedHeader::kSize, AtomicRequest::kSize>());
+  return kAtomicRequestHead;
+}
+
+std::size_t emit_read_response_header(const ReadRequest& q, std::uint32_t offset, bool last, MutableOctets out) {
+  TaggedHeader{last, control(Opcode::read_response), q.sink_stag, q.sink_to + offset}.emit(
+      out.first<TaggedHeader::kSize>());
+  return TaggedHeader::kSize;
+}
+
+std::size_t emit_atomic_response(const AtomicResponse& response, std::uint32_t msn, MutableOctets out) {
+  emit_whole(Opcode::atomic_response, ddp::kQueueAtomicResponse, msn, out);
+  response.emit(out.subspan<UntaggedHeader::kSize, AtomicResponse::kSize>());
+  return kAtomicResponseHead;
+}
+
+std::size_t emit_terminate(Octets message, std::uint32_t msn, MutableOctets out) {
+  emit_whole(Opcode::terminate, ddp::kQueueTerminate, msn, out);
+  std::memcpy(out.data() + UntaggedHeader::kSize, message.data(), message.size());
+  return UntaggedHeader::kSize + message.size();
+}
+
+}  // namespace ewarp::rdmap
