@@ -21,6 +21,7 @@ struct FakeRegion {
   Bytes octets;
   bool ours = true;  // false: another protection domain's
   bool readable = true, writable = true;
+  bool mapped = true;  // false: registered, but its pages are gone
 };
 
 struct FakeRequest : rdmap::SendRequest {
@@ -35,9 +36,72 @@ struct FakeReceive {
   std::vector<Bytes> pieces;
 };
 
-class FakeConsumer : public rdmap::Consumer {
+// The memory that peers name.
+template <class Base>
+class FakeMemory : public Base {
  public:
   std::map<std::uint32_t, FakeRegion> regions;
+
+  ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
+                       llp::Extent& out) override {
+    const auto it = regions.find(stag);
+    if (it == regions.end()) return ddp::Verdict::invalid_stag;
+    FakeRegion& r = it->second;
+    if (!r.ours) return ddp::Verdict::not_associated;
+    if (!(right == rdmap::RemoteRight::read ? r.readable : r.writable)) return ddp::Verdict::access;
+    if (to + n < to) return ddp::Verdict::wrap;
+    if (to + n > r.octets.size()) return ddp::Verdict::bounds;
+    out = llp::Extent{r.octets.data() + to, static_cast<std::size_t>(n), nullptr, 0};
+    return ddp::Verdict::ok;
+  }
+  ddp::Verdict invalidate(std::uint32_t stag) override {
+    return regions.erase(stag) == 1 ? ddp::Verdict::ok : ddp::Verdict::invalid_stag;
+  }
+  bool copy_in(const llp::Extent& to, const std::byte* from) override {
+    std::memcpy(to.address, from, to.length);
+    return true;
+  }
+  bool copy_out(std::byte* to, const llp::Extent& from) override {
+    std::memcpy(to, from.address, from.length);
+    return true;
+  }
+  bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& a, std::uint64_t* original) override {
+    std::memcpy(original, target.address, sizeof *original);
+    const std::uint64_t now = a.is(rdmap::AtomicRequest::Op::fetch_add)
+                                  ? rdmap::fetch_add(*original, a.data, a.data_mask)
+                                  : rdmap::compare_swap(*original, a.data, a.data_mask, a.compare, a.compare_mask);
+    std::memcpy(target.address, &now, sizeof now);
+    return true;
+  }
+  bool readable(const llp::Extent& extent) override {
+    for (const auto& [stag, r] : regions)
+      if (!r.mapped && extent.address >= r.octets.data() && extent.address < r.octets.data() + r.octets.size())
+        return false;
+    return true;
+  }
+  bool hold(const llp::Extent&) override { return true; }
+  void let_go(const llp::Extent&) override {}
+
+ protected:
+  static rdmap::Status cut(std::vector<Bytes>& pieces, std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) {
+    out.clear();
+    for (Bytes& p : pieces) {
+      if (n == 0) break;
+      if (offset >= p.size()) {
+        offset -= p.size();
+        continue;
+      }
+      const std::uint64_t size = std::min<std::uint64_t>(n, p.size() - offset);
+      out.add(llp::Extent{p.data() + offset, static_cast<std::size_t>(size), nullptr, 0});
+      n -= size;
+      offset = 0;
+    }
+    return rdmap::Status::success;
+  }
+};
+
+class FakeConsumer : public FakeMemory<rdmap::Consumer> {
+ public:
   std::deque<std::unique_ptr<FakeRequest>> sends;  // all that were ever posted
   std::size_t started = 0;
   std::deque<FakeReceive> receives;  // the current one is in front
@@ -86,57 +150,6 @@ class FakeConsumer : public rdmap::Consumer {
   void receive_done(const rdmap::Received& received) override {
     if (on_receive_done) on_receive_done(receives.front(), received);
     receives.pop_front();
-  }
-  ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
-                       llp::Extent& out) override {
-    const auto it = regions.find(stag);
-    if (it == regions.end()) return ddp::Verdict::invalid_stag;
-    FakeRegion& r = it->second;
-    if (!r.ours) return ddp::Verdict::not_associated;
-    if (!(right == rdmap::RemoteRight::read ? r.readable : r.writable)) return ddp::Verdict::access;
-    if (to + n < to) return ddp::Verdict::wrap;
-    if (to + n > r.octets.size()) return ddp::Verdict::bounds;
-    out = llp::Extent{r.octets.data() + to, static_cast<std::size_t>(n), nullptr, 0};
-    return ddp::Verdict::ok;
-  }
-  ddp::Verdict invalidate(std::uint32_t stag) override {
-    return regions.erase(stag) == 1 ? ddp::Verdict::ok : ddp::Verdict::invalid_stag;
-  }
-  bool copy_in(const llp::Extent& to, const std::byte* from) override {
-    std::memcpy(to.address, from, to.length);
-    return true;
-  }
-  bool copy_out(std::byte* to, const llp::Extent& from) override {
-    std::memcpy(to, from.address, from.length);
-    return true;
-  }
-  bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& a, std::uint64_t* original) override {
-    std::memcpy(original, target.address, sizeof *original);
-    const std::uint64_t now = a.is(rdmap::AtomicRequest::Op::fetch_add)
-                                  ? rdmap::fetch_add(*original, a.data, a.data_mask)
-                                  : rdmap::compare_swap(*original, a.data, a.data_mask, a.compare, a.compare_mask);
-    std::memcpy(target.address, &now, sizeof now);
-    return true;
-  }
-  bool readable(const llp::Extent&) override { return true; }
-  bool hold(const llp::Extent&) override { return true; }
-  void let_go(const llp::Extent&) override {}
-
- private:
-  static rdmap::Status cut(std::vector<Bytes>& pieces, std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) {
-    out.clear();
-    for (Bytes& p : pieces) {
-      if (n == 0) break;
-      if (offset >= p.size()) {
-        offset -= p.size();
-        continue;
-      }
-      const std::uint64_t size = std::min<std::uint64_t>(n, p.size() - offset);
-      out.add(llp::Extent{p.data() + offset, static_cast<std::size_t>(size), nullptr, 0});
-      n -= size;
-      offset = 0;
-    }
-    return rdmap::Status::success;
   }
 };
 
