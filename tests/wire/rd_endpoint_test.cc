@@ -24,6 +24,12 @@ constexpr std::uint32_t kFixed = 0x501, kForeign = 0x502, kReadOnly = 0x503, kUn
 constexpr std::uint32_t kWritten = 0x1000, kCounter = 0x2000;  // and the writer's number
 constexpr std::size_t kFixedSize = 20000, kSlot = 6000, kSlots = 64;
 
+// What all runs together have seen.
+struct Tally {
+  std::uint64_t datagrams = 0, requests = 0, messages = 0, placed_ahead = 0, reports = 0, refusals = 0, openings = 0;
+  std::map<Status, std::uint64_t> ended;
+} g_tally;
+
 // How far a run may go wrong by itself.
 enum class Trouble { none, breaks, restarts };
 
@@ -70,7 +76,6 @@ class Run {
   std::map<std::uint64_t, Status> due_;  // what must come of a request; success if it is not here
   std::map<std::uint64_t, Bytes> reads_;
   std::uint32_t window_ = 0x9000;
-  std::size_t events_ = 0;
 };
 
 Run::Run(std::uint64_t seed) : seed_(seed), net_(seed, {}) {
@@ -116,11 +121,19 @@ void Run::post(unsigned from, unsigned to, std::uint64_t seed) {
   const std::size_t n = seed % 3 == 0 ? net_.below(kSlot) : seed % 7 == 0 ? 0 : net_.below(300);
   switch (net_.below(6)) {
     case 0:
-    case 1: post_send(f, t, pair, seed, n); break;
+    case 1:
+      post_send(f, t, pair, seed, n);
+      break;
     case 2:
-    case 3: post_write(f, t, pair, seed, n); break;
-    case 4: post_read(f, t, n); break;
-    default: post_atomic(f, t, pair); break;
+    case 3:
+      post_write(f, t, pair, seed, n);
+      break;
+    case 4:
+      post_read(f, t, n);
+      break;
+    default:
+      post_atomic(f, t, pair);
+      break;
   }
   DatagramRequest& r = *f.queues.requests.back();
   r.fence = net_.below(8) == 0;
@@ -174,10 +187,18 @@ void Run::post_write(DatagramHost& f, DatagramHost& t, Pair& pair, std::uint64_t
   if (n > 0 && wrong(5)) {
     due_[key(f, r)] = Status::remote_access;
     switch (net_.below(4)) {
-      case 0: r.remote_stag = kNobodys; break;
-      case 1: r.remote_stag = kForeign; break;
-      case 2: r.remote_stag = kReadOnly; break;
-      default: r.remote_to = kSlot * kSlots - net_.below(n); break;  // its end alone is out of bounds
+      case 0:
+        r.remote_stag = kNobodys;
+        break;
+      case 1:
+        r.remote_stag = kForeign;
+        break;
+      case 2:
+        r.remote_stag = kReadOnly;
+        break;
+      default:
+        r.remote_to = kSlot * kSlots - net_.below(n);
+        break;  // its end alone is out of bounds
     }
     if (r.remote_to != 0) pair.slots.erase(kSlots - 1);
     return;
@@ -197,9 +218,15 @@ void Run::post_read(DatagramHost& f, DatagramHost& t, std::size_t n) {
   if (n == 0 || !wrong(4)) return;
   due_[key(f, r)] = Status::remote_access;
   switch (net_.below(5)) {
-    case 0: r.remote_stag = kNobodys; break;
-    case 1: r.remote_stag = kForeign; break;
-    case 2: r.remote_to = kFixedSize - net_.below(n); break;
+    case 0:
+      r.remote_stag = kNobodys;
+      break;
+    case 1:
+      r.remote_stag = kForeign;
+      break;
+    case 2:
+      r.remote_to = kFixedSize - net_.below(n);
+      break;
     case 3:
       r.remote_stag = kUnmapped;
       r.remote_to = 0;
@@ -227,12 +254,13 @@ void Run::post_atomic(DatagramHost& f, DatagramHost& t, Pair& pair) {
 }
 
 void Run::sent(DatagramHost& f, DatagramRequest& r) {
-  ++events_;
+  ++g_tally.requests;
+  ++g_tally.ended[r.status];
   const auto due = due_.find(key(f, r));
   const Status expected = due == due_.end() ? Status::success : due->second;
   // connection_lost: an association that was being opened was refused.
-  const bool broken = r.status == Status::remote_operation || r.status == Status::flushed ||
-                      r.status == Status::connection_lost;
+  const bool broken =
+      r.status == Status::remote_operation || r.status == Status::flushed || r.status == Status::connection_lost;
   if (r.status != expected && !(trouble_ != Trouble::none && broken))
     fail_msg("seed %lu: request %u/%lu ended with %d, not %d", seed_, f.number, r.id, static_cast<int>(r.status),
              static_cast<int>(expected));
@@ -247,7 +275,7 @@ void Run::sent(DatagramHost& f, DatagramRequest& r) {
 }
 
 void Run::received(DatagramHost& t, unsigned from, const FakeReceive& buffer, const rdmap::Received& r) {
-  ++events_;
+  ++g_tally.messages;
   if (trouble_ != Trouble::none) {
     net_.at(net_.now(), [&t] { t.post_receive(kSlot); });  // more are used up than was foreseen
     if (r.status == Status::flushed) return;
@@ -310,7 +338,13 @@ void Run::go() {
 }
 
 void Run::check() {
+  g_tally.datagrams += net_.datagrams;
   for (const auto& h : hosts_) {
+    g_tally.placed_ahead += h->endpoint->counters.placed_ahead;
+    g_tally.reports += h->endpoint->counters.reports_received;
+    g_tally.refusals += h->table->counters().rnr_sent;
+    g_tally.openings += h->table->counters().opened;
+    if (trouble_ == Trouble::none) assert_int_equal(h->endpoint->counters.violations, 0);
     for (const auto& r : h->queues.requests)
       if (!r->done) fail_msg("seed %lu: request %u/%lu is not done", seed_, h->number, r->id);
     assert_int_equal(h->table->size(), 0);
@@ -324,10 +358,8 @@ void Run::check() {
       if (trouble_ == Trouble::none || e.request->status == Status::success)
         fail_msg("seed %lu: request %u/%lu never arrived", seed_, who.first, e.request->id);
     for (const auto& [slot, what] : pair.slots) {
-      const auto at =
-          t.queues.regions[kWritten + who.first].octets.begin() + static_cast<std::ptrdiff_t>(slot * kSlot);
-      if (what.first->status == Status::success)
-        assert_true(std::equal(what.second.begin(), what.second.end(), at));
+      const auto at = t.queues.regions[kWritten + who.first].octets.begin() + static_cast<std::ptrdiff_t>(slot * kSlot);
+      if (what.first->status == Status::success) assert_true(std::equal(what.second.begin(), what.second.end(), at));
     }
     // Each addition that succeeded was made once; one whose end is unknown, at most once.
     std::uint64_t total = 0, least = 0, most = 0;
@@ -358,6 +390,17 @@ void everything_over_a_bad_network(void**) {
   const std::uint64_t first = one ? std::strtoull(one, nullptr, 0) : 0;
   const std::uint64_t count = one ? 1 : many ? std::strtoull(many, nullptr, 0) : full ? 10 * kSeeds : kSeeds;
   for (std::uint64_t seed = first; seed < first + count; ++seed) Run(seed).go();
+  const Tally& t = g_tally;
+  print_message(
+      "%lu datagrams, %lu associations opened, %lu requests, %lu messages received, %lu segments placed ahead, "
+      "%lu reports, %lu times no receive\n",
+      t.datagrams, t.openings, t.requests, t.messages, t.placed_ahead, t.reports, t.refusals);
+  for (const auto& [status, n] : t.ended) print_message("  status %d: %lu\n", static_cast<int>(status), n);
+  if (count < 50) return;
+  for (const Status s : {Status::success, Status::local_protection, Status::remote_access, Status::remote_invalid,
+                         Status::remote_operation, Status::flushed})
+    assert_true(t.ended.contains(s));
+  assert_true(t.placed_ahead > 0 && t.reports > 0 && t.refusals > 0);
 }
 
 }  // namespace
