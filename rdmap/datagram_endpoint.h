@@ -63,8 +63,9 @@ struct DatagramCounters {
 // The owner of the Table forwards each call of llp::rd::Upper by a.key().local_qpn. After posting requests it calls
 // Table::wake(now, peer, port), without `user`: Association::user is this class's. After posting receives:
 //   while (Association* a = endpoint.next_refused()) table.receives_posted(now, *a);
-// When the queue pair goes to RESET or ERR or is destroyed: abandon(), then Table::reset_qp(); the consumer flushes.
-// The other way round, what was begun ends with send_done(flushed). Where the queue pair lives on, an association that
+// When the queue pair goes to RESET or ERR or is destroyed: from then on next_send() gives nothing and admit() refuses;
+// abandon(), Table::reset_qp(), and the consumer flushes. Without abandon(), what was begun ends with
+// send_done(flushed). Where the queue pair lives on, an association that
 // it has no more use for may be ended by Table::abort() alone.
 //
 // Threading: belongs to whoever holds the engine. Cost: 40 octets for an idle association; what is in progress is kept
@@ -78,6 +79,7 @@ class DatagramEndpoint final : public llp::rd::Upper {
   // An association that refused a message for lack of a receive, while one is posted; each is returned once, the one
   // that has waited longest first. Null: none, or no receive.
   llp::rd::Association* next_refused();
+  bool has_refused() const { return !refused_.empty(); }  // whether a receive is posted or not
   // The consumer flushes all its requests and receives: nothing of what is in progress is told to it any more. The
   // associations must be ended before anything new is posted.
   void abandon();

@@ -1,38 +1,13 @@
 // What an association costs, and what strangers can do to a table: nothing but use its time. EWARP_SEED, EWARP_SEEDS as
 // in rd_sim_test.
 #include <cstdlib>
-#include <new>
 #include <random>
 
+#include "tests/llp/counted_new.h"
 #include "tests/llp/rd_scene.h"
 
 using namespace ewarp;
 using namespace ewarp::rdscene;
-
-namespace {
-
-std::size_t g_allocated = 0;  // octets asked of operator new and not given back
-
-}  // namespace
-
-// Each block carries its size in front of it.
-void* operator new(std::size_t n) {
-  constexpr std::size_t kFront = alignof(std::max_align_t);
-  auto* p = static_cast<std::byte*>(std::malloc(n + kFront));
-  if (p == nullptr) std::abort();
-  *reinterpret_cast<std::size_t*>(p) = n;
-  g_allocated += n;
-  return p + kFront;
-}
-void operator delete(void* p) noexcept {
-  if (p == nullptr) return;
-  auto* front = static_cast<std::byte*>(p) - alignof(std::max_align_t);
-  g_allocated -= *reinterpret_cast<std::size_t*>(front);
-  std::free(front);
-}
-void operator delete(void* p, std::size_t) noexcept {
-  operator delete(p);
-}
 
 namespace {
 
