@@ -1,6 +1,7 @@
 // RDMAP on reliable datagrams over networks that lose, repeat, reorder and corrupt: several hosts do everything with
 // one another at once, some of it wrong. Each request ends once, in its turn, as it must; each message arrives once, in
-// order, with the right octets. EWARP_SEED=n repeats a run, EWARP_SEEDS=n makes more, EWARP_TRACE=1 shows datagrams.
+// order, with the right octets. EWARP_SEED=n repeats a run, EWARP_SEEDS=m makes m from there, EWARP_TRACE=1 shows
+// datagrams.
 #include <set>
 
 #include "tests/wire/rd_hosts.h"
@@ -389,7 +390,7 @@ void everything_over_a_bad_network(void**) {
   const char* many = std::getenv("EWARP_SEEDS");
   const char* full = std::getenv("EWARP_TEST_FULL");
   const std::uint64_t first = one ? std::strtoull(one, nullptr, 0) : 0;
-  const std::uint64_t count = one ? 1 : many ? std::strtoull(many, nullptr, 0) : full ? 10 * kSeeds : kSeeds;
+  const std::uint64_t count = many ? std::strtoull(many, nullptr, 0) : one ? 1 : full ? 10 * kSeeds : kSeeds;
   for (std::uint64_t seed = first; seed < first + count; ++seed) Run(seed).go();
   const Tally& t = g_tally;
   print_message(
