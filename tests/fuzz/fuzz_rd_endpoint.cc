@@ -45,7 +45,7 @@ class Victim final : public rdmap::DatagramConsumer, public Entropy {
     r->fence = what & 8;
     r->immediate = (what & 16) && !rdmap::has_response(r->operation);
     r->invalidate = (what & 32) && r->operation == Operation::send && !r->immediate;
-    r->length = rdmap::is_atomic(r->operation) ? 8 : length * 12;
+    r->length = rdmap::is_atomic(r->operation) ? 8 : length * 300;
     r->memory.resize(r->length);
     waiting.push_back(r.get());
     requests.push_back(std::move(r));
@@ -67,7 +67,14 @@ class Victim final : public rdmap::DatagramConsumer, public Entropy {
   // All that was begun has ended, all receives are back.
   void end() {
     ended = true;
-    if (Association* a = table->find(Intruder::key())) table->abort(now, *a, ResetReason::administrative);
+    if (requests.size() % 2 == 1) {  // as a queue pair that goes to ERR: nothing is told any more
+      endpoint.abandon();
+      table->reset_qp(now, Intruder::kVictim);
+      begun.clear();
+      taken.clear();
+    } else if (Association* a = table->find(Intruder::key())) {
+      table->abort(now, *a, ResetReason::administrative);
+    }
     pass(600 * kSecond);
     FUZZ_CHECK(table->size() == 0 && table->held() == 0 && endpoint.active() == 0 && taken.empty());
     FUZZ_CHECK(begun.empty() && !endpoint.has_refused());
@@ -161,7 +168,7 @@ class Victim final : public rdmap::DatagramConsumer, public Entropy {
 // otherwise.
 class Speech {
  public:
-  explicit Speech(Victim& v) : v_(v) {}
+  explicit Speech(Victim& v) : v_(v) { v.peer.heard.clear(); }
   void say(Input& in) {
     const unsigned what = in.octet(), how = in.octet();
     const unsigned opcode = what & 15;
@@ -172,7 +179,7 @@ class Speech {
     const Lane lane = (opcode == 2 || opcode == 11 || opcode == 7) != ((how & 0x1e) == 0x1c) ? Lane::rsp : Lane::req;
     Bytes segment;
     if (tagged) {
-      const std::uint32_t stag = opcode == 2 ? sink() : in.octet() & 3;
+      const std::uint32_t stag = opcode == 2 ? asked() : in.octet() & 3;
       segment = wire::tagged_segment(control, stag, opcode == 2 ? at_ : in.octet(), last, payload);
       if (opcode == 2) at_ = last ? 0 : at_ + payload.size();
     } else {
@@ -185,13 +192,19 @@ class Speech {
     }
     const auto immediate = (how & 0x0e) == 0x0e ? std::optional(7u) : std::nullopt;
     const auto error = opcode == 7 ? std::optional(v_.peer.first_heard + in.octet() % 8) : std::nullopt;
+    answered_ += (opcode == 2 || opcode == 11) && last;
     v_.peer.say(v_.now, lane, segment, immediate, error, how >> 4 == 5 ? how & 3 : 0);
   }
 
  private:
-  std::uint32_t sink() const {
-    for (auto h = v_.peer.heard.rbegin(); h != v_.peer.heard.rend(); ++h)
-      if (h->lane == Lane::req && h->segment.size() == 18 + 28) return get_be<std::uint32_t>(h->segment, 18);
+  // The key of the Read or atomic that is to be answered next.
+  std::uint32_t asked() const {
+    std::size_t n = 0;
+    for (const auto& h : v_.peer.heard) {
+      const bool read = h.segment.size() == 18 + 28, atomic = h.segment.size() == 18 + 52;
+      if (h.lane == Lane::req && (read || atomic) && n++ == answered_)
+        return get_be<std::uint32_t>(h.segment, read ? 18 : 22);
+    }
     return 0;
   }
   Bytes body(unsigned opcode, Input& in) const {
@@ -212,7 +225,7 @@ class Speech {
     }
     if (opcode == 11) {
       Bytes b(rdmap::AtomicResponse::kSize);
-      rdmap::AtomicResponse{in.octet(), 5}.emit(std::span(b).first<rdmap::AtomicResponse::kSize>());
+      rdmap::AtomicResponse{asked(), 5}.emit(std::span(b).first<rdmap::AtomicResponse::kSize>());
       return b;
     }
     if (opcode == 8 || opcode == 9) return Bytes(in.octet() == 1 ? 4 : 8);
@@ -221,6 +234,7 @@ class Speech {
   Victim& v_;
   std::array<std::uint32_t, 4> msn_{1, 1, 1, 1}, mo_{};
   std::uint64_t at_ = 0;
+  std::size_t answered_ = 0;
 };
 
 void check(Input in) {

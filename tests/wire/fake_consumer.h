@@ -66,6 +66,7 @@ class FakeMemory : public Base {
     return true;
   }
   bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& a, std::uint64_t* original) override {
+    if (!readable(target)) return false;
     std::memcpy(original, target.address, sizeof *original);
     const std::uint64_t now = a.is(rdmap::AtomicRequest::Op::fetch_add)
                                   ? rdmap::fetch_add(*original, a.data, a.data_mask)

@@ -132,6 +132,7 @@ void reads(void**) {
 void atomics(void**) {
   alone([](Scene& s) -> DatagramRequest& { return s.add(kNobodys, 0); }, Status::remote_access);
   alone([](Scene& s) -> DatagramRequest& { return s.add(kClosed, 0); }, Status::remote_access);
+  alone([](Scene& s) -> DatagramRequest& { return s.add(kUnmapped, 0); }, Status::remote_access);
   alone([](Scene& s) -> DatagramRequest& { return s.add(kGood, 4004); }, Status::remote_operation);  // not aligned
 }
 
@@ -235,6 +236,34 @@ void a_source_revoked_in_flight(void**) {
   expect(r, Status::remote_access);
   expect(w, Status::success);
   s.expect_one_association();
+}
+
+// Numbered segments cannot be taken back: where the memory of one goes that has to be repeated, the association ends.
+// Its request says why, what was begun with it has an unknown end, and the rest goes to a new association.
+void memory_that_goes_under_numbered_segments(void**) {
+  Scene s(1, 0);
+  for (int i = 0; i < 3; ++i) s.b.post_receive(50000);
+  DatagramRequest& half = s.send(50000);
+  half.good_for = 8;
+  const DatagramRequest &second = s.send(10), &third = s.read(kGood, 0, 3000);
+  s.go();
+  expect(half, Status::local_protection);
+  expect(second, Status::success);
+  expect(third, Status::success);
+  assert_true(s.received.size() == 2 && s.received[0].status == Status::flushed && s.received[1].length == 10);
+  assert_int_equal(s.a.table->counters().opened, 2);
+
+  Scene t(1, 0);
+  const DatagramRequest& read = t.read(kGood, 0, kRoom);
+  bool lost = false;
+  t.net.filter = [&](const Address& to, const rdsim::Bytes& d) {
+    if (lost || to != rdsim::address_of(1) || (std::to_integer<unsigned>(d[0]) & 15) != 9) return true;
+    t.net.at(t.net.now() + kMicrosecond, [&] { t.b.queues.regions.erase(kGood); });
+    lost = true;
+    return false;
+  };
+  t.go();
+  expect(read, Status::remote_operation);
 }
 
 // A fence waits for Reads and atomics; Reads wait for each other beyond ORD.
@@ -395,6 +424,7 @@ int main() {
       cmocka_unit_test(an_invalidation_that_fails),
       cmocka_unit_test(nothing_but_errors),
       cmocka_unit_test(a_source_revoked_in_flight),
+      cmocka_unit_test(memory_that_goes_under_numbered_segments),
       cmocka_unit_test(fences_and_ord),
       cmocka_unit_test(no_receive),
       cmocka_unit_test(an_unreachable_peer),
