@@ -45,6 +45,7 @@ Take DatagramEndpoint::deliver_request(Association& a, Stream& s, const Incoming
   // The immediate of a Send stands beside each of its segments, and nowhere else.
   if (in.immediate && (!is_send(segment_.opcode) || invalidates(segment_.opcode))) return Take::violation;
   if (is_response(segment_.opcode)) return Take::violation;
+  if (segment_.opcode == Opcode::send_immediate) return refuse(a, s, act, fault::kRdmapOpcode, in);
   if (segment_.is_tagged()) return act.receive ? Take::violation : deliver_write(a, s, act, in);
   if (const auto f = check_queue(act.queues, segment_)) return refuse(a, s, act, *f, in);
   // The segments of a message are neighbours in their lane.

@@ -188,21 +188,13 @@ void Run::post_write(DatagramHost& f, DatagramHost& t, Pair& pair, std::uint64_t
   r.remote_stag = kWritten + f.number;
   if (n > 0 && wrong(5)) {
     due_[key(f, r)] = Status::remote_access;
-    switch (net_.below(4)) {
-      case 0:
-        r.remote_stag = kNobodys;
-        break;
-      case 1:
-        r.remote_stag = kForeign;
-        break;
-      case 2:
-        r.remote_stag = kReadOnly;
-        break;
-      default:
-        r.remote_to = kSlot * kSlots - net_.below(n);
-        break;  // its end alone is out of bounds
+    const std::uint64_t how = net_.below(4);
+    if (how < 3) {
+      r.remote_stag = std::array{kNobodys, kForeign, kReadOnly}[how];
+    } else {
+      r.remote_to = kSlot * kSlots - net_.below(n);  // its end alone is out of bounds
+      pair.slots.erase(kSlots - 1);
     }
-    if (r.remote_to != 0) pair.slots.erase(kSlots - 1);
     return;
   }
   const std::size_t slot = pair.next_slot++ % kSlots;

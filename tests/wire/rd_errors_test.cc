@@ -250,7 +250,8 @@ void memory_that_goes_under_numbered_segments(void**) {
   expect(half, Status::local_protection);
   expect(second, Status::success);
   expect(third, Status::success);
-  assert_true(s.received.size() == 2 && s.received[0].status == Status::flushed && s.received[1].length == 10);
+  assert_true(!s.received.empty() && s.received.back().status == Status::success && s.received.back().length == 10);
+  for (std::size_t i = 0; i + 1 < s.received.size(); ++i) assert_true(s.received[i].status == Status::flushed);
   assert_int_equal(s.a.table->counters().opened, 2);
 
   Scene t(1, 0);

@@ -227,6 +227,7 @@ void reports_name_what_was_wrong(void**) {
       {untagged_segment(0x03, 0, 2, 0, true, kTen), fault::kRdmapVersion, false},
       {untagged_segment(0x4c, 0, 2, 0, true, kTen), fault::kRdmapOpcode, false},
       {untagged_segment(rdmap::control(Opcode::send_immediate), 1, 1, 0, true, kTen), fault::kRdmapOpcode, false},
+      {untagged_segment(rdmap::control(Opcode::send_immediate), 0, 2, 0, true, kTen), fault::kRdmapOpcode, false},
       {tagged_segment(kWrite, 0x999, 0, true, kTen), fault::kDdpInvalidStag, false},
       {tagged_segment(kWrite, kGood, 995, true, kTen), fault::kDdpBounds, false},
       {untagged_segment(kSend, 0, 2, 0, true, Bytes(101)), fault::kDdpTooLong, false},
