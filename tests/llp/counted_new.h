@@ -31,3 +31,13 @@ void operator delete(void* p) noexcept {
 void operator delete(void* p, std::size_t) noexcept {
   operator delete(p);
 }
+// Sanitizers bring array forms of their own.
+void* operator new[](std::size_t n) {
+  return operator new(n);
+}
+void operator delete[](void* p) noexcept {
+  operator delete(p);
+}
+void operator delete[](void* p, std::size_t) noexcept {
+  operator delete(p);
+}

@@ -66,7 +66,8 @@ class Intruder final : public llp::rd::Wire {
   void send(const llp::rd::Address&, const llp::rd::Frame& frame) override {
     Bytes all(frame.head.begin(), frame.head.end());
     for (const llp::Extent& e : frame.payload) all.insert(all.end(), e.address, e.address + e.length);
-    const auto parsed = llp::rd::parse(rdtest::seal(all), false);
+    all = rdtest::seal(all);
+    const auto parsed = llp::rd::parse(all, false);
     if (!parsed.ok()) return;
     const llp::rd::Datagram& d = parsed.value();
     if (const auto* o = std::get_if<llp::rd::Open>(&d.body); o != nullptr && o->initial_tag != 0) {
