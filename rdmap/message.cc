@@ -8,37 +8,11 @@ namespace {
 using ddp::TaggedHeader;
 using ddp::UntaggedHeader;
 
-std::uint8_t send_control(const SendRequest& r, ImmediatePlace place) {
-  if (r.immediate && place == ImmediatePlace::header)
-    return static_cast<std::uint8_t>(control(Opcode::send_immediate) | (r.solicited ? kSolicited : 0));
-  if (r.invalidate) return control(r.solicited ? Opcode::send_se_invalidate : Opcode::send_invalidate);
-  return control(r.solicited ? Opcode::send_se : Opcode::send);
-}
-
-// What the fourth header word of a Send carries.
-std::uint32_t send_word(const SendRequest& r, ImmediatePlace place) {
-  if (r.immediate) return place == ImmediatePlace::header ? r.immediate_data : 0;
-  return r.invalidate ? r.invalidate_stag : 0;
-}
-
 void emit_whole(Opcode opcode, std::uint32_t qn, std::uint32_t msn, MutableOctets out) {
   UntaggedHeader{true, control(opcode), 0, qn, msn, 0}.emit(out.first<UntaggedHeader::kSize>());
 }
 
 }  // namespace
-
-std::size_t emit_payload_header(const SendRequest& r, ImmediatePlace place, std::uint32_t msn, std::uint64_t offset,
-                                bool last, MutableOctets out) {
-  if (r.operation == Operation::write) {
-    TaggedHeader{last, control(Opcode::write), r.remote_stag, r.remote_to + offset}.emit(
-        out.first<TaggedHeader::kSize>());
-    return TaggedHeader::kSize;
-  }
-  UntaggedHeader{
-      last, send_control(r, place), send_word(r, place), ddp::kQueueSend, msn, static_cast<std::uint32_t>(offset)}
-      .emit(out.first<UntaggedHeader::kSize>());
-  return UntaggedHeader::kSize;
-}
 
 std::size_t emit_immediate(const SendRequest& r, std::uint32_t msn, MutableOctets out) {
   emit_whole(r.solicited ? Opcode::immediate_se : Opcode::immediate, ddp::kQueueSend, msn, out);

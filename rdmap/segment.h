@@ -1,6 +1,8 @@
-// A segment that arrives, and the checks that do not depend on what carries it: a stream or a reliable datagram.
+// A segment that arrives, and the checks that do not depend on what carries it: a stream or a reliable datagram. What
+// each segment passes through is inline: it shows in the latency of a stream.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 
@@ -36,25 +38,117 @@ constexpr bool invalidates(Opcode op) {
 
 // What can be said of a segment alone: DDP version, RDMAP version, opcode. head: at least the DDP header, or the whole
 // ULPDU if that is shorter; ulpdu: octets of the whole. After a fault seg.header is what there is of the DDP header.
-std::optional<Fault> parse_segment(Octets head, std::size_t ulpdu, bool extensions, Segment& seg);
+inline std::optional<Fault> parse_segment(Octets head, std::size_t ulpdu, bool extensions, Segment& seg) {
+  seg.target.clear();
+  seg.ulpdu = ulpdu;
+  seg.kind = Segment::Kind::small;
+  const bool tagged = ddp::is_tagged(head);
+  const std::size_t size = tagged ? ddp::TaggedHeader::kSize : ddp::UntaggedHeader::kSize;
+  seg.header = head.first(std::min(size, head.size()));
+  std::uint8_t control = 0;
+  if (tagged) {
+    const auto h = ddp::TaggedHeader::parse(head);
+    if (!h.ok()) return h.error();
+    seg.tagged = h.value();
+    seg.last = seg.tagged.last;
+    control = seg.tagged.ulp;
+  } else {
+    const auto h = ddp::UntaggedHeader::parse(head);
+    if (!h.ok()) return h.error();
+    seg.untagged = h.value();
+    seg.last = seg.untagged.last;
+    control = seg.untagged.ulp;
+  }
+  seg.payload = ulpdu - size;
+  if (version_of(control) != kRdmapVersion) return fault::kRdmapVersion;
+  const OpcodeTraits* known = traits(opcode_of(control));
+  if (known == nullptr || (known->extension && !extensions) || known->tagged != tagged) return fault::kRdmapOpcode;
+  seg.opcode = static_cast<Opcode>(opcode_of(control));
+  return {};
+}
+
 // Whether the opcode belongs to the queue, and the MSN is the next one. Requires: untagged.
-std::optional<Fault> check_queue(const ddp::UntaggedQueues& queues, const Segment& seg);
+inline std::optional<Fault> check_queue(const ddp::UntaggedQueues& queues, const Segment& seg) {
+  const ddp::UntaggedHeader& h = seg.untagged;
+  const std::uint32_t due = traits(opcode_of(h.ulp))->qn;
+  if (const auto f = queues.check_queue(h)) {
+    // RFC 5040 section 4.2 ties each opcode to one queue; a queue that exists but is another's is an opcode error.
+    return h.qn < queues.count() && h.qn != due ? fault::kRdmapOpcode : f;
+  }
+  if (h.qn != due) return fault::kRdmapOpcode;
+  return {};
+}
+
 // A segment of a Write: finds its target.
-std::optional<Fault> check_write(MemoryAccess& memory, Segment& seg);
+inline std::optional<Fault> check_write(MemoryAccess& memory, Segment& seg) {
+  seg.kind = Segment::Kind::write;
+  if (seg.payload == 0) return {};  // RFC 5041 section 5.2.1: STag and TO of an empty segment are not looked at
+  llp::Extent target;
+  const auto verdict = memory.resolve(seg.tagged.stag, seg.tagged.offset, seg.payload, RemoteRight::write, target);
+  if (verdict != ddp::Verdict::ok) return ddp::tagged_fault(verdict);
+  seg.target.add(target);
+  return {};
+}
+
 // A segment of the response to a Read of `length` octets into `sink`, of which `received` have come.
-std::optional<Fault> check_read_response(const Segment& seg, std::uint32_t sink, std::uint32_t received,
-                                         std::uint32_t length);
+inline std::optional<Fault> check_read_response(const Segment& seg, std::uint32_t sink, std::uint32_t received,
+                                                std::uint32_t length) {
+  const bool ends = received + std::uint64_t{seg.payload} == length;
+  if (seg.payload > length - received || ends != seg.last) return fault::kDdpBounds;
+  if (seg.payload > 0 && seg.tagged.stag != sink) return fault::kDdpInvalidStag;
+  if (seg.payload > 0 && seg.tagged.offset != received) return fault::kDdpBounds;
+  return {};
+}
+
 // Immediate Data (RFC 7306 section 6): nothing is placed, so what is checked is the message itself.
 std::optional<Fault> check_immediate(const ddp::UntaggedQueues& queues, const Segment& seg);
-// The source of a Read Request (RFC 5040 section 7.1); nothing to find when it is empty.
-std::optional<Fault> check_source(MemoryAccess& memory, const ReadRequest& request, llp::Extent& source);
+// Faults of a Read Request's source (RFC 5040 section 7.1), and of an atomic's target (RFC 7306 section 8.2).
+Fault request_fault(ddp::Verdict v);
+// The source of a Read Request; nothing to find when it is empty.
+inline std::optional<Fault> check_source(MemoryAccess& memory, const ReadRequest& request, llp::Extent& source) {
+  if (request.length == 0) return {};
+  const auto verdict =
+      memory.resolve(request.source_stag, request.source_to, request.length, RemoteRight::read, source);
+  if (verdict != ddp::Verdict::ok) return request_fault(verdict);
+  return {};
+}
+
 // Operation, target and its alignment (RFC 7306 section 8.2).
 std::optional<Fault> check_atomic(MemoryAccess& memory, const AtomicRequest& request);
 
 // Copies a payload to where it belongs; false when a target may not, or can not, be written any more.
-bool place(MemoryAccess& memory, const ExtentList& target, Octets payload);
+inline bool place(MemoryAccess& memory, const ExtentList& target, Octets payload) {
+  std::size_t at = 0;
+  for (const llp::Extent& e : target.all()) {
+    const std::size_t n = std::min(e.length, payload.size() - at);
+    if (n == 0) break;
+    if (!memory.copy_in(llp::Extent{e.address, n, e.region, e.ticket}, payload.data() + at)) return false;
+    at += n;
+  }
+  return true;
+}
+
 // The last segment of a message that took a receive, but for what Immediate Data says of the Write before it.
-Received received_from(const Segment& seg, Octets payload);
+inline Received received_from(const Segment& seg, Octets payload) {
+  const ddp::UntaggedHeader& h = seg.untagged;
+  Received received;
+  received.length = h.mo + static_cast<std::uint32_t>(seg.payload);
+  received.solicited = seg.opcode == Opcode::send_se || seg.opcode == Opcode::send_se_invalidate ||
+                       seg.opcode == Opcode::immediate_se ||
+                       (seg.opcode == Opcode::send_immediate && (h.ulp & kSolicited) != 0);
+  if (seg.opcode == Opcode::send_immediate) {
+    received.immediate = true;
+    received.immediate_data = h.ulp_word;
+  } else if (is_immediate(seg.opcode)) {
+    received.immediate = received.by_write = true;
+    received.immediate_data = ImmediateData::parse(payload).value().data;
+  } else if (invalidates(seg.opcode)) {
+    received.invalidated = true;
+    received.invalidated_stag = h.ulp_word;
+  }
+  return received;
+}
+
 // What an atomic returns, in the order of this machine's octets (RFC 7306 section 5).
 std::array<std::byte, kAtomicOctets> original_octets(const AtomicResponse& response);
 
