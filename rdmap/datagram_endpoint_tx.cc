@@ -41,6 +41,7 @@ SendRequest* DatagramEndpoint::startable(Association& a, Stream& s) {
     consumer_.send_started(a.key());
     complete(act);
   }
+  settle(s);
   return nullptr;
 }
 
