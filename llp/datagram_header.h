@@ -69,6 +69,11 @@ struct DatagramPrefix {
   bool operator==(const DatagramPrefix&) const = default;
 };
 
+// Whether it claims to be one of RD's, whose header says more: llp/rd_header.h.
+inline bool is_reliable(Octets payload) {
+  return !payload.empty() && (std::to_integer<unsigned>(payload[0]) & 0x08) != 0;
+}
+
 // A datagram that passed the checks up to and including its CRC. Refers to the octets it was parsed from.
 struct Datagram {
   DatagramPrefix prefix;

@@ -80,6 +80,8 @@ class Association {
   std::uint16_t options() const { return options_; }
   // Path MTU news: an upper bound for the UDP payload of segments yet to be numbered.
   void limit_segment(std::uint16_t max_udp_payload);
+  // Its datagrams carry a CRC even if Config::without_crc wishes otherwise. For Upper::opening().
+  void demand_crc() { crc_demanded_ = true; }
   // Nothing is kept beyond the idle state.
   bool slim() const { return flight_ == nullptr; }
   const RoundTrip& round_trip() const { return round_trip_; }
@@ -152,6 +154,7 @@ class Association {
   Flight& flight();
   std::uint32_t oldest(Lane lane) const;
   std::uint32_t in_flight() const;
+  std::uint16_t wishes() const;  // options
   Prefix prefix(Type type, std::uint8_t flags, std::uint8_t aux = 0) const;
   Address address() const { return {key_.ip, port_}; }
   void put(std::span<const std::byte> head, std::span<const Extent> payload = {}, bool again = false);
@@ -168,6 +171,7 @@ class Association {
   bool turn_ : 1 = false;          // lanes take turns
   bool refused_ : 1 = false;       // no receive for what is due: say so in the next acknowledgement
   bool ack_now_ : 1 = false;
+  bool crc_demanded_ : 1 = false;
   std::uint8_t echo_ = 0;    // acknowledging datagrams that still carry the echo of a CE mark
   std::uint8_t tries_ = 0;   // of OPEN, CLOSE; timeouts or unanswered probes in a row
   std::uint8_t probes_ = 0;  // for credits, in a row

@@ -14,7 +14,7 @@ void Association::set_state(State state) {
 // A new stream: nothing of an earlier one but what was learnt about the path would do harm, and that may be out of
 // date.
 void Association::begin(const Identity& identity) {
-  adopted_ = barrier_ = barrier_last_ = reported_ = skip_ = refused_ = ack_now_ = false;
+  adopted_ = barrier_ = barrier_last_ = reported_ = skip_ = refused_ = ack_now_ = crc_demanded_ = false;
   echo_ = tries_ = probes_ = 0;
   own_tag_ = identity.tag;
   peer_tag_ = 0;
@@ -53,11 +53,15 @@ void Association::adopt(const Open& open) {
   for (std::size_t l = 0; l < kLaneCount; ++l)
     tx_edge_[l] = isn_[l] + std::min<std::uint32_t>(open.window[l], kMaxWindow);
   peer_limit_ = open.msn_limit;
-  max_seg_ = std::min(c.max_seg, open.max_seg);
+  max_seg_ = std::min(max_seg_, open.max_seg);
   ord_ = std::min(c.ord, open.ird);
-  const unsigned ours =
-      (c.credits ? option::kCredits : 0u) | (c.atomics ? option::kAtomics : 0u) | (c.without_crc ? option::kNoCrc : 0u);
-  options_ = static_cast<std::uint16_t>(ours & open.options);
+  options_ = wishes() & open.options;
+}
+
+std::uint16_t Association::wishes() const {
+  const Config& c = shared_.config;
+  return static_cast<std::uint16_t>((c.credits ? option::kCredits : 0u) | (c.atomics ? option::kAtomics : 0u) |
+                                    (c.without_crc && !crc_demanded_ ? option::kNoCrc : 0u));
 }
 
 void Association::establish(Time now) {
@@ -70,13 +74,12 @@ void Association::establish(Time now) {
 
 namespace {
 
-Open offer(const Config& c, std::uint32_t qkey) {
+Open offer(const Config& c, std::uint32_t qkey, std::uint16_t options) {
   Open o;
   o.qkey = qkey;
   o.window = {c.window, c.window};
   o.max_seg = c.max_seg;
-  o.options = static_cast<std::uint16_t>((c.credits ? option::kCredits : 0u) | (c.atomics ? option::kAtomics : 0u) |
-                                         (c.without_crc ? option::kNoCrc : 0u));
+  o.options = options;
   o.ird = c.ird;
   o.ord = c.ord;
   return o;
@@ -85,7 +88,7 @@ Open offer(const Config& c, std::uint32_t qkey) {
 }  // namespace
 
 void Association::send_open(Time now) {
-  Open o = offer(shared_.config, key_.qkey);
+  Open o = offer(shared_.config, key_.qkey, wishes());
   o.initial_tag = own_tag_;
   o.isn = isn_;
   o.msn_limit = standing(0).msn_limit;
@@ -96,7 +99,7 @@ void Association::send_open(Time now) {
 }
 
 void Association::send_openack() {
-  Open o = offer(shared_.config, key_.qkey);
+  Open o = offer(shared_.config, key_.qkey, wishes());
   o.destination_tag = peer_tag_;
   o.initial_tag = own_tag_;
   o.isn = isn_;

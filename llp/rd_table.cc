@@ -191,11 +191,37 @@ void Table::abort(Time now, Association& a, ResetReason reason) {
   settle(now, a);
 }
 
-void Table::reset_qp(Time now, std::uint32_t local_qpn, ResetReason reason) {
-  std::vector<Association*> mine;
+std::vector<Association*> Table::all_of(std::uint32_t local_qpn) {
+  std::vector<Association*> out;
   for (std::size_t i = 0; i < deadlines_.size(); ++i)
-    if (deadlines_.at(i).key_.local_qpn == local_qpn) mine.push_back(&deadlines_.at(i));
-  for (Association* a : mine) abort(now, *a, reason);
+    if (deadlines_.at(i).key_.local_qpn == local_qpn) out.push_back(&deadlines_.at(i));
+  return out;
+}
+
+void Table::reset_qp(Time now, std::uint32_t local_qpn, ResetReason reason) {
+  for (Association* a : all_of(local_qpn)) abort(now, *a, reason);
+}
+
+void Table::leave_qp(Time now, std::uint32_t local_qpn) {
+  for (Association* a : all_of(local_qpn)) {
+    if (a->state_ == Association::State::close_sent) continue;
+    if (a->state_ == Association::State::established && a->quiet())
+      say_goodbye(now, *a);
+    else
+      abort(now, *a, ResetReason::qp_gone);
+  }
+}
+
+void Table::say_goodbye(Time now, Association& a) {
+  a.tries_ = 0;
+  a.set_state(Association::State::close_sent);
+  a.send_close(now, false);
+  settle(now, a);
+}
+
+void Table::limit_segments(const std::array<std::byte, 16>& ip, std::uint16_t max_udp_payload) {
+  for (std::size_t i = 0; i < deadlines_.size(); ++i)
+    if (deadlines_.at(i).key_.ip == ip) deadlines_.at(i).limit_segment(max_udp_payload);
 }
 
 void Table::expire(Time now) {
@@ -245,10 +271,7 @@ bool Table::reclaim(Time now) {
     Association& a = deadlines_.at(i);
     if (a.state_ == Association::State::close_sent) return true;
     if (a.state_ != Association::State::established || !a.quiet()) continue;
-    a.tries_ = 0;
-    a.set_state(Association::State::close_sent);
-    a.send_close(now, false);
-    settle(now, a);
+    say_goodbye(now, a);
     return true;
   }
   return false;

@@ -69,6 +69,11 @@ class Table {
   void receives_posted(Time now, Association& a);
   // All associations of a queue pair end; the peers are told.
   void reset_qp(Time now, std::uint32_t local_qpn, ResetReason reason = ResetReason::qp_gone);
+  // The queue pair is destroyed: where nothing is outstanding the association lingers until the peer has agreed to its
+  // end, so that a lost last acknowledgement costs no message its status; the others end as with reset_qp().
+  void leave_qp(Time now, std::uint32_t local_qpn);
+  // Path MTU news for all associations with this address: Association::limit_segment().
+  void limit_segments(const std::array<std::byte, 16>& ip, std::uint16_t max_udp_payload);
   // Ends one; the peer is told. It may open again at once if peek() still has something for it.
   void abort(Time now, Association& a, ResetReason reason);
 
@@ -90,6 +95,8 @@ class Table {
                       std::uint8_t flags, std::uint8_t aux = 0);
   void count(Drop why);
   bool reclaim(Time now);
+  std::vector<Association*> all_of(std::uint32_t local_qpn);
+  void say_goodbye(Time now, Association& a);
   Association* by_tag(std::uint32_t tag) const;
   bool belongs(const Association& a, const Address& from, const Prefix& prefix) const;
   Association& create(const Key& key, std::uint16_t port, void* user);

@@ -93,18 +93,43 @@ void prepare_udp_socket(UdpHandle socket) {
   const int fd = socket.fd;
   set(fd, IPPROTO_IP, IP_RECVTTL, 1);
   set(fd, IPPROTO_IP, IP_RECVTOS, 1);
-  set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DONT);
   if (socket.v6) {
     set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
     set(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
     set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-    set(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DONT);
   } else {
     set(fd, IPPROTO_IP, IP_PKTINFO, 1);
   }
+  set_fragmenting(socket, true);
   set(fd, IPPROTO_UDP, UDP_GRO, 1);
   if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
     set(fd, SOL_SOCKET, SO_RCVBUF, kReceiveBuffer);
+}
+
+void set_fragmenting(UdpHandle socket, bool fragments) {
+  set(socket.fd, IPPROTO_IP, IP_MTU_DISCOVER, fragments ? IP_PMTUDISC_DONT : IP_PMTUDISC_DO);
+  if (socket.v6)
+    set(socket.fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, fragments ? IPV6_PMTUDISC_DONT : IPV6_PMTUDISC_DO);
+}
+
+std::size_t receive_buffer(UdpHandle socket) {
+  int octets = 0;
+  socklen_t size = sizeof octets;
+  getsockopt(socket.fd, SOL_SOCKET, SO_RCVBUF, &octets, &size);
+  return static_cast<std::size_t>(std::max(octets, 0));
+}
+
+unsigned path_mtu(const sockaddr_in6& to) {
+  const bool v4 = is_v4(to.sin6_addr);
+  const UdpSocket s = UdpSocket::unbound(v4 ? AF_INET : AF_INET6);
+  const sockaddr_in to_v4{AF_INET, to.sin6_port, v4_of(to.sin6_addr), {}};
+  const int rc = v4 ? connect(s.fd(), reinterpret_cast<const sockaddr*>(&to_v4), sizeof to_v4)
+                    : connect(s.fd(), reinterpret_cast<const sockaddr*>(&to), sizeof to);
+  int mtu = 0;
+  socklen_t size = sizeof mtu;
+  if (rc != 0 || getsockopt(s.fd(), v4 ? int{IPPROTO_IP} : int{IPPROTO_IPV6}, v4 ? IP_MTU : IPV6_MTU, &mtu, &size) != 0)
+    return 0;
+  return static_cast<unsigned>(std::max(mtu, 0));
 }
 
 UdpSocket::UdpSocket(UdpSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)), v6_(other.v6_) {}
@@ -120,6 +145,13 @@ UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
 
 void UdpSocket::close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+}
+
+UdpSocket UdpSocket::unbound(sa_family_t family) {
+  UdpSocket s;
+  s.fd_ = new_socket(family);
+  s.v6_ = family == AF_INET6;
+  return s;
 }
 
 int UdpSocket::release() {

@@ -32,6 +32,13 @@ struct UdpHandle {
 // What a UDP socket needs so that UdpInbox learns all of a datagram; a large receive buffer.
 void prepare_udp_socket(UdpHandle socket);
 
+// Whether datagrams longer than the path's MTU are cut into IP fragments; if not, they are refused (EMSGSIZE).
+void set_fragmenting(UdpHandle socket, bool fragments);
+// Octets that may wait to be read, as the kernel counts them.
+std::size_t receive_buffer(UdpHandle socket);
+// What the kernel knows of the path's MTU, octets; 0: nothing.
+unsigned path_mtu(const sockaddr_in6& to);
+
 // A non-blocking socket. Threading: one thread at a time.
 class UdpSocket {
  public:
@@ -42,6 +49,8 @@ class UdpSocket {
 
   // Bound to this port on all addresses, of both families where there is IPv6, exclusively. 0 or a positive errno.
   static int open(std::uint16_t port, UdpSocket* out);
+  // Bound to nothing; fd() is -1 if there is none to be had.
+  static UdpSocket unbound(sa_family_t family);
   // One that several processes share, for the groups it joins; of one family. 0 or a positive errno.
   static int open_group(std::uint16_t port, sa_family_t family, UdpSocket* out);
 
