@@ -2,7 +2,8 @@
 #   bin/etherwarp
 #   lib/etherwarp/libetherwarp-preload.so
 #   lib/libibverbs/libetherwarp-rdmav34.so    beside rdma-core's own providers, with a link for each further interface
-#   lib/pkgconfig/etherwarp.pc
+#   lib/pkgconfig/etherwarp.pc, etherwarpdv.pc
+#   lib/libetherwarpdv.so                     EtherWARP's own verbs (include/infiniband/etherwarpdv.h)
 #   share/man/man1/etherwarp.1
 #   /etc/libibverbs.d/etherwarp.driver        (below the prefix, unless that is /usr or /usr/local)
 install(TARGETS etherwarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -14,6 +15,11 @@ install(TARGETS etherwarp-rdmav34 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/li
 file(RELATIVE_PATH EWARP_PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/etherwarp.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(TARGETS etherwarpdv LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(FILES provider/direct/infiniband/etherwarpdv.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/infiniband)
+configure_file(provider/direct/etherwarpdv.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarpdv.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarpdv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 # Decided when installing, because `cmake --install --prefix` may change the prefix then. An absolute name in the driver
 # file reaches a provider that is not in libibverbs' own directory; libibverbs adds "-rdmav34.so", or "-rdmav65.so".

@@ -76,7 +76,48 @@ constexpr NamedDatagram kDatagrams[] = {
 static_assert(sizeof(stats::Datagrams) == (std::size(kDrops) + std::size(kDatagrams)) * sizeof(Counter),
               "a counter has no name");
 
+struct NamedReliable {
+  const char* name;
+  Counter stats::Reliable::*counter;
+};
+constexpr NamedReliable kReliable[] = {
+    {"associations", &stats::Reliable::associations},
+    {"opened", &stats::Reliable::opened},
+    {"accepted", &stats::Reliable::accepted},
+    {"closed", &stats::Reliable::closed},
+    {"unreachable", &stats::Reliable::unreachable},
+    {"tx_segments", &stats::Reliable::tx_segments},
+    {"retransmitted", &stats::Reliable::retransmitted},
+    {"timeouts", &stats::Reliable::timeouts},
+    {"losses", &stats::Reliable::losses},
+    {"probes", &stats::Reliable::probes},
+    {"rx_segments", &stats::Reliable::rx_segments},
+    {"rx_duplicates", &stats::Reliable::duplicates},
+    {"rx_out_of_order", &stats::Reliable::out_of_order},
+    {"rx_not_held", &stats::Reliable::not_held},
+    {"rnr_sent", &stats::Reliable::rnr_sent},
+    {"rnr_received", &stats::Reliable::rnr_received},
+    {"reports_sent", &stats::Reliable::reports_sent},
+    {"reports_received", &stats::Reliable::reports_received},
+    {"resets_sent", &stats::Reliable::resets_sent},
+    {"resets_received", &stats::Reliable::resets_received},
+    {"challenges", &stats::Reliable::challenges},
+    {"rx_runt", &stats::Reliable::dropped_runt},
+    {"rx_bad_version", &stats::Reliable::dropped_version},
+    {"rx_bad_length", &stats::Reliable::dropped_length},
+    {"rx_bad_crc", &stats::Reliable::dropped_crc},
+    {"rx_no_qp", &stats::Reliable::dropped_qp},
+    {"rx_bad_tag", &stats::Reliable::dropped_tag},
+    {"rx_full", &stats::Reliable::dropped_full},
+    {"round_trip_ns", &stats::Reliable::round_trip_ns},
+};
+static_assert(sizeof(stats::Reliable) == std::size(kReliable) * sizeof(Counter), "a counter has no name");
+
 // f(name, value) for each.
+template <class F>
+void each(const stats::Reliable& r, F f) {
+  for (const auto& n : kReliable) f(n.name, (r.*n.counter).load());
+}
 template <class F>
 void each(const stats::Datagrams& d, F f) {
   for (std::size_t i = 0; i < std::size(kDrops); ++i) f(kDrops[i], d.drops[i].load());
@@ -134,6 +175,7 @@ nlohmann::json as_json(const stats::Snapshot& s) {
                       {"devices", nlohmann::json::array()},
                       {"qps", nlohmann::json::array()}};
   each(p.datagrams, [&](const char* name, std::uint64_t value) { j["datagrams"][name] = value; });
+  each(p.reliable, [&](const char* name, std::uint64_t value) { j["reliable"][name] = value; });
   for (std::uint32_t i = 0; i < p.device_count; ++i) {
     const auto& d = p.devices[i];
     nlohmann::json jd = as_json(d.traffic);
@@ -310,6 +352,11 @@ std::string details(const stats::Snapshot& s, Rates* rates) {
     if (value != 0) dropped.push_back(fmt::format("{} {}", name, value));
   });
   if (!dropped.empty()) out += wrapped(fmt::format("datagrams: {}", fmt::join(dropped, ", ")), 2, 120);
+  std::vector<std::string> reliable;
+  each(p.reliable, [&](const char* name, std::uint64_t value) {
+    if (value != 0) reliable.push_back(fmt::format("{} {}", name, value));
+  });
+  if (!reliable.empty()) out += wrapped(fmt::format("reliable datagrams: {}", fmt::join(reliable, ", ")), 2, 120);
   for (const auto& channel : channel_counters(s.file)) {
     std::vector<std::string> parts;
     for (const auto& [name, value] : channel.values)

@@ -173,6 +173,14 @@ inline bool is_parent_domain(ibv_pd* pd) {
 // Objects without what libibverbs itself fills in: 0 or errno.
 int make_cq(ibv_context* context, int cqe, ibv_comp_channel* channel, int vector, CqObject& cq);
 int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp);
+// With the interface of ibv_wr_*() where init asks for it.
+int make_qp_ex(ibv_context* context, ibv_qp_init_attr_ex& init, ibv_qp** qp);
+
+// What send_ops_flags may name for a queue pair of RD.
+inline constexpr std::uint64_t kRdOperations =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+    IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
+    IBV_QP_EX_WITH_SEND_WITH_INV;
 
 // The operations of each file.
 std::span<const Operation> context_operations();

@@ -4,7 +4,9 @@
 #include "provider/rdmav34/objects.h"
 #include "provider/verbs/datagram_queue_pair.h"
 #include "provider/verbs/multicast.h"
+#include "provider/verbs/options.h"
 #include "provider/verbs/queue_pair.h"
+#include "provider/verbs/rd_queue_pair.h"
 
 namespace ewarp::rdmav34 {
 namespace {
@@ -26,6 +28,12 @@ void fill(QpObject& qp, ibv_pd* pd, const ibv_qp_init_attr& init) {
 
 int make_impl(verbs::Pd& pd, ibv_qp_init_attr& init, verbs::SharedReceiveQueue* srq,
               std::shared_ptr<verbs::QueuePairApi>* out) {
+  if (init.qp_type == IBV_QPT_DRIVER || (init.qp_type == IBV_QPT_UD && options().ud_reliable)) {
+    std::shared_ptr<verbs::RdQueuePair> qp;
+    const int error = verbs::create_rd_qp(pd, init, &impl(init.send_cq), &impl(init.recv_cq), &qp, srq);
+    *out = std::move(qp);
+    return error;
+  }
   if (init.qp_type == IBV_QPT_UD) {
     std::shared_ptr<verbs::DatagramQueuePair> qp;
     const int error = verbs::create_datagram_qp(pd, init, &impl(init.send_cq), &impl(init.recv_cq), &qp, srq);
@@ -58,6 +66,7 @@ namespace {
 ibv_qp* create_qp(ibv_pd* pd, ibv_qp_init_attr* init) {
   ibv_qp* out = nullptr;
   guarded([&] {
+    if (init->qp_type == IBV_QPT_DRIVER) return EOPNOTSUPP;  // libetherwarpdv makes them
     auto qp = std::unique_ptr<QpObject>(new QpObject());
     if (const int error = make_qp(pd, *init, *qp); error != 0) return error;
     out = qp.release();

@@ -104,8 +104,20 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t n, const ibv_data_buf* l
 }
 
 void wr_set_ud_addr(ibv_qp_ex* qp, ibv_ah* ah, std::uint32_t remote_qpn, std::uint32_t remote_qkey) {
-  if (qp->qp_base.qp_type != IBV_QPT_UD) return batch(qp).fail(EINVAL);
-  if (ibv_send_wr* wr = batch(qp).current()) wr->wr.ud = {ah, remote_qpn, remote_qkey};
+  verbs::AddressedSend* wr = batch(qp).current();
+  if (wr == nullptr) return;
+  switch (qp->qp_base.qp_type) {
+    case IBV_QPT_UD:
+      wr->wr.ud = {ah, remote_qpn, remote_qkey};
+      return;
+    case IBV_QPT_DRIVER:
+      wr->ah = ah;
+      wr->remote_qpn = remote_qpn;
+      wr->remote_qkey = remote_qkey;
+      return;
+    default:
+      batch(qp).fail(EINVAL);
+  }
 }
 
 void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t) {
@@ -115,15 +127,20 @@ void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t) {
 // --- creation -------------------------------------------------------------------------------------------------------
 
 // What may be asked for in send_ops_flags.
-constexpr std::uint64_t kReliableOperations = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
-                                              IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-                                              IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
-                                              IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV |
-                                              IBV_QP_EX_WITH_BIND_MW | IBV_QP_EX_WITH_SEND_WITH_INV;
+constexpr std::uint64_t kReliableOperations = kRdOperations | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW;
 constexpr std::uint64_t kDatagramOperations = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
 
 constexpr std::uint64_t operations_of(ibv_qp_type type) {
-  return type == IBV_QPT_RC ? kReliableOperations : type == IBV_QPT_UD ? kDatagramOperations : 0;
+  switch (type) {
+    case IBV_QPT_RC:
+      return kReliableOperations;
+    case IBV_QPT_UD:
+      return kDatagramOperations;
+    case IBV_QPT_DRIVER:
+      return kRdOperations;
+    default:
+      return 0;
+  }
 }
 
 // verbs_qp.comp_mask, which tells ibv_qp_to_qp_ex() that there is one, comes behind ibv_qp_ex, which has grown: to 352
@@ -173,7 +190,7 @@ int check(ibv_context* context, const ibv_qp_init_attr_ex& init) {
   return (init.comp_mask & IBV_QP_INIT_ATTR_PD) == 0 || init.pd->context != context ? EINVAL : 0;
 }
 
-int make_qp_ex(ibv_context* context, ibv_qp_init_attr_ex& init_ex, QpObject& qp) {
+int make_object(ibv_context* context, ibv_qp_init_attr_ex& init_ex, QpObject& qp) {
   if (const int error = check(context, init_ex); error != 0) return error;
   ibv_qp_init_attr init{};
   init.qp_context = init_ex.qp_context;
@@ -197,16 +214,18 @@ int make_qp_ex(ibv_context* context, ibv_qp_init_attr_ex& init_ex, QpObject& qp)
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* init) {
   ibv_qp* out = nullptr;
-  guarded([&] {
-    auto qp = std::make_unique<QpObject>();
-    if (const int error = make_qp_ex(context, *init, *qp); error != 0) return error;
-    out = qp.release();
-    return 0;
-  });
+  guarded([&] { return init->qp_type == IBV_QPT_DRIVER ? EOPNOTSUPP : make_qp_ex(context, *init, &out); });
   return out;
 }
 
 }  // namespace
+
+int make_qp_ex(ibv_context* context, ibv_qp_init_attr_ex& init, ibv_qp** out) {
+  auto qp = std::make_unique<QpObject>();
+  if (const int error = make_object(context, init, *qp); error != 0) return error;
+  *out = qp.release();
+  return 0;
+}
 
 std::span<const Operation> queue_pair_ex_operations() {
   static const std::array all = {operation("create_qp_ex", create_qp_ex)};

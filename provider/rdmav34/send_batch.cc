@@ -20,7 +20,7 @@ SendBatch::SendBatch(const ibv_qp_cap& cap, bool one_thread)
       depth_(cap.max_send_wr),
       max_sge_(std::max(cap.max_send_sge, 1u)),
       max_inline_(cap.max_inline_data),
-      requests_(allocate<ibv_send_wr>(depth_)),
+      requests_(allocate<verbs::AddressedSend>(depth_)),
       sges_(allocate<ibv_sge>(depth_ * max_sge_)),
       inline_(allocate<std::byte>(depth_ * max_inline_)) {}
 
@@ -34,10 +34,10 @@ void SendBatch::fail(int error) {
   if (error_ == 0) error_ = error;
 }
 
-ibv_send_wr* SendBatch::add(ibv_wr_opcode opcode, std::uint64_t wr_id, unsigned flags) {
+verbs::AddressedSend* SendBatch::add(ibv_wr_opcode opcode, std::uint64_t wr_id, unsigned flags) {
   if (count_ == depth_) fail(ENOMEM);
   if (error_ != 0) return nullptr;
-  ibv_send_wr& wr = requests_[count_];
+  verbs::AddressedSend& wr = requests_[count_];
   if (count_ > 0) requests_[count_ - 1].next = &wr;
   ++count_;
   wr.next = nullptr;
@@ -46,10 +46,11 @@ ibv_send_wr* SendBatch::add(ibv_wr_opcode opcode, std::uint64_t wr_id, unsigned 
   wr.sg_list = nullptr;
   wr.num_sge = 0;
   wr.send_flags = flags & ~unsigned{IBV_SEND_INLINE};  // the setter says
+  wr.ah = nullptr;
   return &wr;
 }
 
-ibv_send_wr* SendBatch::current() {
+verbs::AddressedSend* SendBatch::current() {
   if (count_ == 0) fail(EINVAL);
   return error_ != 0 ? nullptr : &requests_[count_ - 1];
 }

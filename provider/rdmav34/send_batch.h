@@ -26,9 +26,9 @@ class SendBatch {
 
   void start();
   // The next request, still without data and address; null if there is none.
-  ibv_send_wr* add(ibv_wr_opcode opcode, std::uint64_t wr_id, unsigned flags);
+  verbs::AddressedSend* add(ibv_wr_opcode opcode, std::uint64_t wr_id, unsigned flags);
   // The one that add() gave last, for its setters; null (and the batch fails) without one.
-  ibv_send_wr* current();
+  verbs::AddressedSend* current();
   void set_sges(std::span<const ibv_sge> sges);
   void set_inline(std::span<const ibv_data_buf> buffers);
   void fail(int error);
@@ -46,7 +46,7 @@ class SendBatch {
   const std::size_t depth_, max_sge_, max_inline_;
   std::size_t count_ = 0;
   int error_ = 0;
-  std::unique_ptr<ibv_send_wr[], Free> requests_;
+  std::unique_ptr<verbs::AddressedSend[], Free> requests_;
   std::unique_ptr<ibv_sge[], Free> sges_;      // max_sge_ for each request
   std::unique_ptr<std::byte[], Free> inline_;  // max_inline_ octets for each request
 };

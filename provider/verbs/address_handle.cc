@@ -1,5 +1,6 @@
 #include "provider/verbs/address_handle.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -12,7 +13,9 @@ namespace ewarp::verbs {
 namespace {
 
 constexpr std::uint8_t kEcn = 0x03;
-constexpr std::size_t kIpAndUdp = 48;  // octets of IPv6 and UDP headers, the larger case
+constexpr std::uint16_t kMostSegment = llp::kMaxDatagram / 2;
+constexpr unsigned kUdpOnV4 = 28, kUdpOnV6 = 48;  // octets of headers
+constexpr unsigned kLeastMtu = 1280;              // RFC 8200 section 5
 
 const char* problem_of(const ibv_ah_attr& attr, const std::vector<ibv_gid>& gids) {
   if (attr.is_global == 0)
@@ -23,15 +26,6 @@ const char* problem_of(const ibv_ah_attr& attr, const std::vector<ibv_gid>& gids
   if (IN6_IS_ADDR_UNSPECIFIED(&to)) return "the destination is unspecified";
   if (llp::is_v4(to) != llp::is_v4(address_of(gids[attr.grh.sgid_index]))) return "one GID is IPv4, the other IPv6";
   return nullptr;
-}
-
-// Up to this size the kernel can be given many datagrams as one: none of them may need fragments.
-std::uint16_t segment_limit(const Device& device, bool local) {
-  if (local) return llp::kMaxDatagram / 2;
-  const auto interface = llp::interface(device.interface_index());
-  return interface && interface->mtu > kIpAndUdp
-             ? static_cast<std::uint16_t>(std::min<std::size_t>(interface->mtu - kIpAndUdp, llp::kMaxDatagram / 2))
-             : std::uint16_t{0};
 }
 
 // The kernel may name another interface than the loopback for what this host sends to itself, and the receiver believes
@@ -55,6 +49,11 @@ bool needs_crc(bool loopback) {
 }
 
 }  // namespace
+
+std::uint16_t payload_of_mtu(unsigned mtu, bool v4) {
+  const unsigned octets = std::max(mtu, kLeastMtu) - (v4 ? kUdpOnV4 : kUdpOnV6);
+  return static_cast<std::uint16_t>(std::min<std::size_t>(octets, llp::kMaxDatagram));
+}
 
 in6_addr address_of(const ibv_gid& gid) {
   in6_addr a;
@@ -88,7 +87,12 @@ int make_address_handle(const Pd& pd, const ibv_ah_attr& attr, AddressHandle* ou
   }
   const bool local = ah.multicast ? device.loopback() : llp::is_local(reinterpret_cast<const sockaddr&>(d.to));
   ah.crc = needs_crc(stays_on_loopback(device, d.to, ah.multicast));
-  if (!ah.multicast) d.segment_limit = segment_limit(device, local);
+  const auto interface = llp::interface(device.interface_index());
+  const bool v4 = llp::is_v4(d.to.sin6_addr);
+  ah.max_payload = local ? std::uint16_t{llp::kMaxDatagram} : payload_of_mtu(interface ? interface->mtu : 0, v4);
+  // The kernel can be given many datagrams as one, but none that needs fragments.
+  if (!ah.multicast && (local || interface))
+    d.segment_limit = std::min(payload_of_mtu(local ? ~0u : interface->mtu, v4), kMostSegment);
   *out = ah;
   return 0;
 }

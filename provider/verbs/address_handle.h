@@ -11,6 +11,7 @@ namespace ewarp::verbs {
 // A value: a request copies it when it is posted.
 struct AddressHandle {
   llp::UdpDestination destination;  // without the port, which is the QP number's
+  std::uint16_t max_payload = 1232;  // octets of UDP payload that fit the interface's MTU
   bool multicast = false;
   bool crc = true;  // option crc and the path
   const Pd* pd = nullptr;
@@ -25,6 +26,8 @@ struct AddressHandleObject : ibv_ah {
 // sgid_index, no such index or port.
 int make_address_handle(const Pd& pd, const ibv_ah_attr& attr, AddressHandle* out);
 
+// Octets of UDP payload in a packet of this MTU.
+std::uint16_t payload_of_mtu(unsigned mtu, bool v4);
 in6_addr address_of(const ibv_gid& gid);
 bool is_multicast(const in6_addr& address);
 

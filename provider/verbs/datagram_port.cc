@@ -8,6 +8,7 @@
 #include "provider/verbs/engine.h"
 #include "provider/verbs/options.h"
 #include "provider/verbs/qp_numbers.h"
+#include "provider/verbs/rd_port.h"
 #include "provider/verbs/stats.h"
 
 namespace ewarp::verbs {
@@ -32,19 +33,6 @@ unsigned loopback_index() {
   return index;
 }
 
-// Flag N: who sends from this host may do without a CRC, as our own do (option crc).
-bool may_lack_crc(const llp::UdpArrival& a) {
-  switch (options().crc) {
-    case CrcPolicy::always:
-      return false;
-    case CrcPolicy::never:
-      return true;
-    case CrcPolicy::by_path:
-      break;
-  }
-  return a.interface != 0 && a.interface == loopback_index();
-}
-
 constexpr std::size_t index_of(std::uint32_t number) {
   return number >> 16 & 0xff;
 }
@@ -59,6 +47,23 @@ llp::UdpInbox& datagram_inbox() {
 llp::UdpOutbox& datagram_outbox() {
   static auto* outbox = new llp::UdpOutbox;
   return *outbox;
+}
+
+bool came_by_loopback(const llp::UdpArrival& a) {
+  return a.interface != 0 && a.interface == loopback_index();
+}
+
+// Flag N: who sends from this host may do without a CRC, as our own do (option crc).
+bool may_lack_crc(const llp::UdpArrival& a) {
+  switch (options().crc) {
+    case CrcPolicy::always:
+      return false;
+    case CrcPolicy::never:
+      return true;
+    case CrcPolicy::by_path:
+      break;
+  }
+  return came_by_loopback(a);
 }
 
 static_assert(llp::kDatagramDrops == stats::Datagrams::kCauses);
@@ -99,19 +104,62 @@ void DatagramPort::forget_in_child() {
   ports().clear();
 }
 
+void DatagramPort::finish(std::chrono::steady_clock::time_point until) {
+  const auto limit = static_cast<llp::rd::Time>(std::chrono::nanoseconds(until.time_since_epoch()).count());
+  for (const auto& [number, port] : ports())
+    if (port->rd_ != nullptr) port->rd_->finish(limit);
+}
+
+DatagramPort::DatagramPort(llp::UdpSocket socket) : socket_(std::move(socket)) {}
+DatagramPort::~DatagramPort() = default;
+
+RdPort& DatagramPort::rd() {
+  if (rd_ == nullptr) rd_ = std::make_unique<RdPort>(*this);
+  return *rd_;
+}
+
+void DatagramPort::hold() {
+  if (users_++ == 0) engine().add(shared_from_this());
+}
+
+void DatagramPort::let_go() {
+  if (--users_ == 0) engine().remove(*this);
+}
+
 void DatagramPort::attach(std::uint32_t number, DatagramSink& sink) {
   sinks_[index_of(number)] = &sink;
-  if (users_++ == 0) engine().add(shared_from_this());
+  hold();
 }
 
 void DatagramPort::detach(std::uint32_t number, DatagramSink& sink) {
   sinks_[index_of(number)] = nullptr;
   std::erase(waiting_, &sink);
   std::erase(being_served_, &sink);
-  if (--users_ == 0) engine().remove(*this);
+  let_go();
 }
 
-std::size_t DatagramPort::send(llp::UdpOutbox& outbox, int* error) {
+bool DatagramPort::is_loss(int error) {
+  switch (error) {
+    case ENETUNREACH:
+    case EHOSTUNREACH:
+    case ENETDOWN:
+    case EHOSTDOWN:
+    case ECONNREFUSED:
+    case EPERM:  // a packet filter
+    case EACCES:
+    case ENOBUFS:
+    case ENOMEM:
+    case EADDRNOTAVAIL:  // the address of the GID has left the interface
+    case ENODEV:
+    case EBADF:  // a forked child
+      return true;
+    default:
+      return false;
+  }
+}
+
+std::size_t DatagramPort::send(llp::UdpOutbox& outbox, int* error, bool whole) {
+  if (std::exchange(whole_, whole) != whole) llp::set_fragmenting(socket_, !whole);
   const std::size_t sent = outbox.send(socket_, error);
   if (*error == EAGAIN || *error == EWOULDBLOCK) {
     *error = EAGAIN;
@@ -121,8 +169,8 @@ std::size_t DatagramPort::send(llp::UdpOutbox& outbox, int* error) {
   return sent;
 }
 
-void DatagramPort::wait(DatagramSink& sink) {
-  if (std::find(waiting_.begin(), waiting_.end(), &sink) == waiting_.end()) waiting_.push_back(&sink);
+void DatagramPort::wait(DatagramSender& sender) {
+  if (std::find(waiting_.begin(), waiting_.end(), &sender) == waiting_.end()) waiting_.push_back(&sender);
   engine().wait_writable(*this);
 }
 
@@ -131,13 +179,14 @@ bool DatagramPort::serve_waiting() {
   blocked_ = false;
   being_served_.swap(waiting_);
   const bool any = !being_served_.empty();
-  for (DatagramSink* sink : being_served_)
-    if (blocked_ || sink->transmit()) waiting_.push_back(sink);
+  for (DatagramSender* sender : being_served_)
+    if (blocked_ || sender->transmit()) waiting_.push_back(sender);
   being_served_.clear();
   return any && !blocked_;
 }
 
 void DatagramPort::arrived(const llp::UdpArrival& arrival) {
+  if (rd_ != nullptr && llp::is_reliable(arrival.payload)) return rd_->receive(arrival);
   llp::Datagram d;
   if (!accept_datagram(arrival, &d)) return;
   const std::uint32_t number = d.prefix.destination;
@@ -151,6 +200,7 @@ void DatagramPort::arrived(const llp::UdpArrival& arrival) {
 
 bool DatagramPort::turn() {
   const bool any = reader_.read(socket_, [this](const llp::UdpArrival& a) { arrived(a); });
+  if (rd_ != nullptr) rd_->end_of_turn();
   return (!waiting_.empty() && serve_waiting()) || any;
 }
 

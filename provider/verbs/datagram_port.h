@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -14,6 +15,7 @@
 namespace ewarp::verbs {
 
 class DatagramPort;
+class RdPort;
 
 // A datagram for a QP: passed every check up to its CRC.
 struct DatagramIn {
@@ -22,12 +24,20 @@ struct DatagramIn {
   DatagramPort* port = nullptr;  // null: it came to a group
 };
 
-// A queue pair as the receiver of datagrams. Threading: engine held.
-class DatagramSink {
+// Who has datagrams to send when there is room. Threading: engine held.
+class DatagramSender {
  public:
-  virtual void receive(const DatagramIn& in) = 0;
   // Sends what waits, a bounded amount. True: there is more, and the port has room.
   virtual bool transmit() = 0;
+
+ protected:
+  ~DatagramSender() = default;
+};
+
+// A queue pair as the receiver of datagrams.
+class DatagramSink : public DatagramSender {
+ public:
+  virtual void receive(const DatagramIn& in) = 0;
 
  protected:
   ~DatagramSink() = default;
@@ -50,18 +60,29 @@ class DatagramPort final : public Pollable {
   // The port of a number that take_datagram() gave; made at its first use, for good. Engine held.
   static std::shared_ptr<DatagramPort> of(std::uint32_t number);
   static void forget_in_child();
+  // The process ends: what peers of reliable datagrams are still owed leaves, until this time. Engine held.
+  static void finish(std::chrono::steady_clock::time_point until);
 
-  explicit DatagramPort(llp::UdpSocket socket) : socket_(std::move(socket)) {}
+  explicit DatagramPort(llp::UdpSocket socket);
+  ~DatagramPort() override;
 
   void attach(std::uint32_t number, DatagramSink& sink);
   void detach(std::uint32_t number, DatagramSink& sink);
 
   const llp::UdpSocket& socket() const { return socket_; }
-  // Sends the outbox's datagrams from the first on: how many were taken; the rest waits if *error is EAGAIN.
-  std::size_t send(llp::UdpOutbox& outbox, int* error);
+  // The reliable service behind this port; made at its first use.
+  RdPort& rd();
+  // Counts as a queue pair: the socket is watched.
+  void hold();
+  void let_go();
+  // Sends the outbox's datagrams from the first on: how many were taken; the rest waits if *error is EAGAIN. whole:
+  // they are not to be fragmented, *error is EMSGSIZE for what is too long.
+  std::size_t send(llp::UdpOutbox& outbox, int* error, bool whole = false);
+  // Loss on the way, as far as a datagram service is concerned.
+  static bool is_loss(int error);
   bool blocked() const { return blocked_; }
   // transmit() is called again when there is room, in turns with others that wait.
-  void wait(DatagramSink& sink);
+  void wait(DatagramSender& sender);
 
   // Pollable
   int fd() const override { return socket_.fd(); }
@@ -76,14 +97,19 @@ class DatagramPort final : public Pollable {
   llp::UdpSocket socket_;
   std::array<DatagramSink*, 256> sinks_{};
   unsigned users_ = 0;
-  std::vector<DatagramSink*> waiting_, being_served_;
+  std::vector<DatagramSender*> waiting_, being_served_;
   bool blocked_ = false;
+  bool whole_ = false;  // the socket sets DF
   DatagramReader reader_;
+  std::unique_ptr<RdPort> rd_;
 };
 
 // Shared by all sockets of the process; engine held.
 llp::UdpInbox& datagram_inbox();
 llp::UdpOutbox& datagram_outbox();
+bool came_by_loopback(const llp::UdpArrival& arrival);
+// Whether the sender may do without a CRC (flag N).
+bool may_lack_crc(const llp::UdpArrival& arrival);
 // Checks what arrived up to its CRC and counts what is dropped. False: dropped.
 bool accept_datagram(const llp::UdpArrival& arrival, llp::Datagram* out);
 void count_drop(llp::DatagramDrop why);

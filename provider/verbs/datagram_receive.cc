@@ -43,21 +43,9 @@ bool scatter(const Pd& pd, std::span<const Sge> sges, Octets grh, Octets payload
 
 }  // namespace
 
-bool DatagramQueuePair::receives() const {
-  switch (state_.load(std::memory_order_relaxed)) {
-    case IBV_QPS_RTR:
-    case IBV_QPS_RTS:
-    case IBV_QPS_SQD:
-    case IBV_QPS_SQE:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // The checks that are answered with silence. True: a UD_SEND with our Q_Key.
 bool DatagramQueuePair::is_for_us(const DatagramIn& in) {
-  if (!receives()) {
+  if (!receives_now()) {
     count_drop(DatagramDrop::qp);
     return false;
   }
@@ -78,8 +66,7 @@ bool DatagramQueuePair::is_for_us(const DatagramIn& in) {
 
 void DatagramQueuePair::receive(const DatagramIn& in) {
   if (!is_for_us(in)) return;
-  if (state_.load(std::memory_order_relaxed) == IBV_QPS_RTR && !std::exchange(first_told_, true))
-    context().raise(IBV_EVENT_COMM_EST, handle_);
+  note_first_message();
   take(in, llp::UdSend::parse(in.datagram));
   check_overflow();
 }
@@ -118,7 +105,7 @@ void DatagramQueuePair::deliver(const DatagramIn& in, const llp::UdSend& header,
   const ReceiveEntry& e = rq_.entry(at);
   const Pd& pd = srq_ != nullptr ? srq_->pd() : pd_;
   const std::span sges(rq_.sge(at), e.sge_count);
-  const bool good = scatter(pd, sges, make_grh(in.arrival), payload);
+  const bool good = scatter(pd, sges, make_grh(in.arrival, in.arrival.payload.size()), payload);
   ibv_wc wc{};
   wc.wr_id = e.wr_id;
   wc.status = good ? IBV_WC_SUCCESS : IBV_WC_LOC_PROT_ERR;
@@ -130,13 +117,11 @@ void DatagramQueuePair::deliver(const DatagramIn& in, const llp::UdSend& header,
     wc.wc_flags |= IBV_WC_WITH_IMM;
     wc.imm_data = htobe32(*header.immediate);
   }
-  const auto count = [&](stats::Traffic& t) {
+  count_traffic([&](stats::Traffic& t) {
     stats::add(t.rx_octets, in.arrival.payload.size());
     stats::add(t.rx_messages);
     stats::add(t.rx_sends);
-  };
-  count(context().device().counters().traffic);
-  if (slot_ != nullptr) count(slot_->traffic);
+  });
   rq_.retire(at + 1);
   complete(*recv_cq_, wc, solicited);
   if (!good) fail();

@@ -1,7 +1,8 @@
-// The states of a UD queue pair (verbs-semantics.md section 2).
+// The states of queue pairs on UDP ports (verbs-semantics.md section 2): those of UD.
 #include <cerrno>
+#include <mutex>
 
-#include "provider/verbs/datagram_queue_pair.h"
+#include "provider/verbs/datagram_pair.h"
 #include "provider/verbs/engine.h"
 #include "provider/verbs/log.h"
 
@@ -42,14 +43,43 @@ int check_transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attr
 
 }  // namespace
 
-void DatagramQueuePair::enter_state(ibv_qp_state state) {
+void DatagramPair::enter_state(ibv_qp_state state) {
   const ibv_qp_state from = state_.exchange(state, std::memory_order_seq_cst);
   if (slot_ != nullptr) slot_->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
   if (from != state)
-    log::debug("QP {:#08x} (UD): state {} -> {}", number_, static_cast<int>(from), static_cast<int>(state));
+    log::debug("QP {:#08x} ({}): state {} -> {}", number_, type_ == IBV_QPT_UD ? "UD" : "RD", static_cast<int>(from),
+               static_cast<int>(state));
 }
 
-int DatagramQueuePair::modify(const ibv_qp_attr& attr, int mask) {
+bool DatagramPair::can_post_send() const {
+  const ibv_qp_state s = state_.load(std::memory_order_relaxed);
+  return s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE || s == IBV_QPS_ERR;
+}
+
+bool DatagramPair::receives_now() const {
+  switch (state_.load(std::memory_order_relaxed)) {
+    case IBV_QPS_RTR:
+    case IBV_QPS_RTS:
+    case IBV_QPS_SQD:
+    case IBV_QPS_SQE:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void DatagramPair::note_first_message() {
+  if (state_.load(std::memory_order_relaxed) == IBV_QPS_RTR && !std::exchange(first_told_, true))
+    context().raise(IBV_EVENT_COMM_EST, handle_);
+}
+
+void DatagramPair::check_drained() {
+  if (!tells_drained_ || state_.load(std::memory_order_relaxed) != IBV_QPS_SQD || !drained()) return;
+  tells_drained_ = false;
+  context().raise(IBV_EVENT_SQ_DRAINED, handle_);
+}
+
+int DatagramPair::modify(const ibv_qp_attr& attr, int mask) {
   Engine& e = engine();
   e.enter();
   const ibv_qp_state from = state_.load(std::memory_order_relaxed);
@@ -67,9 +97,9 @@ int DatagramQueuePair::modify(const ibv_qp_attr& attr, int mask) {
         break;
       case IBV_QPS_SQD:
         enter_state(to);
-        // What was started is with the kernel already.
-        if (from == IBV_QPS_RTS && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr.en_sqd_async_notify != 0)
-          context().raise(IBV_EVENT_SQ_DRAINED, handle_);
+        tells_drained_ =
+            from == IBV_QPS_RTS && (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr.en_sqd_async_notify != 0;
+        check_drained();
         break;
       default:
         enter_state(to);
@@ -81,7 +111,7 @@ int DatagramQueuePair::modify(const ibv_qp_attr& attr, int mask) {
   return rc;
 }
 
-int DatagramQueuePair::query(ibv_qp_attr& attr, ibv_qp_init_attr& init) {
+int DatagramPair::query(ibv_qp_attr& attr, ibv_qp_init_attr& init) {
   attr = {};
   attr.qp_state = attr.cur_qp_state = state_.load(std::memory_order_relaxed);
   attr.qkey = qkey_;
@@ -91,44 +121,29 @@ int DatagramQueuePair::query(ibv_qp_attr& attr, ibv_qp_init_attr& init) {
   attr.path_mig_state = IBV_MIG_MIGRATED;
   init.qp_context = qp_context_;
   init.cap = cap_;
-  init.qp_type = IBV_QPT_UD;
+  init.qp_type = type_;
   init.sq_sig_all = signal_all_ ? 1 : 0;
   return 0;
 }
 
-void DatagramQueuePair::serve() {
-  switch (state_.load(std::memory_order_seq_cst)) {
-    case IBV_QPS_RTS:
-      if (port_->blocked() || transmit()) port_->wait(*this);
-      break;
-    case IBV_QPS_ERR:
-      flush_receives();
-      [[fallthrough]];
-    case IBV_QPS_SQE:
-      flush_sends();
-      break;
-    default:
-      break;
-  }
-}
-
-void DatagramQueuePair::flush_sends() {
-  for (const std::uint64_t tail = sq_.tail(); sq_.head() < tail;) send_done(IBV_WC_WR_FLUSH_ERR);
-}
-
-void DatagramQueuePair::flush_receives() {
+void DatagramPair::flush_receives() {
   for (const std::uint64_t tail = rq_.tail(); rq_.head() < tail;) {
-    ibv_wc wc{};
-    wc.wr_id = rq_.entry(rq_.head()).wr_id;
-    wc.status = IBV_WC_WR_FLUSH_ERR;
-    wc.opcode = IBV_WC_RECV;
+    const ReceiveEntry e = rq_.entry(rq_.head());
     rq_.retire(rq_.head() + 1);
-    complete(*recv_cq_, wc, true);
+    flush_receive(e);
   }
+}
+
+void DatagramPair::flush_receive(const ReceiveEntry& e) {
+  ibv_wc wc{};
+  wc.wr_id = e.wr_id;
+  wc.status = IBV_WC_WR_FLUSH_ERR;
+  wc.opcode = IBV_WC_RECV;
+  complete(*recv_cq_, wc, true);
 }
 
 // To ERR: by the application, after a receive whose memory was bad, or without a completion queue.
-void DatagramQueuePair::fail() {
+void DatagramPair::fail() {
   const bool first = state_.load(std::memory_order_relaxed) != IBV_QPS_ERR;
   enter_state(IBV_QPS_ERR);
   flush_sends();
@@ -136,34 +151,23 @@ void DatagramQueuePair::fail() {
   if (first && srq_ != nullptr) context().raise(IBV_EVENT_QP_LAST_WQE_REACHED, handle_);
 }
 
-// To SQE: the oldest request has failed, those behind it are flushed, receiving goes on.
-void DatagramQueuePair::fail_sends(ibv_wc_status first) {
-  enter_state(IBV_QPS_SQE);
-  send_done(first);
-  flush_sends();
-}
-
-void DatagramQueuePair::check_overflow() {
+void DatagramPair::check_overflow() {
   if (!overflowed_ || state_.load(std::memory_order_relaxed) == IBV_QPS_ERR) return;
   context().raise(IBV_EVENT_QP_FATAL, handle_);
   fail();
 }
 
 // To RESET: no completion of this QP is seen any more.
-void DatagramQueuePair::reset_queues() {
+void DatagramPair::reset_queues() {
   // First: posters look at the state with the queue locked, so nothing is posted behind what is dropped here.
   enter_state(IBV_QPS_RESET);
-  {
-    const std::lock_guard guard(sq_.lock);
-    sq_.retire(sq_.tail());
-  }
+  drop_sends();
   {
     const std::lock_guard guard(rq_.lock);
     rq_.retire(rq_.tail());
   }
-  msn_ = error_msn_ = 1;
   qkey_ = sq_psn_ = 0;
-  overflowed_ = first_told_ = false;
+  overflowed_ = first_told_ = tells_drained_ = false;
   send_cq_->purge(number_);
   recv_cq_->purge(number_);
 }

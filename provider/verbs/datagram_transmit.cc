@@ -7,6 +7,7 @@
 #include "ddp/untagged.h"
 #include "llp/crc32c.h"
 #include "provider/verbs/datagram_queue_pair.h"
+#include "provider/verbs/held_regions.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/sge.h"
 #include "rdmap/header.h"
@@ -15,28 +16,7 @@ namespace ewarp::verbs {
 namespace {
 
 constexpr std::size_t kHead = llp::UdSend::kMaxHeader + llp::kSegmentLength + ddp::UntaggedHeader::kSize;
-// Below it one piece of memory costs the kernel less than three.
-constexpr std::uint32_t kCopyLimit = 512;
 constexpr int kRounds = 4;  // then other QPs of the port get their turn
-
-// Regions that the outbox's datagrams refer to. Engine held.
-class HeldRegions {
- public:
-  bool has_room() const { return count_ + rdmap::ExtentList::kMax <= regions_.size(); }
-  // With a CRC the memory is read here, before the kernel does: its pages must be there.
-  bool enter(const llp::Extent& e, bool will_read) {
-    if (will_read ? !hold(e) : !memory().enter(e.region, e.ticket)) return false;
-    regions_[count_++] = e.region;
-    return true;
-  }
-  void leave() {
-    while (count_ > 0) memory().leave(regions_[--count_]);
-  }
-
- private:
-  std::array<void*, llp::UdpOutbox::kVectors> regions_{};
-  std::size_t count_ = 0;
-};
 
 HeldRegions& held() {
   static auto* regions = new HeldRegions;
@@ -53,27 +33,6 @@ std::size_t put_head(MutableOctets out, const DatagramSend& e, std::uint32_t num
   ddp::UntaggedHeader{true, rdmap::control(opcode), 0, ddp::kQueueSend, msn, 0}.emit(
       out.subspan(at).first<ddp::UntaggedHeader::kSize>());
   return at + ddp::UntaggedHeader::kSize;
-}
-
-// Loss on the way, as far as a datagram service is concerned.
-bool is_loss(int error) {
-  switch (error) {
-    case ENETUNREACH:
-    case EHOSTUNREACH:
-    case ENETDOWN:
-    case EHOSTDOWN:
-    case ECONNREFUSED:
-    case EPERM:  // a packet filter
-    case EACCES:
-    case ENOBUFS:
-    case ENOMEM:
-    case EADDRNOTAVAIL:  // the address of the GID has left the interface
-    case ENODEV:
-    case EBADF:  // a forked child
-      return true;
-    default:
-      return false;
-  }
 }
 
 }  // namespace
@@ -155,7 +114,7 @@ bool DatagramQueuePair::settle(std::size_t sent, std::size_t built, int error) {
     port_->wait(*this);
     return false;
   }
-  if (is_loss(error)) {
+  if (DatagramPort::is_loss(error)) {
     ++msn_;
     stats::add(stats::page().datagrams.tx_lost);
     send_done(IBV_WC_SUCCESS);
@@ -164,6 +123,13 @@ bool DatagramQueuePair::settle(std::size_t sent, std::size_t built, int error) {
   log::info("QP {:#08x}: a datagram cannot be sent: {}", number_, std::strerror(error));
   fail_sends(error == EFAULT ? IBV_WC_LOC_PROT_ERR : error == EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_QP_OP_ERR);
   return true;
+}
+
+// To SQE: the oldest request has failed, those behind it are flushed, receiving goes on.
+void DatagramQueuePair::fail_sends(ibv_wc_status first) {
+  enter_state(IBV_QPS_SQE);
+  send_done(first);
+  flush_sends();
 }
 
 // The oldest request.
@@ -177,13 +143,11 @@ void DatagramQueuePair::send_done(ibv_wc_status status) {
   wc.byte_len = e.length;
   const bool told = e.signaled || status != IBV_WC_SUCCESS;
   if (status == IBV_WC_SUCCESS) {
-    const auto count = [&](stats::Traffic& t) {
+    count_traffic([&](stats::Traffic& t) {
       stats::add(t.tx_octets, llp::UdSend::kMaxHeader + e.length);
       stats::add(t.tx_messages);
       stats::add(t.tx_sends);
-    };
-    count(context().device().counters().traffic);
-    if (slot_ != nullptr) count(slot_->traffic);
+    });
   }
   // The slot first: who sees the completion may post into it at once.
   sq_.retire(at + 1);

@@ -332,6 +332,7 @@ void Engine::at_exit() {
     fds.push_back(c->fd());
   }
   const auto until = Clock::now() + std::chrono::milliseconds(100);
+  DatagramPort::finish(until);
   std::array<std::byte, 4096> sink;
   for (const int fd : fds) {
     for (;;) {

@@ -16,10 +16,10 @@ std::uint16_t header_checksum(Octets header) {
   return static_cast<std::uint16_t>(~sum);
 }
 
-void put_v4(MutableOctets h, const llp::UdpArrival& a) {
+void put_v4(MutableOctets h, const llp::UdpArrival& a, std::size_t octets) {
   put_be<std::uint8_t>(h, 0, 0x45);
   put_be<std::uint8_t>(h, 1, a.tos);
-  put_be<std::uint16_t>(h, 2, static_cast<std::uint16_t>(kV4Header + kUdpHeader + a.payload.size()));
+  put_be<std::uint16_t>(h, 2, static_cast<std::uint16_t>(kV4Header + kUdpHeader + octets));
   put_be<std::uint8_t>(h, 8, a.ttl);
   put_be<std::uint8_t>(h, 9, IPPROTO_UDP);
   std::memcpy(&h[12], a.from.sin6_addr.s6_addr + 12, 4);
@@ -27,9 +27,9 @@ void put_v4(MutableOctets h, const llp::UdpArrival& a) {
   put_be<std::uint16_t>(h, 10, header_checksum(h));
 }
 
-void put_v6(MutableOctets h, const llp::UdpArrival& a) {
+void put_v6(MutableOctets h, const llp::UdpArrival& a, std::size_t octets) {
   put_be<std::uint32_t>(h, 0, 6u << 28 | std::uint32_t{a.tos} << 20);
-  put_be<std::uint16_t>(h, 4, static_cast<std::uint16_t>(kUdpHeader + a.payload.size()));
+  put_be<std::uint16_t>(h, 4, static_cast<std::uint16_t>(kUdpHeader + octets));
   put_be<std::uint8_t>(h, 6, IPPROTO_UDP);
   put_be<std::uint8_t>(h, 7, a.ttl);
   std::memcpy(&h[8], a.from.sin6_addr.s6_addr, 16);
@@ -38,12 +38,12 @@ void put_v6(MutableOctets h, const llp::UdpArrival& a) {
 
 }  // namespace
 
-std::array<std::byte, kGrh> make_grh(const llp::UdpArrival& a) {
+std::array<std::byte, kGrh> make_grh(const llp::UdpArrival& a, std::size_t octets) {
   std::array<std::byte, kGrh> grh{};
   if (llp::is_v4(a.to))
-    put_v4(MutableOctets(grh).subspan(kGrh - kV4Header), a);
+    put_v4(MutableOctets(grh).subspan(kGrh - kV4Header), a, octets);
   else
-    put_v6(grh, a);
+    put_v6(grh, a, octets);
   return grh;
 }
 

@@ -10,7 +10,7 @@ namespace ewarp::verbs {
 inline constexpr std::size_t kGrh = 40;
 
 // IPv6: the header. IPv4: 20 octets of zero, then the header with its checksum. Next header is UDP. What the kernel
-// does not tell (flow label, identification) is zero.
-std::array<std::byte, kGrh> make_grh(const llp::UdpArrival& arrival);
+// does not tell (flow label, identification) is zero. octets: of UDP payload.
+std::array<std::byte, kGrh> make_grh(const llp::UdpArrival& arrival, std::size_t octets);
 
 }  // namespace ewarp::verbs

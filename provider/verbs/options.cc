@@ -184,6 +184,10 @@ const Entry kTable[] = {
     {{"rnr_wait_ms", "milliseconds", "1000",
       "How long a Send that finds no receive posted waits for one before the stream ends in error; 0: not at all."},
      [](Options& o, std::string_view v) { return set_number(o.rnr_wait_ms, v, 0u, kHour); }},
+    {{"ud_reliable", "yes, no", "no",
+      "Queue pairs of UD lose nothing and keep the order of what they send to a peer; both ends must have it set. No "
+      "multicast."},
+     [](Options& o, std::string_view v) { return set_bool(o.ud_reliable, v); }},
     {{"congestion", "name", "auto",
       "TCP congestion control; auto: reno towards this host, the system's elsewhere; system: the system's; or a name."},
      [](Options& o, std::string_view v) { return set_congestion(o.congestion, v); }},

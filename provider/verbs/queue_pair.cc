@@ -11,6 +11,7 @@
 #include "provider/verbs/engine.h"
 #include "provider/verbs/log.h"
 #include "provider/verbs/qp_numbers.h"
+#include "provider/verbs/requests.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -27,33 +28,9 @@ Registry& registry() {
   return *r;
 }
 
-ibv_wc_status wc_status(rdmap::Status s) {
-  switch (s) {
-    case rdmap::Status::success: return IBV_WC_SUCCESS;
-    case rdmap::Status::local_protection: return IBV_WC_LOC_PROT_ERR;
-    case rdmap::Status::local_length: return IBV_WC_LOC_LEN_ERR;
-    case rdmap::Status::bad_response: return IBV_WC_BAD_RESP_ERR;
-    case rdmap::Status::remote_access: return IBV_WC_REM_ACCESS_ERR;
-    case rdmap::Status::remote_invalid: return IBV_WC_REM_INV_REQ_ERR;
-    case rdmap::Status::remote_operation: return IBV_WC_REM_OP_ERR;
-    case rdmap::Status::no_receive: return IBV_WC_RNR_RETRY_EXC_ERR;
-    case rdmap::Status::connection_lost: return IBV_WC_RETRY_EXC_ERR;
-    case rdmap::Status::flushed: return IBV_WC_WR_FLUSH_ERR;
-    case rdmap::Status::fatal: return IBV_WC_FATAL_ERR;
-  }
-  return IBV_WC_GENERAL_ERR;
-}
-
 ibv_wc_opcode wc_opcode(const SendEntry& e) {
   if (e.local != LocalOperation::none) return e.local == LocalOperation::bind ? IBV_WC_BIND_MW : IBV_WC_LOCAL_INV;
-  switch (e.operation) {
-    case rdmap::Operation::send: return IBV_WC_SEND;
-    case rdmap::Operation::write: return IBV_WC_RDMA_WRITE;
-    case rdmap::Operation::read: return IBV_WC_RDMA_READ;
-    case rdmap::Operation::fetch_add: return IBV_WC_FETCH_ADD;
-    case rdmap::Operation::compare_swap: return IBV_WC_COMP_SWAP;
-  }
-  return IBV_WC_SEND;
+  return verbs::wc_opcode(e.operation);
 }
 
 }  // namespace

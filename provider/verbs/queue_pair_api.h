@@ -36,6 +36,13 @@ int create_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, Completi
 // The QP of this number on this process's device, or null.
 std::shared_ptr<QueuePair> find_qp(std::uint32_t number);
 
+// A request of ibv_wr_*() on a queue pair of RD: an ibv_send_wr has room for an address or for what RDMA needs, not for
+// both.
+struct AddressedSend : ibv_send_wr {
+  ibv_ah* ah = nullptr;
+  std::uint32_t remote_qpn = 0, remote_qkey = 0;
+};
+
 // All of these are thread-safe.
 class QueuePairApi {
  public:
@@ -48,7 +55,7 @@ class QueuePairApi {
   // ibv_post_send() / ibv_post_recv(): 0 or a positive errno; *bad is the first request not taken.
   virtual int post_send(ibv_send_wr* wr, ibv_send_wr** bad) = 0;
   virtual int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) = 0;
-  // As post_send(), but all of them or none.
+  // As post_send(), but all of them or none. For a queue pair of RD each is an AddressedSend.
   virtual int post_all(ibv_send_wr* wr) = 0;
   // ibv_modify_qp(): the tables of verbs-semantics.md section 2, strictly by mask. On an RNIC, INIT→RTR→RTS are made by
   // attach(), or by the application where it names the peer (bring_up.h); SQD begins a graceful close; ERR aborts.

@@ -1,13 +1,12 @@
 // Posting work, and the memory that work requests name.
-#include <endian.h>
 #include <errno.h>
-#include <string.h>
 
 #include <algorithm>
 
 #include "provider/verbs/engine.h"
 #include "provider/verbs/options.h"
 #include "provider/verbs/queue_pair.h"
+#include "provider/verbs/requests.h"
 #include "provider/verbs/sge.h"
 
 namespace ewarp::verbs {
@@ -15,15 +14,6 @@ namespace {
 
 constexpr unsigned kKnownSendFlags =
     IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
-
-unsigned access_for(rdmap::RemoteRight right) {
-  switch (right) {
-    case rdmap::RemoteRight::read: return IBV_ACCESS_REMOTE_READ;
-    case rdmap::RemoteRight::write: return IBV_ACCESS_REMOTE_WRITE;
-    case rdmap::RemoteRight::atomic: return IBV_ACCESS_REMOTE_ATOMIC;
-  }
-  return ~0u;
-}
 
 // early: the QP is being connected by address. Sends are taken in RTR then, as hardware does: perftest's server
 // grants its credits there (docs/byaddr.md).
@@ -64,34 +54,6 @@ int QueuePair::check_send(const ibv_send_wr& wr, std::uint64_t* length) const {
 
 namespace {
 
-// The operation and what belongs to it; lengths and memory are the caller's.
-void put_operation(const ibv_send_wr& wr, rdmap::SendRequest& r) {
-  r.invalidate = wr.opcode == IBV_WR_SEND_WITH_INV;
-  r.invalidate_stag = r.invalidate ? wr.invalidate_rkey : 0;
-  r.immediate = wr.opcode == IBV_WR_SEND_WITH_IMM || wr.opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
-  r.immediate_data = r.immediate ? be32toh(wr.imm_data) : 0;
-  switch (wr.opcode) {
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-    case IBV_WR_RDMA_READ:
-      r.operation = wr.opcode == IBV_WR_RDMA_READ ? rdmap::Operation::read : rdmap::Operation::write;
-      r.remote_stag = wr.wr.rdma.rkey;
-      r.remote_to = wr.wr.rdma.remote_addr;
-      break;
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-    case IBV_WR_ATOMIC_CMP_AND_SWP: {
-      const bool add = wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-      r.operation = add ? rdmap::Operation::fetch_add : rdmap::Operation::compare_swap;
-      r.remote_stag = wr.wr.atomic.rkey;
-      r.remote_to = wr.wr.atomic.remote_addr;
-      r.operand = add ? wr.wr.atomic.compare_add : wr.wr.atomic.swap;
-      r.compare = wr.wr.atomic.compare_add;
-      break;
-    }
-    default: r.operation = rdmap::Operation::send;
-  }
-}
-
 std::uint64_t octets_to_send(const SendEntry& e) {
   return e.local != LocalOperation::none || rdmap::has_response(e.operation) ? 0 : e.length;
 }
@@ -113,20 +75,7 @@ int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   e.status = rdmap::Status::success;
   e.length = static_cast<std::uint32_t>(length);
   put_operation(wr, e);
-  if (e.is_inline) {
-    std::byte* at = sq_.extra(position);
-    for (int i = 0; i < wr.num_sge; ++i) {
-      if (wr.sg_list[i].length == 0) continue;  // its address may be null
-      memcpy(at, reinterpret_cast<const void*>(wr.sg_list[i].addr), wr.sg_list[i].length);
-      at += wr.sg_list[i].length;
-    }
-    e.sge_count = 0;
-    return 0;
-  }
-  Sge* sges = sq_.sge(position);
-  for (int i = 0; i < wr.num_sge; ++i)
-    sges[i] = Sge{wr.sg_list[i].addr, wr.sg_list[i].length, wr.sg_list[i].lkey};
-  e.sge_count = static_cast<std::uint16_t>(wr.num_sge);
+  e.sge_count = put_pieces(sq_, position, wr);
   return 0;
 }
 

@@ -24,4 +24,15 @@ rdmap::Status resolve_sges(const Pd& pd, std::span<const Sge> sges, std::uint64_
   return rdmap::Status::success;
 }
 
+bool copy_to_sges(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, Octets from) {
+  rdmap::ExtentList pieces;
+  if (resolve_sges(pd, sges, offset, from.size(), IBV_ACCESS_LOCAL_WRITE, pieces) != rdmap::Status::success)
+    return false;
+  for (const llp::Extent& piece : pieces.all()) {
+    if (!copy_in(piece, from.data())) return false;
+    from = from.subspan(piece.length);
+  }
+  return true;
+}
+
 }  // namespace ewarp::verbs

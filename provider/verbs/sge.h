@@ -15,4 +15,7 @@ namespace ewarp::verbs {
 rdmap::Status resolve_sges(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, std::uint64_t n,
                            unsigned need, rdmap::ExtentList& out);
 
+// Copies into [offset, offset + from.size()) of a list. False: its memory is bad.
+bool copy_to_sges(const Pd& pd, std::span<const Sge> sges, std::uint64_t offset, Octets from);
+
 }  // namespace ewarp::verbs

@@ -4,7 +4,6 @@
 #include <mutex>
 
 #include "provider/verbs/engine.h"
-#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::verbs {
 
@@ -71,7 +70,7 @@ void SharedReceiveQueue::check_limit() {
   pd_.context.raise(IBV_EVENT_SRQ_LIMIT_REACHED, handle_);
 }
 
-bool SharedReceiveQueue::ready_for(const QueuePair& qp) const {
+bool SharedReceiveQueue::ready_for(const Kickable& qp) const {
   if (queued() == 0) return false;
   return served_ == &qp ? turn_ > 0 : line_.empty();
 }
@@ -88,14 +87,14 @@ bool SharedReceiveQueue::take(WorkQueue<ReceiveEntry>& to) {
   return true;
 }
 
-void SharedReceiveQueue::wait(QueuePair& qp) {
+void SharedReceiveQueue::wait(Kickable& qp) {
   line_.push_back(&qp);
   awaited_.exchange(true, std::memory_order_seq_cst);
   // Where serve() is at work or on its way already, it sees this one too.
   if (queued() != 0 && served_ == nullptr && !kicked.load(std::memory_order_relaxed)) engine().kick(*this);
 }
 
-void SharedReceiveQueue::forget(QueuePair& qp) {
+void SharedReceiveQueue::forget(Kickable& qp) {
   line_.remove(&qp);
   if (line_.empty()) awaited_.store(false, std::memory_order_relaxed);
 }
@@ -103,7 +102,7 @@ void SharedReceiveQueue::forget(QueuePair& qp) {
 // Each QP in line gets its share of what is there, at least one, before it has to wait again, at the end of the line.
 void SharedReceiveQueue::serve() {
   while (!line_.empty() && queued() != 0) {
-    QueuePair& qp = *line_.front();
+    Kickable& qp = *line_.front();
     turn_ = std::max<std::uint64_t>(1, queued() / line_.size());
     forget(qp);
     served_ = &qp;

@@ -13,8 +13,6 @@
 
 namespace ewarp::verbs {
 
-class QueuePair;
-
 // A request leaves the queue when the first segment of a message asks for one; from then on it is the QP's.
 // QPs whose Send found no request wait in a line; while it is not empty, requests go to those in it, in turns.
 // Threading: post() by any thread; modify(), query() too; the rest by the engine's holder.
@@ -39,21 +37,23 @@ class SharedReceiveQueue final : public Kickable {
 
   // --- for queue pairs; engine held ---
 
+  std::uint64_t queued() const { return queue_.tail() - queue_.head(); }
   // There is a request, and it is this QP's turn if others wait.
-  bool ready_for(const QueuePair& qp) const;
+  bool ready_for(const Kickable& qp) const;
   // The next request, for who does not wait in line: null if there is none, or if it belongs to those who do.
   const ReceiveEntry* front() { return queued() == 0 || !line_.empty() ? nullptr : &queue_.entry(queue_.head()); }
   // Moves the next request to the end of `to`. False: there is none.
   bool take(WorkQueue<ReceiveEntry>& to);
   // The QP stands in line until it is served, which may be at once, or forgotten.
-  void wait(QueuePair& qp);
-  void forget(QueuePair& qp);
+  void wait(Kickable& qp);
+  void forget(Kickable& qp);
+  // It is in line no more: serve() is its turn.
+  bool serves(const Kickable& qp) const { return served_ == &qp; }
 
   // Kickable: requests were posted while QPs waited.
   void serve() override;
 
  private:
-  std::uint64_t queued() const { return queue_.tail() - queue_.head(); }
   void check_limit();
 
   Pd& pd_;
@@ -61,9 +61,9 @@ class SharedReceiveQueue final : public Kickable {
   WorkQueue<ReceiveEntry> queue_;
   std::atomic<std::uint32_t> depth_{0};
   std::atomic<std::uint32_t> limit_{0};  // 0: not armed
-  std::list<QueuePair*> line_;
+  std::list<Kickable*> line_;
   std::atomic<bool> awaited_{false};   // line_ is not empty: post() must kick
-  const QueuePair* served_ = nullptr;  // whose turn it is, and for how many requests
+  const Kickable* served_ = nullptr;  // whose turn it is, and for how many requests
   std::uint64_t turn_ = 0;
 };
 

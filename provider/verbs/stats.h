@@ -11,7 +11,7 @@
 namespace ewarp::stats {
 
 inline constexpr std::uint32_t kMagic = 0x50525745;  // "EWRP", little endian
-inline constexpr std::uint32_t kVersion = 4;
+inline constexpr std::uint32_t kVersion = 5;
 inline constexpr std::size_t kMaxDevices = 32;  // twins included
 // QPs beyond are counted in their device only. Room for so many makes a page of 2 MiB, of which exists what is used.
 inline constexpr std::size_t kMaxQps = 8192;
@@ -36,6 +36,17 @@ struct Datagrams {
   Counter drops[kCauses];
   Counter tx_lost;  // the kernel refused them for the network's reasons: to UD, loss
   Counter errors_sent, errors_received, errors_suppressed;  // UD_ERR
+};
+
+// Of reliable datagrams (llp::rd::Counters), all ports of the process together.
+struct Reliable {
+  Counter associations;  // now
+  Counter opened, accepted, closed, unreachable;
+  Counter tx_segments, retransmitted, timeouts, losses, probes;
+  Counter rx_segments, duplicates, out_of_order, not_held;
+  Counter rnr_sent, rnr_received, reports_sent, reports_received, resets_sent, resets_received, challenges;
+  Counter dropped_runt, dropped_version, dropped_length, dropped_crc, dropped_qp, dropped_tag, dropped_full;
+  Counter round_trip_ns;  // smoothed, of the association that was acknowledged last
 };
 
 struct DevicePage {
@@ -68,6 +79,7 @@ struct Page {
   char poller[16];              // "io_uring" or "epoll"
   Counter app_passes, background_passes, background_wakeups;
   Datagrams datagrams;
+  Reliable reliable;
   DevicePage devices[kMaxDevices];
   QpPage qps[kMaxQps];
 };

@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 
 #include "llp/spinlock.h"
@@ -104,6 +105,24 @@ bool WorkQueue<Entry>::resize(std::uint32_t depth) {
   depth_ = depth;
   mask_ = depth - 1;
   return true;
+}
+
+// The pieces of memory of a request to be sent, or with IBV_SEND_INLINE their octets, whose keys and addresses do not
+// matter from now on. How many pieces are kept. Requires: room for them.
+template <class Entry>
+std::uint16_t put_pieces(WorkQueue<Entry>& queue, std::uint64_t position, const ibv_send_wr& wr) {
+  const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  std::byte* at = queue.extra(position);
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const ibv_sge& s = wr.sg_list[i];
+    if (!is_inline) {
+      queue.sge(position)[i] = Sge{s.addr, s.length, s.lkey};
+    } else if (s.length > 0) {  // else its address may be null
+      std::memcpy(at, reinterpret_cast<const void*>(s.addr), s.length);
+      at += s.length;
+    }
+  }
+  return is_inline ? std::uint16_t{0} : static_cast<std::uint16_t>(wr.num_sge);
 }
 
 // A list of sends: 0, or the errno with which put(request, position) refused *bad. whole: then nothing is posted, else

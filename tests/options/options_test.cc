@@ -89,6 +89,7 @@ void every_option_takes_its_values(void**) {
       {"ETHERWARP_CLOSE_TIMEOUT_MS=4", [](const Options& o) { return o.close_timeout_ms == 4; }},
       {"ETHERWARP_RESPONDER_WAIT_MS=0", [](const Options& o) { return o.responder_wait_ms == 0; }},
       {"ETHERWARP_RNR_WAIT_MS=0", [](const Options& o) { return o.rnr_wait_ms == 0; }},
+      {"ETHERWARP_UD_RELIABLE=yes", [](const Options& o) { return o.ud_reliable; }},
       {"ETHERWARP_CONGESTION=bbr", [](const Options& o) { return o.congestion == "bbr"; }},
       {"ETHERWARP_STATS=no", [](const Options& o) { return !o.stats; }},
       {"ETHERWARP_STATS_KEEP=yes", [](const Options& o) { return o.stats_keep; }},
@@ -124,7 +125,7 @@ void a_documented_default_is_the_default(void**) {
                 set.request_timeout_ms == plain.request_timeout_ms && set.rtr_timeout_ms == plain.rtr_timeout_ms &&
                 set.close_timeout_ms == plain.close_timeout_ms && set.rnr_wait_ms == plain.rnr_wait_ms &&
                 set.responder_wait_ms == plain.responder_wait_ms && set.refused_wait_ms == plain.refused_wait_ms &&
-                set.congestion == plain.congestion && set.stats == plain.stats && set.stats_keep == plain.stats_keep);
+                set.ud_reliable == plain.ud_reliable && set.congestion == plain.congestion && set.stats == plain.stats && set.stats_keep == plain.stats_keep);
   }
 }
 

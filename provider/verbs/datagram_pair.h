@@ -1,0 +1,124 @@
+// What queue pairs of UD and of RD have in common: a number of a UDP port, the states of UD, receives, completions, the
+// end.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <memory>
+
+#include "provider/verbs/completion_queue.h"
+#include "provider/verbs/datagram_port.h"
+#include "provider/verbs/kickable.h"
+#include "provider/verbs/memory.h"
+#include "provider/verbs/qp_numbers.h"
+#include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/shared_receive_queue.h"
+#include "provider/verbs/work_queue.h"
+
+namespace ewarp::verbs {
+
+class DatagramPair : public QueuePairApi, public Kickable, public DatagramSink {
+ public:
+  static constexpr std::uint32_t kOwnQkey = 0x80000000;  // in remote_qkey: the QP's own is meant
+  static constexpr std::uint32_t kMaxQpn = 0xffffff;
+
+  std::uint32_t number() const override { return number_; }
+  Context& context() const override { return pd_.context; }
+  void set_handle(std::uint64_t handle) override { handle_ = handle; }
+  ibv_qp_type type() const override { return type_; }
+  int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) override;
+  int modify(const ibv_qp_attr& attr, int mask) override;
+  int query(ibv_qp_attr& attr, ibv_qp_init_attr& init) override;
+  void destroy() override;
+
+  // Streams belong to RC.
+  int attach(int fd, const mpa::StreamParams& params, std::shared_ptr<StreamObserver> observer) override;
+  void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override { *ird = *ord = 0; }
+  void disconnect(bool) override {}
+
+  // Caps above the device's, no CQ: EINVAL. An SRQ: there is no receive queue.
+  static int check_caps(ibv_qp_cap& cap, const CompletionQueue* send_cq, const CompletionQueue* recv_cq,
+                        const SharedReceiveQueue* srq);
+
+ protected:
+  static constexpr std::uint32_t kMinInline = 64;
+
+  DatagramPair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq,
+               std::uint32_t number, ibv_qp_type type);
+  // Makes the receive queue. False: no memory, and then destroy() does nothing.
+  bool make_receive_queue(const ibv_qp_cap& cap);
+  // From now on it receives; init's caps become what was granted. send: depth, pieces and inline octets of the queue.
+  void begin(ibv_qp_init_attr& init, std::uint32_t depth, std::uint32_t sges, std::uint32_t inline_octets);
+  void give_up() { destroyed_ = true; }  // instead of begin()
+
+  // --- engine held ---
+  // Requests that were posted complete as flushed; nothing of them is touched afterwards.
+  virtual void flush_sends() = 0;
+  // To RESET: they vanish.
+  virtual void drop_sends() = 0;
+  // In SQD: nothing of what was started is under way.
+  virtual bool drained() const { return true; }
+  // The QP is destroyed: before its port forgets it.
+  virtual void leave_port() = 0;
+
+  bool can_post_send() const;
+  bool receives_now() const;  // the state lets messages in
+  void note_first_message();  // COMM_EST
+  void check_drained();
+  void enter_state(ibv_qp_state state);
+  void flush_receives();
+  void flush_receive(const ReceiveEntry& e);
+  void fail();
+  void check_overflow();
+  void complete(CompletionQueue& cq, ibv_wc& wc, bool solicited);
+  template <class Count>
+  void count_traffic(Count count) {
+    count(context().device().counters().traffic);
+    if (slot_ != nullptr) count(slot_->traffic);
+  }
+
+  Pd& pd_;
+  CompletionQueue* const send_cq_;
+  CompletionQueue* const recv_cq_;
+  SharedReceiveQueue* const srq_;
+  const std::uint32_t number_;
+  const ibv_qp_type type_;
+  std::uint64_t handle_ = 0;
+  bool signal_all_ = false;
+  ibv_qp_cap cap_{};
+  std::shared_ptr<DatagramPort> port_;
+  std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
+  std::atomic<std::uint32_t> qkey_{0};
+  WorkQueue<ReceiveEntry> rq_;                // with an SRQ: of one entry
+  std::atomic<bool> awaits_receives_{false};  // post_recv() must kick
+
+ private:
+  void reset_queues();
+
+  void* qp_context_ = nullptr;
+  bool destroyed_ = false;
+  std::uint32_t sq_psn_ = 0;
+  bool first_told_ = false;  // COMM_EST, since RTR
+  bool overflowed_ = false;
+  bool tells_drained_ = false;  // SQ_DRAINED is owed
+  stats::QpPage* slot_ = nullptr;
+};
+
+// ibv_create_qp() of a type that lives on a UDP port. EADDRNOTAVAIL: none can be had.
+template <class Qp>
+int make_datagram_pair(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
+                       SharedReceiveQueue* srq, std::shared_ptr<Qp>* out) {
+  if (const int error = DatagramPair::check_caps(init.cap, send_cq, recv_cq, srq)) return error;
+  const std::uint32_t number = qp_numbers().take_datagram();
+  if (number == 0) return EADDRNOTAVAIL;
+  auto qp = std::make_shared<Qp>(pd, send_cq, recv_cq, srq, number, init.qp_type);
+  if (const int error = qp->create(init)) {
+    qp_numbers().give(number);
+    return error;
+  }
+  *out = std::move(qp);
+  return 0;
+}
+
+}  // namespace ewarp::verbs

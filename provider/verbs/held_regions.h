@@ -1,0 +1,35 @@
+// Memory that datagrams refer to between their making and the system call that sends them.
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "llp/udp_socket.h"
+#include "provider/verbs/memory.h"
+#include "rdmap/request.h"
+
+namespace ewarp::verbs {
+
+// Payload up to this is copied behind its header: one piece of memory costs the kernel less than three. Octets.
+inline constexpr std::uint32_t kCopyLimit = 512;
+
+// Threading: engine held.
+class HeldRegions {
+ public:
+  bool has_room() const { return count_ + rdmap::ExtentList::kMax <= regions_.size(); }
+  // With a CRC the memory is read here, before the kernel does: its pages must be there.
+  bool enter(const llp::Extent& e, bool will_read) {
+    if (will_read ? !hold(e) : !memory().enter(e.region, e.ticket)) return false;
+    regions_[count_++] = e.region;
+    return true;
+  }
+  void leave() {
+    while (count_ > 0) memory().leave(regions_[--count_]);
+  }
+
+ private:
+  std::array<void*, llp::UdpOutbox::kVectors> regions_{};
+  std::size_t count_ = 0;
+};
+
+}  // namespace ewarp::verbs

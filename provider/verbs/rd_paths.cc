@@ -1,0 +1,91 @@
+#include "provider/verbs/rd_paths.h"
+
+#include <algorithm>
+
+#include "llp/datagram_header.h"
+#include "llp/netif.h"
+#include "provider/verbs/datagram_port.h"
+
+namespace ewarp::verbs {
+namespace {
+
+constexpr std::uint8_t kEcn = 0x03, kEct0 = 0x02;  // RFC 3168 section 5
+
+}  // namespace
+
+std::size_t RdPaths::Hash::operator()(const Name& n) const {
+  std::uint64_t half[2];
+  std::memcpy(half, n.ip.data(), sizeof half);
+  std::uint64_t h = (half[0] ^ n.device) * 0x9e3779b97f4a7c15u;
+  h = (h ^ h >> 32 ^ half[1]) * 0x9e3779b97f4a7c15u;
+  return h ^ h >> 32;
+}
+
+RdPath& RdPaths::open(const Ip& ip, unsigned device, const RdPath* known) {
+  if (paths_.size() >= sweep_at_) sweep();
+  RdPath& p = paths_[{ip, device}];
+  if (p.users == 0 && known != nullptr) p = *known;
+  if (p.max_payload == 0) p.max_payload = AddressHandle{}.max_payload;
+  ++p.users;
+  return p;
+}
+
+void RdPaths::close(const Ip& ip, unsigned device) {
+  RdPath* p = find(ip, device);
+  if (p != nullptr && p->users > 0) --p->users;
+}
+
+RdPath* RdPaths::find(const Ip& ip, unsigned device) {
+  const auto it = paths_.find({ip, device});
+  return it == paths_.end() ? nullptr : &it->second;
+}
+
+bool RdPaths::limit(const Ip& ip, std::uint16_t max_payload) {
+  bool news = false;
+  for (auto& [name, p] : paths_) {
+    if (name.ip != ip || p.max_payload <= max_payload) continue;
+    p.max_payload = max_payload;
+    p.to.segment_limit = std::min(p.to.segment_limit, max_payload);
+    news = true;
+  }
+  return news;
+}
+
+void RdPaths::sweep() {
+  std::erase_if(paths_, [](const auto& each) { return each.second.users == 0; });
+  sweep_at_ = std::max<std::size_t>(64, 2 * paths_.size());
+}
+
+RdPath RdPaths::of(const AddressHandle& ah) {
+  RdPath p{ah.destination, ah.max_payload, ah.crc};
+  p.to.tos = static_cast<std::uint8_t>((p.to.tos & ~kEcn) | kEct0);
+  return p;
+}
+
+// Back to where it came from, from the address that it came to.
+RdPath RdPaths::of(const llp::UdpArrival& a) {
+  RdPath p;
+  p.to.to = a.from;
+  p.to.source = a.to;
+  p.to.interface = IN6_IS_ADDR_LINKLOCAL(&a.from.sin6_addr) ? a.interface : 0;
+  p.to.tos = kEct0;
+  p.crc = !may_lack_crc(a);
+  const bool v4 = llp::is_v4(a.to);
+  const bool local = came_by_loopback(a) || std::memcmp(&a.from.sin6_addr, &a.to, sizeof a.to) == 0;
+  const auto interface = local ? std::nullopt : llp::interface(a.interface);
+  p.max_payload = payload_of_mtu(local ? ~0u : interface ? interface->mtu : 0, v4);
+  p.to.segment_limit = std::min(p.max_payload, std::uint16_t{llp::kMaxDatagram / 2});
+  return p;
+}
+
+RdPaths::Ip RdPaths::ip_of(const in6_addr& address) {
+  Ip ip;
+  std::memcpy(ip.data(), &address, ip.size());
+  return ip;
+}
+
+llp::rd::Address RdPaths::address_of(const sockaddr_in6& name) {
+  return {ip_of(name.sin6_addr), ntohs(name.sin6_port)};
+}
+
+}  // namespace ewarp::verbs

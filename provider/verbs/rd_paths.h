@@ -1,0 +1,54 @@
+// How hosts are reached: what an association's datagrams need beside an address and a port.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <unordered_map>
+
+#include "llp/rd_types.h"
+#include "llp/udp_socket.h"
+#include "provider/verbs/address_handle.h"
+
+namespace ewarp::verbs {
+
+struct RdPath {
+  llp::UdpDestination to;         // without the port
+  std::uint16_t max_payload = 0;  // octets of UDP payload that need no fragments
+  bool crc = true;
+  std::uint32_t users = 0;  // associations
+};
+
+// All associations between a device and a host go the same way, that of the first of them.
+// Threading: engine held.
+class RdPaths {
+ public:
+  using Ip = std::array<std::byte, 16>;
+
+  // An association begins. known: what its requests, or the datagram that opens it, say of the way; may be null.
+  RdPath& open(const Ip& ip, unsigned device, const RdPath* known);
+  void close(const Ip& ip, unsigned device);
+  RdPath* find(const Ip& ip, unsigned device);
+  // The host at ip takes datagrams up to this size only. True: that is news.
+  bool limit(const Ip& ip, std::uint16_t max_payload);
+
+  static RdPath of(const AddressHandle& ah);
+  static RdPath of(const llp::UdpArrival& arrival);
+  static Ip ip_of(const in6_addr& address);
+  static llp::rd::Address address_of(const sockaddr_in6& name);
+
+ private:
+  struct Name {
+    Ip ip;
+    unsigned device;
+    bool operator==(const Name&) const = default;
+  };
+  struct Hash {
+    std::size_t operator()(const Name& n) const;
+  };
+  void sweep();
+
+  std::unordered_map<Name, RdPath, Hash> paths_;
+  std::size_t sweep_at_ = 64;
+};
+
+}  // namespace ewarp::verbs

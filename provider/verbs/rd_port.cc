@@ -1,0 +1,330 @@
+// A port's table: what arrives, what is sent, time.
+#include "provider/verbs/rd_port.h"
+
+#include <poll.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+
+#include "llp/datagram_header.h"
+#include "provider/verbs/engine.h"
+#include "provider/verbs/options.h"
+#include "provider/verbs/stats.h"
+
+namespace ewarp::verbs {
+namespace {
+
+using namespace llp::rd;
+using Clock = Reactor::Clock;
+
+constexpr std::size_t kRoomForWindow = 4 * 1024 * 1024;  // octets of receive buffer
+constexpr std::size_t kLeastInBuffer = 24;               // datagrams of the largest size
+constexpr std::uint8_t kCongestionExperienced = 0x03;    // RFC 3168 section 5
+
+// A small receive buffer (net.core.rmem_max) is better filled with many datagrams than with a few: what is lost for
+// lack of room costs less, and so does sending it again.
+Config config_for(const llp::UdpSocket& socket) {
+  Config c;
+  const std::size_t room = llp::receive_buffer(socket);
+  c.max_seg = static_cast<std::uint16_t>(std::clamp<std::size_t>(room / kLeastInBuffer, 1472, llp::kMaxDatagram));
+  c.window = room >= kRoomForWindow ? 256 : 64;
+  c.ird = c.ord = RdPort::kMaxRdAtomic;
+  c.without_crc = options().crc != CrcPolicy::always;
+  return c;
+}
+
+}  // namespace
+
+RdPort::RdPort(DatagramPort& port)
+    : port_(port),
+      wire_(port, [this](const Address& to, std::uint32_t number) { return route(to, number); }),
+      table_(config_for(port.socket()), *this, wire_, *this) {}
+
+RdPort::~RdPort() = default;
+
+Time RdPort::now() {
+  return static_cast<Time>(std::chrono::nanoseconds(Clock::now().time_since_epoch()).count());
+}
+
+std::uint32_t RdPort::draw() {
+  if (dice_left_ == 0) {
+    if (getrandom(dice_.data(), sizeof dice_, 0) != static_cast<ssize_t>(sizeof dice_))
+      throw std::system_error(errno, std::generic_category(), "getrandom");
+    dice_left_ = dice_.size();
+  }
+  return std::exchange(dice_[--dice_left_], 0);
+}
+
+void RdPort::attach(std::uint32_t number, RdUser& user, unsigned device) {
+  reset(number);  // what a former owner of the number left behind
+  Seat& seat = seats_[index_of(number)];
+  seat.user = &user;
+  seat.endpoint = &user.endpoint();
+  seat.number = number;
+  seat.device = device;
+}
+
+void RdPort::detach(std::uint32_t number, std::uint32_t qkey) {
+  table_.leave_qp(now(), number);
+  Seat& seat = seats_[index_of(number)];
+  seat.user = nullptr;
+  seat.endpoint = nullptr;
+  seat.qkey = qkey;
+  settle();
+}
+
+rdmap::DatagramEndpoint* RdPort::touch(const Association& a) {
+  const std::size_t i = index_of(a.key().local_qpn);
+  if (!std::exchange(seats_[i].touched, true)) touched_.push_back(static_cast<std::uint8_t>(i));
+  return seats_[i].endpoint;
+}
+
+void RdPort::tell_users() {
+  while (!touched_.empty()) {
+    Seat& seat = seats_[touched_.back()];
+    touched_.pop_back();
+    seat.touched = false;
+    if (seat.user != nullptr) seat.user->progress();
+  }
+}
+
+void RdPort::receive(const llp::UdpArrival& arrival) {
+  const Octets octets = arrival.payload;
+  if (octets.size() > 1 && (std::to_integer<unsigned>(octets[1]) & llp::kFlagNoCrc) != 0 && !may_lack_crc(arrival))
+    return count_drop(llp::DatagramDrop::crc);
+  received_ = true;
+  arrival_ = &arrival;
+  const bool marked = (arrival.tos & kCongestionExperienced) == kCongestionExperienced;
+  table_.receive(now(), RdPaths::address_of(arrival.from), octets, marked);
+  arrival_ = nullptr;
+}
+
+void RdPort::end_of_turn() {
+  const Time due = table_.deadline();
+  const Time time = due == kNever ? 0 : now();
+  if (due <= time) table_.expire(time);
+  if (due <= time || std::exchange(received_, false)) settle();
+}
+
+void RdPort::wake(const Key& peer, const AddressHandle& ah) {
+  const Key key = peer;  // of a request that may end here
+  const RdPath way = RdPaths::of(ah);
+  fresh_ = &way;
+  table_.wake(now(), key, static_cast<std::uint16_t>(key.remote_qpn));
+  fresh_ = nullptr;
+}
+
+void RdPort::receives_posted(rdmap::DatagramEndpoint& endpoint) {
+  while (Association* a = endpoint.next_refused()) table_.receives_posted(now(), *a);
+}
+
+void RdPort::reset(std::uint32_t number) {
+  table_.reset_qp(now(), number);
+  settle();
+}
+
+// After anything that the table was told.
+void RdPort::settle() {
+  tell_users();
+  if (!wire_.empty() && !port_.blocked()) wire_.flush();
+  limit_paths();
+  if (const bool any = table_.size() > 0; any != holds_) {
+    holds_ = any;
+    any ? port_.hold() : port_.let_go();
+  }
+  schedule();
+  publish();
+}
+
+// A path carries less than its interface: what is not numbered yet is cut smaller.
+void RdPort::limit_paths() {
+  for (const sockaddr_in6& to : wire_.take_refused()) {
+    const auto ip = RdPaths::ip_of(to.sin6_addr);
+    const std::uint16_t most = payload_of_mtu(llp::path_mtu(to), llp::is_v4(to.sin6_addr));
+    if (paths_.limit(ip, most)) table_.limit_segments(ip, most);
+  }
+}
+
+void RdPort::finish(Time until) {
+  for (const Seat& seat : seats_)
+    if (seat.user != nullptr) table_.leave_qp(now(), seat.number);
+  settle();
+  while (table_.size() > 0 && now() < until) {
+    pollfd p{port_.fd(), POLLIN, 0};
+    poll(&p, 1, 1);
+    port_.turn();
+  }
+}
+
+const RdPath* RdPort::route(const Address& to, std::uint32_t number) {
+  if (const RdPath* p = paths_.find(to.ip, seats_[index_of(number)].device)) return p;
+  if (arrival_ == nullptr || RdPaths::ip_of(arrival_->from.sin6_addr) != to.ip) return nullptr;
+  static RdPath back;  // an answer to a stranger
+  back = RdPaths::of(*arrival_);
+  return &back;
+}
+
+const RdPath* RdPort::path(const Key& peer) {
+  return paths_.find(peer.ip, seats_[index_of(peer.local_qpn)].device);
+}
+
+// --- time ---
+
+// One timer of the engine, at the time of the table's deadline or earlier: a deadline that moves away costs nothing.
+void RdPort::schedule() {
+  const Time due = table_.deadline();
+  if (due >= timer_at_) return;
+  engine().cancel_timer(timer_);
+  timer_at_ = due;
+  const std::uint64_t generation = ++timer_generation_;
+  timer_ = engine().add_timer(Clock::time_point(std::chrono::nanoseconds(due)),
+                              [this, alive = port_.weak_from_this(), generation] {
+                                const auto port = alive.lock();
+                                if (port == nullptr) return;
+                                Engine& e = engine();
+                                e.enter();
+                                on_timer(generation);
+                                e.leave();
+                              });
+}
+
+void RdPort::on_timer(std::uint64_t generation) {
+  if (generation != timer_generation_) return;
+  timer_at_ = kNever;
+  timer_ = 0;
+  table_.expire(now());
+  settle();
+}
+
+// --- Upper: by queue pair ---
+
+Admission RdPort::admit(const Key& key) {
+  const Seat& seat = seats_[index_of(key.local_qpn)];
+  if (seat.endpoint != nullptr) return seat.endpoint->admit(key);
+  return seat.number == key.local_qpn && seat.qkey == key.qkey ? Admission::qp_gone : Admission::unknown;
+}
+
+void RdPort::opening(Association& a) {
+  const Key& key = a.key();
+  RdPath back;
+  const RdPath* known = fresh_;
+  if (known == nullptr && arrival_ != nullptr && RdPaths::ip_of(arrival_->from.sin6_addr) == key.ip) {
+    back = RdPaths::of(*arrival_);
+    known = &back;
+  }
+  const RdPath& p = paths_.open(key.ip, seats_[index_of(key.local_qpn)].device, known);
+  a.limit_segment(p.max_payload);
+  if (p.crc) a.demand_crc();
+  if (auto* e = endpoint_of(a)) e->opening(a);
+}
+
+void RdPort::established(Association& a) {
+  if (auto* e = touch(a)) e->established(a);
+}
+
+void RdPort::ended(Association& a, const Ended& how) {
+  paths_.close(a.key().ip, seats_[index_of(a.key().local_qpn)].device);
+  if (auto* e = touch(a)) e->ended(a, how);
+}
+
+bool RdPort::peek(Association& a, Lane lane, std::optional<std::uint32_t>* first_msn) {
+  auto* e = endpoint_of(a);
+  return e != nullptr && e->peek(a, lane, first_msn);
+}
+
+void RdPort::take(Association& a, Lane lane, std::uint32_t psn, std::size_t mulpdu, Outgoing& out) {
+  touch(a)->take(a, lane, psn, mulpdu, out);
+}
+
+int RdPort::memory(Association& a, Lane lane, const Outgoing& segment, std::span<llp::Extent> out) {
+  auto* e = endpoint_of(a);
+  return e == nullptr ? -1 : e->memory(a, lane, segment, out);
+}
+
+void RdPort::acknowledged(Association& a, Lane lane, std::uint64_t message) {
+  round_trip_ = a.round_trip().smoothed();
+  if (auto* e = touch(a)) e->acknowledged(a, lane, message);
+}
+
+void RdPort::reported(Association& a, std::uint64_t message, const Incoming& report) {
+  if (auto* e = touch(a)) e->reported(a, message, report);
+}
+
+bool RdPort::quiet(const Association& a) const {
+  auto* e = endpoint_of(a);
+  return e == nullptr || e->quiet(a);
+}
+
+Take RdPort::deliver(Association& a, const Incoming& in) {
+  auto* e = touch(a);
+  return e == nullptr ? Take::violation : e->deliver(a, in);
+}
+
+bool RdPort::place(Association& a, const Incoming& in) {
+  auto* e = touch(a);
+  return e != nullptr && e->place(a, in);
+}
+
+std::uint32_t RdPort::message_limit(const Association& a) const {
+  auto* e = endpoint_of(a);
+  return e == nullptr ? 0 : e->message_limit(a);
+}
+
+// --- counters ---
+
+namespace {
+
+struct Published {
+  std::uint64_t Counters::*from;
+  stats::Counter stats::Reliable::*to;
+};
+constexpr Published kPublished[] = {
+    {&Counters::opened, &stats::Reliable::opened},
+    {&Counters::accepted, &stats::Reliable::accepted},
+    {&Counters::closed, &stats::Reliable::closed},
+    {&Counters::unreachable, &stats::Reliable::unreachable},
+    {&Counters::sent, &stats::Reliable::tx_segments},
+    {&Counters::retransmitted, &stats::Reliable::retransmitted},
+    {&Counters::timeouts, &stats::Reliable::timeouts},
+    {&Counters::losses, &stats::Reliable::losses},
+    {&Counters::probes, &stats::Reliable::probes},
+    {&Counters::received, &stats::Reliable::rx_segments},
+    {&Counters::duplicates, &stats::Reliable::duplicates},
+    {&Counters::out_of_order, &stats::Reliable::out_of_order},
+    {&Counters::not_held, &stats::Reliable::not_held},
+    {&Counters::rnr_sent, &stats::Reliable::rnr_sent},
+    {&Counters::rnr_received, &stats::Reliable::rnr_received},
+    {&Counters::reports_sent, &stats::Reliable::reports_sent},
+    {&Counters::reports_received, &stats::Reliable::reports_received},
+    {&Counters::resets_sent, &stats::Reliable::resets_sent},
+    {&Counters::resets_received, &stats::Reliable::resets_received},
+    {&Counters::challenges, &stats::Reliable::challenges},
+    {&Counters::dropped_runt, &stats::Reliable::dropped_runt},
+    {&Counters::dropped_version, &stats::Reliable::dropped_version},
+    {&Counters::dropped_length, &stats::Reliable::dropped_length},
+    {&Counters::dropped_crc, &stats::Reliable::dropped_crc},
+    {&Counters::dropped_qp, &stats::Reliable::dropped_qp},
+    {&Counters::dropped_tag, &stats::Reliable::dropped_tag},
+    {&Counters::dropped_full, &stats::Reliable::dropped_full},
+};
+static_assert(sizeof(Counters) == std::size(kPublished) * sizeof(std::uint64_t));
+
+}  // namespace
+
+// The page is of all ports: each adds what is new.
+void RdPort::publish() {
+  stats::Reliable& page = stats::page().reliable;
+  const Counters& c = table_.counters();
+  for (const Published& p : kPublished)
+    if (const std::uint64_t news = c.*p.from - published_.*p.from; news != 0) stats::add(page.*p.to, news);
+  published_ = c;
+  if (table_.size() != published_size_) {
+    stats::add(page.associations, table_.size() - published_size_);
+    published_size_ = table_.size();
+  }
+  if (round_trip_ != 0) page.round_trip_ns.store(round_trip_, std::memory_order_relaxed);
+}
+
+}  // namespace ewarp::verbs

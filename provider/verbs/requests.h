@@ -1,0 +1,18 @@
+// Between verbs and RDMAP: what a work request asks for, how it ended.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include "rdmap/request.h"
+
+namespace ewarp::verbs {
+
+// The operation and what belongs to it; lengths, flags and memory are the caller's.
+void put_operation(const ibv_send_wr& wr, rdmap::SendRequest& request);
+ibv_wc_status wc_status(rdmap::Status status);
+ibv_wc_opcode wc_opcode(rdmap::Operation operation);
+
+// The ibv_access_flags that a peer's access needs.
+unsigned access_for(rdmap::RemoteRight right);
+
+}  // namespace ewarp::verbs
