@@ -12,6 +12,7 @@
 #include "provider/verbs/address_handle.h"
 #include "provider/verbs/datagram_queue_pair.h"
 #include "provider/verbs/multicast.h"
+#include "provider/verbs/rd_queue_pair.h"
 #include "provider/verbs/stats.h"
 #include "tests/verbs/two_qps.h"
 
@@ -25,9 +26,19 @@ inline ibv_gid gid_of(const char* text) {
   return gid;
 }
 
-struct DatagramSide {
-  explicit DatagramSide(SharedReceiveQueue* srq = nullptr, ibv_qp_state to = IBV_QPS_RTS, int cqe = 4096,
-                        std::uint32_t depth = 256)
+inline int make(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* cq, SharedReceiveQueue* srq,
+                std::shared_ptr<DatagramQueuePair>* out) {
+  return create_datagram_qp(pd, init, cq, cq, out, srq);
+}
+inline int make(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* cq, SharedReceiveQueue* srq,
+                std::shared_ptr<RdQueuePair>* out) {
+  return create_rd_qp(pd, init, cq, cq, out, srq);
+}
+
+template <class Qp>
+struct PortSide {
+  PortSide(ibv_qp_type type, SharedReceiveQueue* srq, ibv_qp_state to, int cqe, unsigned access,
+           std::uint32_t depth = 256)
       : async(channel(16)),
         completions(channel(8)),
         context(any_device(), async),
@@ -35,18 +46,18 @@ struct DatagramSide {
         cq(context, cqe, completions, 0x99),
         octets(1 << 20) {
     ibv_qp_init_attr init{};
-    init.qp_type = IBV_QPT_UD;
+    init.qp_type = type;
     init.cap = {depth, depth, 8, 8, 256};
-    if (create_datagram_qp(srq != nullptr ? const_cast<Pd&>(srq->pd()) : pd, init, &cq, &cq, &qp, srq) != 0)
-      throw std::runtime_error("create_datagram_qp");
+    if (make(srq != nullptr ? const_cast<Pd&>(srq->pd()) : pd, init, &cq, srq, &qp) != 0)
+      throw std::runtime_error("no queue pair");
     home = srq != nullptr ? const_cast<Pd*>(&srq->pd()) : &pd;
-    if (memory().add(*home, octets.data(), octets.size(), reinterpret_cast<std::uintptr_t>(octets.data()),
-                     IBV_ACCESS_LOCAL_WRITE, &mr) != 0)
+    if (memory().add(*home, octets.data(), octets.size(), reinterpret_cast<std::uintptr_t>(octets.data()), access,
+                     &mr) != 0)
       throw std::runtime_error("reg_mr");
     qp->set_handle(kHandle);
     go(to);
   }
-  ~DatagramSide() {
+  ~PortSide() {
     qp->destroy();
     if (mr != nullptr) memory().remove(mr);
   }
@@ -168,7 +179,13 @@ struct DatagramSide {
   CompletionQueue cq;
   std::vector<std::byte> octets;
   MemoryRegion* mr = nullptr;
-  std::shared_ptr<DatagramQueuePair> qp;
+  std::shared_ptr<Qp> qp;
+};
+
+struct DatagramSide : PortSide<DatagramQueuePair> {
+  explicit DatagramSide(SharedReceiveQueue* srq = nullptr, ibv_qp_state to = IBV_QPS_RTS, int cqe = 4096,
+                        std::uint32_t depth = 256)
+      : PortSide(IBV_QPT_UD, srq, to, cqe, IBV_ACCESS_LOCAL_WRITE, depth) {}
 };
 
 // Sends any octets to a QP's port, and receives what comes back.
@@ -189,6 +206,12 @@ class RawPeer {
     a.sin_port = htons(static_cast<std::uint16_t>(qpn));
     if (sendto(fd_, octets.data(), octets.size(), 0, reinterpret_cast<const sockaddr*>(&a), sizeof a) < 0)
       throw std::runtime_error("sendto");
+  }
+  std::uint16_t port() const {
+    sockaddr_in a{};
+    socklen_t size = sizeof a;
+    if (getsockname(fd_, reinterpret_cast<sockaddr*>(&a), &size) != 0) throw std::runtime_error("getsockname");
+    return ntohs(a.sin_port);
   }
   // Empty: nothing within this time.
   std::vector<std::byte> receive(int milliseconds) {
