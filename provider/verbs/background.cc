@@ -58,6 +58,7 @@ void Engine::run() {
   pthread_setname_np(pthread_self(), "etherwarp");
   auto busy_until = Clock::now();
   std::uint64_t seen = 0;
+  auto seen_at = busy_until;
   auto looked = busy_until;  // when streams that are not active were last asked for
   for (unsigned turn = 0;; ++turn) {
     const bool look = turn % kHousekeeping == 0 || Clock::now() - looked >= kHousekeepingTime;
@@ -66,16 +67,20 @@ void Engine::run() {
     if (driver_.load(std::memory_order_relaxed) == Driver::application) {
       const std::uint64_t now = application_passes_.load(std::memory_order_relaxed);
       tick_.fetch_add(1, std::memory_order_relaxed);
-      if (now == seen) {
+      // A timer may have ended the sleep early: then nothing can be said yet.
+      if (now == seen && Clock::now() - seen_at >= takeover_) {
         driver_.store(Driver::background);
         if (Clock::now() - aside_since_ < kTooShort) windows_needed_ = std::min(windows_needed_ * 2, kMaxWindows);
         busy_until = Clock::now() + spin_;
         continue;
       }
-      seen = now;
-      enter();
-      demote_silent();
-      leave();
+      if (now != seen) {
+        seen = now;
+        seen_at = Clock::now();
+        enter();
+        demote_silent();
+        leave();
+      }
       sleep(takeover_);
       looked = Clock::now();
       continue;
