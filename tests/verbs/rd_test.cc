@@ -553,7 +553,7 @@ void unreachable(void**) {
 }  // namespace
 }  // namespace ewarp::test
 
-int main(int argc, char** argv) {
+int main() {
   using namespace ewarp::test;
   const CMUnitTest tests[] = {
       cmocka_unit_test(sends_of_all_sizes),
@@ -576,6 +576,5 @@ int main(int argc, char** argv) {
       cmocka_unit_test(gone),
       cmocka_unit_test(unreachable),
   };
-  if (argc > 1) cmocka_set_test_filter(argv[1]);
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
