@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "provider/verbs/engine.h"
+#include "tests/verbs/datagram_sides.h"
+
 #include "tests/vectors/vectors.h"
 #include "tests/verbs/datagram_expect.h"
 
