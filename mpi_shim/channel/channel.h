@@ -14,7 +14,9 @@
 #include <optional>
 #include <string>
 
+#include "mpi_shim/channel/address.h"
 #include "mpi_shim/channel/counters.h"
+#include "mpi_shim/channel/device.h"
 #include "mpi_shim/channel/types.h"
 #include "mpi_shim/channel/wire.h"
 
@@ -39,7 +41,9 @@ class Message {
 struct EndpointOptions {
   std::string address =
       "127.0.0.1:0";  // of this end: an IP address of an RDMA device, and a port (0: any that is free)
-  Tuning tuning;
+  // Shares its protection domain with what was registered there; null: the endpoint opens it by itself.
+  std::shared_ptr<Device> device = {};
+  Tuning tuning = {};
   bool progress_thread = true;  // without one, transfers that need control messages proceed only inside the calls
   int spin_us = -1;             // how long wait() polls before it sleeps; -1: 1000 if several CPUs may be used, else 0
   Registration registration = Registration::measured;
@@ -75,6 +79,7 @@ class Endpoint {
   // The number of the peer at this address, connected or not; nothing if that is no address. A peer that was lost and
   // is asked for again gets a new number.
   std::optional<PeerId> peer(const std::string& address);
+  PeerId peer(const Address& address);
   static constexpr PeerId self() { return 0; }
   std::string address_of(PeerId peer) const;
   // Why it was lost; empty if it was not.
@@ -84,6 +89,10 @@ class Endpoint {
   // An empty request: there are too many.
   Request isend(PeerId peer, Tag tag, Octets data, bool synchronous = false);
   Request irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore = 0);
+  // With a listener the request is not tested or waited for. An empty request: there are too many, or the path is full
+  // of messages with options.inject.
+  Request isend(PeerId peer, Tag tag, Octets data, const SendOptions& options);
+  Request irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore, const ReceiveOptions& options);
   // True, and the status, once; the request is gone then.
   bool test(Request request, Status* status);
   // Requires: not tested or waited for before. An unknown request is Error::cancelled.
@@ -92,21 +101,27 @@ class Endpoint {
   bool wait_for(Request request, Status* status, std::uint64_t patience_ns);
   // A receive without a message ends as Error::cancelled, soon; any other goes on. It is waited for all the same.
   void cancel(Request request);
+  // The oldest receive with this listener and context for which no message has come. False: there is none.
+  bool cancel(const Listener& listener, const void* context);
 
   std::optional<Status> iprobe(PeerId source, Tag tag, Tag ignore = 0);
   Message improbe(PeerId source, Tag tag, Tag ignore, Status* status);
-  Request mrecv(Message message, MutableOctets buffer);
+  Request mrecv(Message message, MutableOctets buffer, const Report& report = {});
 
   // One-sided. A put is done when the buffer may be used again; what is sent to the peer later finds the data there.
   std::optional<Window> expose(MutableOctets memory);
   void conceal(Window& window);
-  Request put(PeerId peer, Octets source, wire::Remote target);
-  Request get(PeerId peer, MutableOctets target, wire::Remote source);
+  // options.data is told to the peer's listener (tell_puts()) behind the data.
+  Request put(PeerId peer, Octets source, wire::Remote target, const SendOptions& options = {});
+  Request get(PeerId peer, MutableOctets target, wire::Remote source, const Report& report = {});
 
   // This memory is about to be unmapped. Needed where registrations are kept (docs/channel.md).
   void forget(const void* memory, std::size_t octets);
-  // Handles what has come; for applications without a progress thread.
+  // Handles what has come; for applications without a progress thread, or with listeners.
   void progress();
+  // The caller is about to sleep until a listener wakes it: from now on the progress thread handles at once what comes.
+  // False: something has come, or there is no such thread.
+  bool rest();
   Counters counters() const;
 
   // Sends what is to be sent, waits for the peers to have fetched what they were promised (close_timeout_ns at most),

@@ -39,7 +39,10 @@ class Endpoint::Impl final : public Driven {
       : options(o),
         transport(o.tuning,
                   VerbsOptions{
-                      .address = address, .connect_timeout_ns = o.connect_timeout_ns, .registration = o.registration}),
+                      .address = address,
+                      .device = o.device,
+                      .connect_timeout_ns = o.connect_timeout_ns,
+                      .registration = o.registration}),
         spin_ns(static_cast<std::uint64_t>(o.spin_us >= 0      ? o.spin_us
                                            : usable_cpus() > 1 ? 1000
                                                                : 0) *
@@ -105,6 +108,26 @@ class Endpoint::Impl final : public Driven {
     transport.arm();
   }
 
+  // As arm(), whatever there is to wait for. False if something had come before, or help is not running.
+  bool rest() {
+    if (!progress.running()) return false;
+    if (transport.take_timers_changed()) progress.wake();
+    if (progress.armed()) return true;
+    transport.arm();
+    progress.set_armed(true);
+    if (!transport.poll()) return true;
+    wake_waiters();
+    return false;
+  }
+
+  // Every peer is looked at, so not in every call.
+  void tick() {
+    const std::uint64_t now = transport.now();
+    if (now - ticked_at < kTickNs) return;
+    ticked_at = now;
+    machine->tick();
+  }
+
   // --- Driven: by the progress thread ---
 
   void drive() override {
@@ -163,7 +186,8 @@ class Endpoint::Impl final : public Driven {
   // How long after the last visit of each kind the next one came; at first, that help is needed.
   std::array<std::uint64_t, 3> gaps{~std::uint64_t{0}, ~std::uint64_t{0}, ~std::uint64_t{0}};
   Visit::Kind last_visit = Visit::Kind::other;
-  std::uint64_t left_at = 0;
+  static constexpr std::uint64_t kTickNs = 1'000'000;
+  std::uint64_t left_at = 0, ticked_at = 0;
   bool closed = false;
   Progress progress;
 };
@@ -282,6 +306,11 @@ std::optional<PeerId> Endpoint::peer(const std::string& text) {
   return impl_->transport.peer(*address);
 }
 
+PeerId Endpoint::peer(const Address& address) {
+  const Impl::Visit visit(*impl_);
+  return impl_->transport.peer(address);
+}
+
 std::string Endpoint::address_of(PeerId peer) const {
   const std::lock_guard lock(impl_->mutex);
   return impl_->transport.address_of(peer).text();
@@ -293,15 +322,23 @@ std::string Endpoint::why_lost(PeerId peer) const {
 }
 
 Request Endpoint::isend(PeerId peer, Tag tag, Octets data, bool synchronous) {
+  return isend(peer, tag, data, SendOptions{.synchronous = synchronous});
+}
+
+Request Endpoint::isend(PeerId peer, Tag tag, Octets data, const SendOptions& options) {
   const Impl::Visit visit(*impl_, Impl::Visit::Kind::send);
   impl_->transport.poll();  // an announcement that has come decides about the protocol
-  return impl_->machine->send(peer, tag, data, synchronous);
+  return impl_->machine->send(peer, tag, data, options);
 }
 
 Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore) {
+  return irecv(source, tag, buffer, ignore, ReceiveOptions{});
+}
+
+Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore, const ReceiveOptions& options) {
   const Impl::Visit visit(*impl_, Impl::Visit::Kind::receive);
   impl_->transport.poll();
-  return impl_->machine->receive(source, tag, ignore, buffer);
+  return impl_->machine->receive(source, tag, ignore, buffer, options);
 }
 
 bool Endpoint::test(Request request, Status* status) {
@@ -328,6 +365,14 @@ void Endpoint::cancel(Request request) {
   impl_->machine->cancel(request);
 }
 
+bool Endpoint::cancel(const Listener& listener, const void* context) {
+  const Impl::Visit visit(*impl_);
+  impl_->transport.poll();
+  const Request request = impl_->machine->find_posted(listener, context);
+  if (request) impl_->machine->cancel(request);
+  return static_cast<bool>(request);
+}
+
 std::optional<Status> Endpoint::iprobe(PeerId source, Tag tag, Tag ignore) {
   const Impl::Visit visit(*impl_);
   impl_->transport.poll();
@@ -342,9 +387,9 @@ Message Endpoint::improbe(PeerId source, Tag tag, Tag ignore, Status* status) {
   return out;
 }
 
-Request Endpoint::mrecv(Message message, MutableOctets buffer) {
+Request Endpoint::mrecv(Message message, MutableOctets buffer, const Report& report) {
   const Impl::Visit visit(*impl_);
-  return impl_->machine->receive_matched(std::move(message.stored_), buffer);
+  return impl_->machine->receive_matched(std::move(message.stored_), buffer, report);
 }
 
 std::optional<Window> Endpoint::expose(MutableOctets memory) {
@@ -363,14 +408,14 @@ void Endpoint::conceal(Window& window) {
     impl_->transport.conceal(static_cast<Exposed*>(std::exchange(window.exposed_, nullptr)));
 }
 
-Request Endpoint::put(PeerId peer, Octets source, wire::Remote target) {
+Request Endpoint::put(PeerId peer, Octets source, wire::Remote target, const SendOptions& options) {
   const Impl::Visit visit(*impl_);
-  return impl_->machine->put(peer, source, target);
+  return impl_->machine->put(peer, source, target, options);
 }
 
-Request Endpoint::get(PeerId peer, MutableOctets target, wire::Remote source) {
+Request Endpoint::get(PeerId peer, MutableOctets target, wire::Remote source, const Report& report) {
   const Impl::Visit visit(*impl_);
-  return impl_->machine->get(peer, target, source);
+  return impl_->machine->get(peer, target, source, report);
 }
 
 void Endpoint::forget(const void* memory, std::size_t octets) {
@@ -381,7 +426,12 @@ void Endpoint::forget(const void* memory, std::size_t octets) {
 void Endpoint::progress() {
   const Impl::Visit visit(*impl_);
   impl_->transport.poll();
-  impl_->machine->tick();
+  impl_->tick();
+}
+
+bool Endpoint::rest() {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->rest();
 }
 
 Counters Endpoint::counters() const {

@@ -5,7 +5,7 @@
 namespace ewarp::channel {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x45574331;  // "EWC1"
+constexpr std::uint32_t kMagic = 0x45574332;  // "EWC2"
 
 }  // namespace
 

@@ -95,20 +95,25 @@ void Link::flush() {
 bool Link::hand_over(Outgoing& o) {
   const auto cookie = reinterpret_cast<Cookie>(&o);
   bool taken = false;
+  const auto note = [&](Transport::Taken t) {
+    o.copied = t == Transport::Taken::copied;
+    taken = t != Transport::Taken::refused;
+  };
   switch (o.what) {
     case Outgoing::What::send:
       taken = send(o, false);
       break;
     case Outgoing::What::write:
-      taken = transport_.write(peer_, o.source(), o.memory, o.remote, {}, cookie);
+      note(transport_.write(peer_, o.source(), o.memory, o.remote, {}, o.inject, cookie));
       break;
     case Outgoing::What::write_immediate:
-      taken = transport_.write(peer_, o.source(), o.memory, o.remote, o.immediate, cookie);
+      note(transport_.write(peer_, o.source(), o.memory, o.remote, o.immediate, o.inject, cookie));
       break;
     case Outgoing::What::read:
       taken = transport_.read(peer_, {o.data, o.length}, o.memory, o.remote, cookie);
       break;
     case Outgoing::What::ping:
+    case Outgoing::What::confirm:
       taken = transport_.ping(peer_, cookie);
       break;
   }
@@ -130,8 +135,10 @@ bool Link::send(Outgoing& o, bool reserve) {
   m.release_count = static_cast<std::uint8_t>(n);
   std::array<std::byte, wire::Message::kLongest> header;
   m.emit(header);
-  if (!transport_.send(peer_, std::span(header).first(m.octets()), o.source(), reinterpret_cast<Cookie>(&o)))
-    return false;
+  const Transport::Taken taken = transport_.send(peer_, std::span(header).first(m.octets()), o.source(), o.inject,
+                                                 reinterpret_cast<Cookie>(&o));
+  if (taken == Transport::Taken::refused) return false;
+  o.copied = taken == Transport::Taken::copied;
   told_ = consumed_;
   releases_.erase(releases_.begin(), releases_.begin() + static_cast<std::ptrdiff_t>(n));
   urgent_ = urgent_ && !releases_.empty();

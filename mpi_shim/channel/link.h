@@ -19,18 +19,21 @@ namespace ewarp::channel {
 
 // One request to the transport, from when it is wanted until it is complete.
 struct Outgoing {
-  enum class What : std::uint8_t { send, write, write_immediate, read, ping };
+  // confirm: a ping behind all that was pushed before.
+  enum class What : std::uint8_t { send, write, write_immediate, read, ping, confirm };
 
   What what = What::send;
   PeerId peer = 0;
   wire::Message message;              // send
-  std::unique_ptr<std::byte[]> copy;  // send: of the payload, where it could not go at once
+  std::unique_ptr<std::byte[]> copy;  // send, write: of the payload, where it could not go at once
   std::byte* data = nullptr;          // payload, source or target
   std::size_t length = 0;
   const Exposed* memory = nullptr;  // write, read
   wire::Remote remote;
   std::uint32_t immediate = 0;
   Operation* operation = nullptr;  // to be told of the completion
+  bool inject = false;             // send, write: the source is copied when it is taken
+  bool copied = false;             // send, write: it was
   Links<Outgoing> links;
 
   bool needs_credit() const { return what == What::send || what == What::write_immediate; }
@@ -70,7 +73,7 @@ class Link {
   // Everything goes out in the order of push(), but Reads and pings, which overtake.
   // True if nothing waits afterwards: it was handed over.
   bool push(Outgoing& o);
-  // Replaces the payload of a Send that waits by a copy.
+  // Replaces the payload of a Send or Write that waits by a copy.
   void copy_payload(Outgoing& o);
   // Hands over as much as the path and the credits allow.
   void flush();
@@ -92,6 +95,7 @@ class Link {
   std::uint32_t announced = 0;  // our receives whose announcements the peer may hold
   std::size_t copied = 0;       // octets of copies in the queue
   std::size_t pending = 0;      // requests that end when the peer does
+  std::optional<std::uint64_t> data_told, data_seen;  // what was attached last, to our messages and to theirs
   std::uint64_t heard_at = 0;
   std::uint64_t pinged_at = 0;  // 0: no ping is out
 

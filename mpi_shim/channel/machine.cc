@@ -50,6 +50,15 @@ void Machine::finish(Operation& op, Error error) {
   --pending_;
   if (op.large) --large_;
   if (op.peer != kAnySource) --links_[op.peer]->pending;
+  if (op.report.listener == nullptr) return;
+  const Report report = op.report;
+  const Completion completion{.context = report.context,
+                              .label = report.label,
+                              .status = op.status,
+                              .buffer = op.buffer(),
+                              .released = false};
+  operations_.free(op);
+  report.listener->on_done(completion);
 }
 
 std::optional<Status> Machine::test(Request request) {
@@ -93,36 +102,42 @@ void Machine::queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t
 
 // Everything that can fail comes before the message gets its number: a number that is never sent would leave the
 // receiver's announcements one off.
-Request Machine::send(PeerId peer, Tag tag, Octets data, bool synchronous) {
+Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& options) {
+  if (options.inject && links_[peer]->copied + data.size() > tuning_.copy_limit) return {};
   // A send only reads what it is given.
-  Operation* op = start(Operation::Kind::send, peer, {const_cast<std::byte*>(data.data()), data.size()}, synchronous);
+  Operation* op = start(Operation::Kind::send, peer, {const_cast<std::byte*>(data.data()), data.size()},
+                        options.synchronous || options.delivered);
   if (op == nullptr) return {};
+  const Request name = Operations::name(*op);
   op->tag = tag;
   op->status.tag = tag;
   op->status.length = data.size();
+  op->report = options.report;
+  op->attached = options.data;
+  op->confirm = options.delivered && !options.inject;
   if (self_[peer])
-    send_to_self(*op, synchronous);
+    send_to_self(*op, options.synchronous);
   else if (links_[peer]->state() == Link::State::down)
     finish(*op, Error::peer_down);
   else if (data.size() > transport_.longest_transfer())
     finish(*op, Error::too_long);
   else
-    choose_protocol(*op, synchronous);
-  return Operations::name(*op);
+    choose_protocol(*op, options);
+  return name;
 }
 
-void Machine::choose_protocol(Operation& op, bool synchronous) {
+void Machine::choose_protocol(Operation& op, const SendOptions& options) {
   SentNumbers& sent = links_[op.peer]->sent;
-  if (!synchronous && op.length <= tuning_.eager_threshold) {
+  if (!options.synchronous && op.length <= tuning_.eager_threshold) {
     const SentNumbers::Turn turn = sent.take(op.tag);
     op.number = turn.number;
     if (turn.announcement) counters_.add(Count::got_mispredicted);
-    return send_eager(op);
+    return send_eager(op, options.inject);
   }
   const Announcement* next = sent.peek(op.tag);
   const bool announced = next != nullptr && next->capacity >= op.length;
   std::optional<HybridBuffers::Buffer> buffer;
-  if (!announced && !synchronous && op.length <= tuning_.hybrid_threshold) {
+  if (!announced && !options.synchronous && !op.confirm && op.length <= tuning_.hybrid_threshold) {
     buffer = hybrid_buffers_.take(op.peer);
     if (!buffer) counters_.add(Count::hybrid_without_buffer);
   }
@@ -139,6 +154,13 @@ void Machine::choose_protocol(Operation& op, bool synchronous) {
   return buffer ? send_hybrid(op, *buffer, declined) : send_ready(op, declined);
 }
 
+void Machine::attach(wire::Message& m, const Operation& op) {
+  if (!op.attached) return;
+  m.extras |= wire::extra::kData;
+  m.data = *op.attached;
+  links_[op.peer]->data_told = op.attached;
+}
+
 // Small ones are copied, as nobody would expect such a send to wait for its receive.
 void Machine::send_to_self(Operation& op, bool synchronous) {
   counters_.add(Count::self);
@@ -146,6 +168,8 @@ void Machine::send_to_self(Operation& op, bool synchronous) {
   m.kind = wire::Kind::eager;
   m.tag = op.tag;
   m.size = op.length;
+  m.extras = op.attached ? wire::extra::kData : std::uint8_t{0};
+  m.data = op.attached.value_or(0);
   const bool waits = synchronous || op.length > tuning_.hybrid_threshold;
   op.state = Operation::State::waiting;
   arrived({.source = op.peer, .message = m, .payload = op.buffer(), .own = waits ? &op : nullptr});
@@ -154,10 +178,16 @@ void Machine::send_to_self(Operation& op, bool synchronous) {
 
 // --- one-sided ---
 
-Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what) {
+Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what,
+                           const SendOptions& options) {
+  if (options.inject && links_[peer]->copied + memory.size() > tuning_.copy_limit) return {};
   Operation* op = start(Operation::Kind::one_sided, peer, memory);
   if (op == nullptr) return {};
+  const Request name = Operations::name(*op);
   op->status.length = memory.size();
+  op->report = options.report;
+  op->attached = options.data;
+  op->confirm = options.delivered && !options.inject;
   if (self_[peer]) {
     std::byte* other = reinterpret_cast<std::byte*>(remote.address);
     std::byte* to = what == Outgoing::What::read ? memory.data() : other;
@@ -170,25 +200,43 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
   } else if (memory.size() > tuning_.eager_threshold && !expose(*op, what == Outgoing::What::read)) {
     finish(*op, Error::no_memory);
   } else {
-    Outgoing& o = pool_.take(what, peer);
-    o.data = op->data;
-    o.length = op->length;
-    o.memory = op->memory;
-    o.remote = remote;
-    o.operation = op;
-    links_[peer]->push(o);
+    push_one_sided(*op, remote, what, options.inject);
   }
-  return Operations::name(*op);
+  return name;
 }
 
-Request Machine::put(PeerId peer, Octets source, wire::Remote target) {
+void Machine::push_one_sided(Operation& op, wire::Remote remote, Outgoing::What what, bool inject) {
+  Link& link = *links_[op.peer];
+  Outgoing& o = pool_.take(what, op.peer);
+  o.data = op.data;
+  o.length = op.length;
+  o.memory = op.memory;
+  o.remote = remote;
+  o.inject = inject;
+  o.operation = op.confirm || inject ? nullptr : &op;
+  const bool gone = link.push(o);
+  if (op.confirm) return push_confirm(op);
+  if (!inject) return;
+  if (!gone) link.copy_payload(o);
+  finish(op, Error::none);
+}
+
+// A Read behind the Write: its answer comes when the Write's data is in place.
+void Machine::push_confirm(Operation& op) {
+  Outgoing& o = pool_.take(Outgoing::What::confirm, op.peer);
+  o.operation = &op;
+  links_[op.peer]->push(o);
+}
+
+Request Machine::put(PeerId peer, Octets source, wire::Remote target, const SendOptions& options) {
   counters_.add(Count::puts);
-  return one_sided(peer, {const_cast<std::byte*>(source.data()), source.size()}, target, Outgoing::What::write);
+  return one_sided(peer, {const_cast<std::byte*>(source.data()), source.size()}, target, Outgoing::What::write,
+                   options);
 }
 
-Request Machine::get(PeerId peer, MutableOctets target, wire::Remote source) {
+Request Machine::get(PeerId peer, MutableOctets target, wire::Remote source, const Report& report) {
   counters_.add(Count::gets);
-  return one_sided(peer, target, source, Outgoing::What::read);
+  return one_sided(peer, target, source, Outgoing::What::read, {.report = report});
 }
 
 }  // namespace ewarp::channel

@@ -33,11 +33,15 @@ class Machine final : public TransportEvents {
   // Each gives the name of a request, or an empty one if there are too many. A buffer belongs to the channel until the
   // request is done.
   // synchronous: done only when the receiver has matched it.
-  Request send(PeerId peer, Tag tag, Octets data, bool synchronous = false);
-  Request receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer);
-  Request receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer);
-  Request put(PeerId peer, Octets source, wire::Remote target);
-  Request get(PeerId peer, MutableOctets target, wire::Remote source);
+  // With options.inject also if the path is full and copy_limit is reached.
+  Request send(PeerId peer, Tag tag, Octets data, const SendOptions& options);
+  Request send(PeerId peer, Tag tag, Octets data, bool synchronous = false) {
+    return send(peer, tag, data, SendOptions{.synchronous = synchronous});
+  }
+  Request receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer, const ReceiveOptions& options = {});
+  Request receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer, const Report& report = {});
+  Request put(PeerId peer, Octets source, wire::Remote target, const SendOptions& options = {});
+  Request get(PeerId peer, MutableOctets target, wire::Remote source, const Report& report = {});
 
   // The status of a finished request, whose name is free after that. Nothing if it is not done.
   std::optional<Status> test(Request request);
@@ -47,6 +51,8 @@ class Machine final : public TransportEvents {
   // A receive for which no message has come ends with Error::cancelled, now or after an exchange with the peer; others
   // go on. Either way it is to be tested for.
   void cancel(Request request);
+  // The oldest receive with this report that no message has come for; an empty request if there is none.
+  Request find_posted(const Listener& listener, const void* context) const;
 
   // The first message that has come and that such a receive would get.
   std::optional<Status> probe(PeerId source, Tag tag, Tag ignore) const;
@@ -99,9 +105,13 @@ class Machine final : public TransportEvents {
   void violation(PeerId peer, const char* what);
   bool expose(Operation& op, bool writable);
   void queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t number);
-  void choose_protocol(Operation& op, bool synchronous);
+  void choose_protocol(Operation& op, const SendOptions& options);
+  void attach(wire::Message& m, const Operation& op);
   void send_to_self(Operation& op, bool synchronous);
-  Request one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what);
+  Request one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what,
+                    const SendOptions& options);
+  void push_one_sided(Operation& op, wire::Remote remote, Outgoing::What what, bool inject);
+  void push_confirm(Operation& op);
 
   // machine_receive.cc: matching
   void arrived(const Incoming& in);
@@ -118,7 +128,7 @@ class Machine final : public TransportEvents {
   void forget_messages_of(PeerId peer);
 
   // protocol_eager.cc
-  void send_eager(Operation& op);
+  void send_eager(Operation& op, bool inject);
   void deliver_octets(Operation& op, Octets payload);
 
   // protocol_hybrid.cc
@@ -138,7 +148,7 @@ class Machine final : public TransportEvents {
   void queue_receiver_ready(const Operation& op, std::uint64_t number, std::uint8_t flags);
   void write_into(Operation& op, const Announcement& a);
   void on_receiver_ready(PeerId peer, const wire::Message& m);
-  void on_written(PeerId peer, std::uint32_t id, std::size_t size);
+  void on_written(PeerId peer, std::uint32_t id, std::size_t size, std::optional<std::uint64_t> data);
   void announcement_settled(Operation& op, bool used);
   bool candidate_would_have_been_used(const Operation& op, const wire::Message& m) const;
 

@@ -22,6 +22,7 @@ void Machine::on_received(PeerId peer, Octets octets) {
   link.on_received(*m);
   if (m->has(wire::flag::kFloor)) link.arrived.on_floor(m->floor);
   if (m->has(wire::flag::kClosing)) link.set_peer_closing();
+  if (m->attached()) link.data_seen = m->attached();
   on_releases(peer, *m);
   dispatch(peer, *m, octets.subspan(used));
   link.flush();
@@ -32,11 +33,13 @@ void Machine::dispatch(PeerId peer, const wire::Message& m, Octets payload) {
     case wire::Kind::eager:
     case wire::Kind::sender_ready:
       if (!links_[peer]->arrived.arrived(m.tag, m.number)) return violation(peer, "a message number of the past");
-      return arrived({.source = peer, .message = m, .payload = payload, .own = nullptr});
+      arrived({.source = peer, .message = m, .payload = payload, .own = nullptr});
+      if (m.has_extra(wire::extra::kConfirm)) links_[peer]->release(m.id, true);
+      return;
     case wire::Kind::receiver_ready:
       return on_receiver_ready(peer, m);
     case wire::Kind::written:
-      return on_written(peer, m.id, m.size);
+      return on_written(peer, m.id, m.size, m.attached());
     case wire::Kind::retract:
       return on_retract(peer, m.tag);
     case wire::Kind::retracted:
@@ -49,7 +52,9 @@ void Machine::dispatch(PeerId peer, const wire::Message& m, Octets payload) {
 void Machine::on_immediate(PeerId peer, std::uint32_t immediate, std::size_t written) {
   Link& link = *links_[peer];
   link.on_immediate();
-  on_written(peer, immediate, written);
+  const bool same = (immediate & wire::kSameData) != 0;
+  if (same && !link.data_seen) return violation(peer, "an immediate that refers to no message");
+  on_written(peer, immediate & ~wire::kSameData, written, same ? link.data_seen : std::nullopt);
   link.flush();
 }
 
@@ -80,6 +85,16 @@ void Machine::on_complete(Cookie cookie, bool ok) {
 }
 
 // --- cancelling ---
+
+Request Machine::find_posted(const Listener& listener, const void* context) const {
+  const Operation* oldest = nullptr;
+  operations_.for_each([&](const Operation& op) {
+    const bool meant = op.state == Operation::State::posted && !op.cancelling && op.report.listener == &listener &&
+                       op.report.context == context;
+    if (meant && (oldest == nullptr || op.order < oldest->order)) oldest = &op;
+  });
+  return oldest == nullptr ? Request{} : Operations::name(*oldest);
+}
 
 // A receive whose place in the line later announcements are counted from cannot just leave: the peer may be using them.
 // It is asked to forget them, and answers; until then a message may still come, and wins.

@@ -13,9 +13,11 @@ Operation& operation(Posted& p) {
 
 }  // namespace
 
-Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer) {
+Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer, const ReceiveOptions& options) {
   Operation* op = start(Operation::Kind::receive, source, buffer);
   if (op == nullptr) return {};
+  const Request name = Operations::name(*op);
+  op->report = options.report;
   op->source = source;
   op->tag = tag;
   op->ignore = ignore;
@@ -33,26 +35,40 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
     // Whoever waits for a peer hears of its end only over a connection.
     if (source != kAnySource && !self_[source]) links_[source]->connect();
   }
-  return Operations::name(*op);
+  return name;
 }
 
-Request Machine::receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer) {
+Request Machine::receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer, const Report& report) {
   Operation* op = start(Operation::Kind::receive, message->source, buffer);
   if (op == nullptr) return {};
+  const Request name = Operations::name(*op);
+  op->report = report;
   deliver_stored(*op, *message);
-  return Operations::name(*op);
+  return name;
 }
+
+namespace {
+
+Status status_of(const Stored& message) {
+  return {.source = message.source,
+          .tag = message.tag,
+          .length = message.size,
+          .error = Error::none,
+          .data = message.message.attached()};
+}
+
+}  // namespace
 
 std::optional<Status> Machine::probe(PeerId source, Tag tag, Tag ignore) const {
   const Arrival* a = unexpected_.find(source, tag, ignore);
   if (a == nullptr) return std::nullopt;
-  return Status{.source = a->source, .tag = a->tag, .length = a->size, .error = Error::none};
+  return status_of(*static_cast<const Stored*>(a));
 }
 
 std::unique_ptr<Stored> Machine::matched_probe(PeerId source, Tag tag, Tag ignore, Status* status) {
   Arrival* a = unexpected_.find(source, tag, ignore);
   if (a == nullptr) return nullptr;
-  *status = Status{.source = a->source, .tag = a->tag, .length = a->size, .error = Error::none};
+  *status = status_of(*static_cast<const Stored*>(a));
   unexpected_.remove(*a);
   return std::unique_ptr<Stored>(static_cast<Stored*>(a));
 }
@@ -75,6 +91,7 @@ void Machine::take_posted(Operation& op, const Incoming& in) {
   if (!coming) return deliver(op, in);
   op.state = Operation::State::expected;
   op.status.length = m.size;
+  op.status.data = m.attached();
 }
 
 void Machine::deliver(Operation& op, const Incoming& in) {
@@ -82,7 +99,11 @@ void Machine::deliver(Operation& op, const Incoming& in) {
     op.peer = in.source;
     ++links_[op.peer]->pending;
   }
-  op.status = Status{.source = in.source, .tag = in.message.tag, .length = in.message.size, .error = Error::none};
+  op.status = Status{.source = in.source,
+                     .tag = in.message.tag,
+                     .length = in.message.size,
+                     .error = Error::none,
+                     .data = in.message.attached()};
   if (in.message.kind == wire::Kind::eager) {
     deliver_octets(op, in.payload);
     if (in.own != nullptr) finish(*in.own, Error::none);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "mpi_shim/channel/matching.h"
@@ -16,6 +17,7 @@ struct Operation : Posted {
   enum class State : std::uint8_t {
     underway,  // send, put, get: the transport has all that it needs, or will get it
     waiting,   // send: SENDER_READY is out, and the receiver has neither answered nor read
+    confirming,  // send: EAGER is out, and the receiver has not said that it has come
     posted,    // receive: nothing has come for it
     expected,  // receive: its message is known, a Write will bring it
     fetching,  // receive: its message is known, a Read brings it
@@ -27,6 +29,7 @@ struct Operation : Posted {
   State state = State::done;
   PeerId peer = kAnySource;  // whose end is this one's; a receive with ANY_SOURCE has none before its message came
   Status status;
+  Report report;
 
   // The user's buffer: what is sent, or where it goes.
   std::byte* data = nullptr;
@@ -35,6 +38,8 @@ struct Operation : Posted {
 
   std::uint64_t number = 0;  // send: among those of its (peer, tag)
   Links<Operation> waiting;  // send: in the queue of those in state waiting
+  std::optional<std::uint64_t> attached;  // send: for the receiver's status
+  bool confirm = false;                   // send, put: done only when the peer has it
   bool large = false;        // the adapter alone may not end it: control messages are to be answered
   bool announced = false;    // receive: its buffer was announced, for `announced_for`
   bool candidate = false;    // ... would have been, were announcements not stopped
@@ -87,7 +92,7 @@ class Operations {
   }
 
   template <class F>
-  void for_each(F&& f) {
+  void for_each(F&& f) const {
     for (const auto& op : all_)
       if (op->kind != Operation::Kind::unused) f(*op);
   }

@@ -7,7 +7,7 @@ namespace ewarp::channel {
 
 // From the user's buffer if the path takes it now. Otherwise a copy lets the send be done, while there are not too
 // many.
-void Machine::send_eager(Operation& op) {
+void Machine::send_eager(Operation& op, bool inject) {
   counters_.add(Count::eager);
   Link& link = *links_[op.peer];
   Outgoing& o = pool_.take(Outgoing::What::send, op.peer);
@@ -17,9 +17,20 @@ void Machine::send_eager(Operation& op) {
   o.message.size = op.length;
   o.data = op.data;
   o.length = op.length;
+  o.inject = inject;
+  attach(o.message, op);
+  if (op.confirm) {
+    o.message.extras |= wire::extra::kConfirm;
+    o.message.id = Operations::wire_id(op) | wire::kRequestId;
+    op.state = Operation::State::confirming;
+    link.push(o);
+    return;
+  }
   o.operation = &op;
-  if (link.push(o) || link.copied + op.length > tuning_.copy_limit) return;
-  link.copy_payload(o);
+  const bool gone = link.push(o);
+  const bool copied = gone && o.copied;
+  if (!copied && !inject && (gone || link.copied + op.length > tuning_.copy_limit)) return;
+  if (!gone) link.copy_payload(o);
   o.operation = nullptr;
   finish(op, Error::none);
 }

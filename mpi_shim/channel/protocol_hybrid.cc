@@ -17,6 +17,7 @@ void Machine::send_hybrid(Operation& op, const HybridBuffers::Buffer& buffer, st
   o.message.size = op.length;
   o.message.remote = buffer.remote;
   o.message.id = buffer.id;
+  attach(o.message, op);
   links_[op.peer]->push(o);
   finish(op, Error::none);
 }

@@ -76,7 +76,7 @@ bool Machine::candidate_would_have_been_used(const Operation& op, const wire::Me
   return !m.has(wire::flag::kHybrid) || transport_.now() - op.posted_at >= round_trip_ns_;
 }
 
-void Machine::on_written(PeerId peer, std::uint32_t id, std::size_t size) {
+void Machine::on_written(PeerId peer, std::uint32_t id, std::size_t size, std::optional<std::uint64_t> data) {
   Operation* op = operations_.find_wire(id);
   if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::receive)
     return violation(peer, "a Write for a receive that is not there");
@@ -88,6 +88,7 @@ void Machine::on_written(PeerId peer, std::uint32_t id, std::size_t size) {
   counters_.add(Count::received_expected);
   announcement_settled(*op, true);
   op->status.length = size;
+  op->status.data = data;
   finish(*op, Error::none);
 }
 
@@ -118,27 +119,34 @@ void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
   }
 }
 
+// What is attached went along with SENDER_READY, if there was one. Otherwise a bit of the immediate says that it is the
+// same as last time, or a message carries it.
 void Machine::write_into(Operation& op, const Announcement& a) {
-  const bool immediate = transport_.has_immediate(op.peer);
+  Link& link = *links_[op.peer];
+  const bool untold = op.attached && op.state != Operation::State::waiting;
+  const bool immediate = transport_.has_immediate(op.peer) && (!untold || op.attached == link.data_told);
   op.state = Operation::State::underway;
   Outgoing& o = pool_.take(immediate ? Outgoing::What::write_immediate : Outgoing::What::write, op.peer);
   o.data = op.data;
   o.length = std::min<std::uint64_t>(op.length, a.capacity);
   o.memory = op.memory;
   o.remote = a.remote;
-  o.immediate = a.id;
-  o.operation = immediate ? &op : nullptr;
-  links_[op.peer]->push(o);
-  if (immediate) return;
-  counters_.add(Count::written_notices);
-  Outgoing& notice = pool_.take(Outgoing::What::send, op.peer);
-  notice.message.kind = wire::Kind::written;
-  notice.message.tag = op.tag;
-  notice.message.number = op.number;
-  notice.message.size = op.length;
-  notice.message.id = a.id;
-  notice.operation = &op;
-  links_[op.peer]->push(notice);
+  o.immediate = a.id | (untold ? wire::kSameData : 0);
+  o.operation = immediate && !op.confirm ? &op : nullptr;
+  link.push(o);
+  if (!immediate) {
+    counters_.add(Count::written_notices);
+    Outgoing& notice = pool_.take(Outgoing::What::send, op.peer);
+    notice.message.kind = wire::Kind::written;
+    notice.message.tag = op.tag;
+    notice.message.number = op.number;
+    notice.message.size = op.length;
+    notice.message.id = a.id;
+    if (untold) attach(notice.message, op);
+    notice.operation = op.confirm ? nullptr : &op;
+    link.push(notice);
+  }
+  if (op.confirm) push_confirm(op);
 }
 
 }  // namespace ewarp::channel

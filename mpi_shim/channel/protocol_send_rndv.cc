@@ -15,6 +15,7 @@ void Machine::send_ready(Operation& op, std::uint8_t declined) {
   o.message.size = op.length;
   if (op.memory != nullptr) o.message.remote = op.memory->remote;
   o.message.id = Operations::wire_id(op) | wire::kRequestId;
+  attach(o.message, op);
   op.state = Operation::State::waiting;
   waiting_.push_back(op);
   links_[op.peer]->push(o);
@@ -50,10 +51,13 @@ void Machine::fetched(Operation& op) {
 
 void Machine::on_sender_released(PeerId peer, std::uint32_t id) {
   Operation* op = operations_.find_wire(id & ~wire::kRequestId);
-  if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::send || op->state != Operation::State::waiting)
+  if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::send ||
+      (op->state != Operation::State::waiting && op->state != Operation::State::confirming))
     return violation(peer, "a release of a request that does not wait");
-  counters_.add(Count::send_rndv_read);
-  waiting_.remove(*op);
+  if (op->state == Operation::State::waiting) {
+    counters_.add(Count::send_rndv_read);
+    waiting_.remove(*op);
+  }
   finish(*op, Error::none);
 }
 

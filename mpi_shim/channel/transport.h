@@ -41,6 +41,12 @@ class Transport {
  public:
   virtual ~Transport() = default;
 
+  enum class Taken : std::uint8_t {
+    refused,   // the path is full; on_writable follows
+    in_place,  // the source must stay until the completion
+    copied,    // the source is the caller's again
+  };
+
   // Nanoseconds from any origin, never backwards.
   virtual std::uint64_t now() = 0;
 
@@ -49,15 +55,15 @@ class Transport {
   // The peer broke the protocol, or seems dead: on_peer_down follows.
   virtual void fail(PeerId peer, const char* why) = 0;
 
-  // Each is taken (true) and completed later, or refused because the path is full; then on_writable follows. Sends and
-  // Writes of a peer arrive in the order in which they were taken. The header is copied, the rest must stay until the
-  // completion.
-  virtual bool send(PeerId peer, Octets header, Octets payload, Cookie cookie) = 0;
+  // Each is taken and completed later, or refused. Sends and Writes of a peer arrive in the order in which they were
+  // taken. The header is copied. copy: the source too, which has eager_threshold octets at most.
+  virtual Taken send(PeerId peer, Octets header, Octets payload, bool copy, Cookie cookie) = 0;
   // immediate: gives the peer an on_immediate behind the data. Requires has_immediate() for that. memory: what expose()
   // gave for the source (target); null for one of eager_threshold octets at most, which is copied or registered as in
   // send().
-  virtual bool write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
-                     std::optional<std::uint32_t> immediate, Cookie cookie) = 0;
+  virtual Taken write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
+                      std::optional<std::uint32_t> immediate, bool copy, Cookie cookie) = 0;
+  // True: taken; the target must stay until the completion.
   virtual bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) = 0;
   // A request that the peer's adapter answers without its application: completes when the peer is alive.
   virtual bool ping(PeerId peer, Cookie cookie) = 0;

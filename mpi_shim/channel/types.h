@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 namespace ewarp::channel {
@@ -35,6 +36,7 @@ struct Status {
   Tag tag = 0;
   std::size_t length = 0;
   Error error = Error::none;
+  std::optional<std::uint64_t> data = {};  // what the sender attached to the message
 };
 
 // The name of a request until it was found complete; index 0 of generation 0 is never given.
@@ -42,6 +44,45 @@ struct Request {
   std::uint32_t index = 0, generation = 0;
   explicit operator bool() const { return generation != 0; }
   bool operator==(const Request&) const = default;
+};
+
+// What a listener is told when its request is done.
+struct Completion {
+  void* context;        // as given with the request
+  std::uint64_t label;  // as given with the request
+  Status status;
+  MutableOctets buffer;  // of the request; where a multi-receive has put this message
+  bool released;      // the buffer of a multi-receive is the application's again
+};
+
+// Told of the ends of requests, instead of test() and wait(). Called under the endpoint's lock by whatever thread found
+// the request done, maybe before the call that began it returns: it must not call the channel.
+class Listener {
+ public:
+  virtual ~Listener() = default;
+  virtual void on_done(const Completion& completion) = 0;
+};
+
+struct Report {
+  Listener* listener = nullptr;
+  void* context = nullptr;
+  std::uint64_t label = 0;
+};
+
+struct SendOptions {
+  bool synchronous = false;  // not done before the receive was matched
+  bool inject = false;       // the buffer is the caller's again at once; eager_threshold octets at most
+  bool delivered = false;    // not done before the peer has the message: in the receive's buffer, if one was posted
+  std::optional<std::uint64_t> data = {};  // for the receiver's Status
+  Report report = {};
+};
+
+struct ReceiveOptions {
+  // multi: the buffer takes one message behind the other until fewer than `least` octets are free. Needs a listener;
+  // on_done() comes for each message, and says with the last one that the buffer is released.
+  bool multi = false;
+  std::size_t least = 0;
+  Report report = {};
 };
 
 // Thresholds are in octets, times in nanoseconds. What is marked (job) must be the same at all ends: an end with

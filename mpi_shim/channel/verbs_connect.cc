@@ -1,6 +1,4 @@
 // Connections: who begins, who is refused, how they end.
-#include <poll.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -21,17 +19,6 @@ std::string failed(const char* what) {
   return std::string(what) + ": " + std::strerror(errno);
 }
 
-// The answer to one question on a channel that nobody else reads. 0 or errno.
-int wait_for(rdma_event_channel* channel, rdma_cm_event_type wanted) {
-  pollfd fd{.fd = channel->fd, .events = POLLIN, .revents = 0};
-  if (poll(&fd, 1, kResolveMs) != 1) return ETIMEDOUT;
-  rdma_cm_event* event = nullptr;
-  if (rdma_get_cm_event(channel, &event) != 0) return errno;
-  const bool good = event->event == wanted;
-  rdma_ack_cm_event(event);
-  return good ? 0 : ENODEV;
-}
-
 }  // namespace
 
 // --- opening ---
@@ -44,15 +31,6 @@ std::string VerbsTransport::listen() {
   if (rdma_listen(listener_, kBacklog) != 0) return failed("rdma_listen") + " " + address_.text();
   address_.port = ntohs(rdma_get_src_port(listener_));
   return {};
-}
-
-// A listener on a loopback address may have no device; who resolves that address is told one.
-ibv_context* VerbsTransport::context_of(const Address& address) {
-  if (listener_->verbs != nullptr) return listener_->verbs;
-  if (rdma_create_id(channel_, &probe_, nullptr, RDMA_PS_TCP) != 0) return nullptr;
-  sockaddr_storage to = address.socket_address();
-  if (rdma_resolve_addr(probe_, nullptr, reinterpret_cast<sockaddr*>(&to), kResolveMs) != 0) return nullptr;
-  return wait_for(channel_, RDMA_CM_EVENT_ADDR_RESOLVED) == 0 ? probe_->verbs : nullptr;
 }
 
 PeerId VerbsTransport::peer(const Address& address) {
@@ -226,7 +204,7 @@ void VerbsTransport::on_established(Connection& c, const std::optional<Hello>& h
 
 void VerbsTransport::on_event(const rdma_cm_event& event, const std::optional<Hello>& hello) {
   if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event.id, hello);
-  if (event.id == listener_ || event.id == probe_ || event.id->context == nullptr) return;
+  if (event.id == listener_ || event.id->context == nullptr) return;
   Connection& c = *static_cast<Connection*>(event.id->context);
   switch (event.event) {
     case RDMA_CM_EVENT_ADDR_RESOLVED:

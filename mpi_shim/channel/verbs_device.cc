@@ -39,39 +39,36 @@ VerbsTransport::~VerbsTransport() {
     ibv_destroy_cq(cq_);
   }
   if (completions_ != nullptr) ibv_destroy_comp_channel(completions_);
-  if (pd_ != nullptr) ibv_dealloc_pd(pd_);
-  if (probe_ != nullptr) rdma_destroy_id(probe_);
   if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
 }
 
 std::string VerbsTransport::open() {
   if (address_.unspecified()) return address_.text() + " is no address that peers can use";
+  std::string error;
+  device_ = options_.device ? options_.device : Device::open(address_, &error);
+  if (!device_) return error;
   channel_ = rdma_create_event_channel();
   if (channel_ == nullptr) return failed("rdma_create_event_channel");
-  if (std::string error = listen(); !error.empty()) return error;
-  ibv_context* context = context_of(address_);
-  if (context == nullptr) return "no RDMA device has the address " + address_.text();
+  if (error = listen(); !error.empty()) return error;
+  if (listener_->verbs != nullptr && listener_->verbs != device_->context())
+    return address_.text() + " belongs to another device than " + device_->name();
   fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
-  return open_device(context);
+  return open_device();
 }
 
-std::string VerbsTransport::open_device(ibv_context* context) {
-  context_ = context;
+std::string VerbsTransport::open_device() {
+  context_ = device_->context();
+  pd_ = device_->pd();
+  longest_transfer_ = device_->longest_transfer();
   ibv_device_attr device{};
-  if (ibv_query_device(context, &device) != 0) return failed("ibv_query_device");
+  if (ibv_query_device(context_, &device) != 0) return failed("ibv_query_device");
   read_depth_ =
       static_cast<std::uint8_t>(std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 1, 16));
-  ibv_port_attr port{};
-  const std::uint8_t number = listener_->port_num != 0 ? listener_->port_num : 1;
-  if (ibv_query_port(context, number, &port) != 0) return failed("ibv_query_port");
-  longest_transfer_ = port.max_msg_sz;
-  pd_ = ibv_alloc_pd(context);
-  if (pd_ == nullptr) return failed("ibv_alloc_pd");
-  completions_ = ibv_create_comp_channel(context);
+  completions_ = ibv_create_comp_channel(context_);
   if (completions_ == nullptr) return failed("ibv_create_comp_channel");
   fcntl(completions_->fd, F_SETFL, fcntl(completions_->fd, F_GETFL) | O_NONBLOCK);
   cq_size_ = std::min(kFirstCqSize, static_cast<std::size_t>(device.max_cqe));
-  cq_ = ibv_create_cq(context, static_cast<int>(cq_size_), nullptr, completions_, 0);
+  cq_ = ibv_create_cq(context_, static_cast<int>(cq_size_), nullptr, completions_, 0);
   if (cq_ == nullptr) return failed("ibv_create_cq");
   heartbeat_memory_ = ibv_reg_mr(pd_, &heartbeat_, sizeof heartbeat_, IBV_ACCESS_REMOTE_READ);
   sink_memory_ =

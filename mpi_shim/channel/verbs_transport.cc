@@ -88,10 +88,11 @@ bool VerbsTransport::small_in_place(Octets memory) {
   return true;
 }
 
-// Header and payload as one or two elements, out of registered memory. False: there is none.
-bool VerbsTransport::attach_payload(Record& record, ibv_sge* sges, int* count, Octets header, Octets payload) {
+// Header and payload as one or two elements, out of registered memory. copy: none of the user's. False: there is none.
+bool VerbsTransport::attach_payload(Record& record, ibv_sge* sges, int* count, Octets header, Octets payload,
+                                    bool copy) {
   const std::size_t all = header.size() + payload.size();
-  if (small_in_place(payload)) record.region = cache_->take(payload, 0);
+  if (!copy && small_in_place(payload)) record.region = cache_->take(payload, 0);
   const bool copied = record.region == nullptr && !payload.empty();
   *count = 0;
   if (copied || !header.empty()) {
@@ -109,9 +110,9 @@ bool VerbsTransport::attach_payload(Record& record, ibv_sge* sges, int* count, O
   return true;
 }
 
-bool VerbsTransport::send(PeerId peer, Octets header, Octets payload, Cookie cookie) {
+Transport::Taken VerbsTransport::send(PeerId peer, Octets header, Octets payload, bool copy, Cookie cookie) {
   Connection* c = ready(peer);
-  if (c == nullptr) return false;
+  if (c == nullptr) return Taken::refused;
   Record record = record_of(cookie);
   ibv_sge sges[2];
   ibv_send_wr wr{};
@@ -122,34 +123,36 @@ bool VerbsTransport::send(PeerId peer, Octets header, Octets payload, Cookie coo
     sges[1] = element(payload.data(), payload.size(), 0);
     wr.num_sge = payload.empty() ? 1 : 2;
     wr.send_flags = IBV_SEND_INLINE;
-  } else if (!attach_payload(record, sges, &wr.num_sge, header, payload)) {
+  } else if (!attach_payload(record, sges, &wr.num_sge, header, payload, copy)) {
     give_back(record);
     c->refused = true;
-    return false;
+    return Taken::refused;
   }
-  return post(*c, wr, record);
+  if (!post(*c, wr, record)) return Taken::refused;
+  return record.region != nullptr ? Taken::in_place : Taken::copied;
 }
 
-bool VerbsTransport::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
-                           std::optional<std::uint32_t> immediate, Cookie cookie) {
+Transport::Taken VerbsTransport::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
+                                       std::optional<std::uint32_t> immediate, bool copy, Cookie cookie) {
   Connection* c = ready(peer);
-  if (c == nullptr) return false;
+  if (c == nullptr) return Taken::refused;
   Record record = record_of(cookie);
   ibv_sge sges[2];
   ibv_send_wr wr{};
   if (memory != nullptr) {
     sges[wr.num_sge++] = element(source.data(), source.size(), static_cast<const Region*>(memory)->region->mr->lkey);
-  } else if (!attach_payload(record, sges, &wr.num_sge, {}, source)) {
+  } else if (!attach_payload(record, sges, &wr.num_sge, {}, source, copy)) {
     give_back(record);
     c->refused = true;
-    return false;
+    return Taken::refused;
   }
   wr.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
   wr.imm_data = htobe32(immediate.value_or(0));
   wr.sg_list = sges;
   wr.wr.rdma.remote_addr = target.address;
   wr.wr.rdma.rkey = target.key;
-  return post(*c, wr, record);
+  if (!post(*c, wr, record)) return Taken::refused;
+  return memory != nullptr || record.region != nullptr ? Taken::in_place : Taken::copied;
 }
 
 bool VerbsTransport::read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source,

@@ -17,6 +17,7 @@
 #include "mpi_shim/channel/address.h"
 #include "mpi_shim/channel/buffer_pool.h"
 #include "mpi_shim/channel/counters.h"
+#include "mpi_shim/channel/device.h"
 #include "mpi_shim/channel/frequent_buffers.h"
 #include "mpi_shim/channel/hello.h"
 #include "mpi_shim/channel/registration_cache.h"
@@ -26,6 +27,7 @@ namespace ewarp::channel {
 
 struct VerbsOptions {
   Address address;                                    // to listen at; port 0: any
+  std::shared_ptr<Device> device;                     // null: the one that has the address
   std::uint64_t connect_timeout_ns = 10'000'000'000;  // for a peer that does not listen yet, too
   Registration registration = Registration::measured;
   std::size_t kept_registrations = 1024;
@@ -70,9 +72,9 @@ class VerbsTransport final : public Transport {
   std::uint64_t now() override;
   void connect(PeerId peer) override;
   void fail(PeerId peer, const char* why) override;
-  bool send(PeerId peer, Octets header, Octets payload, Cookie cookie) override;
-  bool write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
-             std::optional<std::uint32_t> immediate, Cookie cookie) override;
+  Taken send(PeerId peer, Octets header, Octets payload, bool copy, Cookie cookie) override;
+  Taken write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
+              std::optional<std::uint32_t> immediate, bool copy, Cookie cookie) override;
   bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
   bool ping(PeerId peer, Cookie cookie) override;
   bool has_immediate(PeerId peer) override;
@@ -130,20 +132,19 @@ class VerbsTransport final : public Transport {
   void give_back(const Record& record);
   void greet(Connection& c);
   bool small_in_place(Octets memory);
-  bool attach_payload(Record& record, ibv_sge* sges, int* count, Octets header, Octets payload);
+  bool attach_payload(Record& record, ibv_sge* sges, int* count, Octets header, Octets payload, bool copy);
   bool post_receive(Connection& c, std::uint32_t index);
   void completed(const ibv_wc& wc);
   void received(Connection& c, std::uint32_t index, const ibv_wc& wc);
   Connection* find(std::uint32_t serial) const;
 
   // verbs_device.cc
-  std::string open_device(ibv_context* context);
+  std::string open_device();
   MemoryCosts measure();
   bool room_in_cq(std::size_t more);
 
   // verbs_connect.cc: connections
   std::string listen();
-  ibv_context* context_of(const Address& address);
   Connection& new_connection(PeerId peer, rdma_cm_id* id, bool active);
   std::string prepare(Connection& c);
   void begin(PeerId peer);
@@ -171,7 +172,7 @@ class VerbsTransport final : public Transport {
 
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* listener_ = nullptr;
-  rdma_cm_id* probe_ = nullptr;  // keeps the device open where the listener has none
+  std::shared_ptr<Device> device_;
   ibv_context* context_ = nullptr;
   ibv_pd* pd_ = nullptr;
   ibv_comp_channel* completions_ = nullptr;

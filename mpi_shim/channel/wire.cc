@@ -7,22 +7,29 @@ namespace {
 
 constexpr std::uint8_t kKnownFlags = 0x7f;
 
+std::uint8_t known_extras(Kind kind) {
+  if (kind == Kind::eager) return extra::kData | extra::kConfirm;
+  return kind == Kind::sender_ready || kind == Kind::written ? extra::kData : 0;
+}
+
 bool known(const Message& m) {
   return m.kind >= Kind::eager && m.kind <= Kind::note && (m.flags & ~kKnownFlags) == 0 &&
-         m.release_count <= Message::kMostReleases;
+         (m.extras & ~known_extras(m.kind)) == 0 && m.release_count <= Message::kMostReleases;
 }
 
 }  // namespace
 
 std::size_t Message::octets() const {
-  return kBase + (has(flag::kFloor) ? kFloorField : 0) + (has_body() ? kBody : 0) + 4 * std::size_t{release_count};
+  return kBase + (has(flag::kFloor) ? kFloorField : 0) + (has_extra(extra::kData) ? kDataField : 0) +
+         (has_body() ? kBody : 0) + 4 * std::size_t{release_count};
 }
 
 void Message::emit(MutableOctets out) const {
   Writer w(out);
-  w.put(static_cast<std::uint8_t>(kind)).put(flags).put(release_count).put(std::uint8_t{0});
+  w.put(static_cast<std::uint8_t>(kind)).put(flags).put(release_count).put(extras);
   w.put(credits).put(tag).put(number).put(size);
   if (has(flag::kFloor)) w.put(floor);
+  if (has_extra(extra::kData)) w.put(data);
   if (has_body()) w.put(remote.address).put(remote.key).put(id);
   for (std::size_t i = 0; i < release_count; ++i) w.put(releases[i]);
 }
@@ -34,13 +41,14 @@ std::optional<Message> Message::parse(Octets in, std::size_t* used) {
   m.kind = static_cast<Kind>(r.take<std::uint8_t>());
   m.flags = r.take<std::uint8_t>();
   m.release_count = r.take<std::uint8_t>();
-  r.take<std::uint8_t>();
+  m.extras = r.take<std::uint8_t>();
   m.credits = r.take<std::uint32_t>();
   m.tag = r.take<std::uint64_t>();
   m.number = r.take<std::uint64_t>();
   m.size = r.take<std::uint64_t>();
   if (!known(m) || in.size() < m.octets()) return std::nullopt;
   if (m.has(flag::kFloor)) m.floor = r.take<std::uint64_t>();
+  if (m.has_extra(extra::kData)) m.data = r.take<std::uint64_t>();
   if (m.has_body()) {
     m.remote.address = r.take<std::uint64_t>();
     m.remote.key = r.take<std::uint32_t>();

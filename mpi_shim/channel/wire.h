@@ -32,6 +32,14 @@ inline constexpr std::uint8_t kFloor = 0x20;    // the number from which tags th
 inline constexpr std::uint8_t kClosing = 0x40;  // the sender is about to leave: releases are wanted at once
 }  // namespace flag
 
+namespace extra {
+inline constexpr std::uint8_t kData = 0x01;     // 8 octets that the sender attached follow
+inline constexpr std::uint8_t kConfirm = 0x02;  // EAGER: with a body, whose id is released when the message has come
+}  // namespace extra
+
+// In an immediate: the message has the attached octets that the last message of this peer with any had.
+inline constexpr std::uint32_t kSameData = 0x80000000;
+
 // A buffer at the peer.
 struct Remote {
   std::uint64_t address = 0;
@@ -43,23 +51,32 @@ struct Remote {
 inline constexpr std::uint32_t kRequestId = 0x80000000;
 
 struct Message {
-  static constexpr std::size_t kBase = 32, kFloorField = 8, kBody = 16, kMostReleases = 15;
-  static constexpr std::size_t kLongest = kBase + kFloorField + kBody + 4 * kMostReleases;
+  static constexpr std::size_t kBase = 32, kFloorField = 8, kDataField = 8, kBody = 16, kMostReleases = 15;
+  static constexpr std::size_t kLongest = kBase + kFloorField + kDataField + kBody + 4 * kMostReleases;
 
   Kind kind = Kind::note;
   std::uint8_t flags = 0;
   std::uint8_t release_count = 0;
+  std::uint8_t extras = 0;
   std::uint32_t credits = 0;  // how many messages in all the reader may have sent
   Tag tag = 0;
   std::uint64_t number = 0;  // of the message among those of the (peer, tag)
   std::uint64_t size = 0;    // of the message; RECEIVER_READY: of the buffer
   std::uint64_t floor = 0;   // with kFloor
+  std::uint64_t data = 0;    // with kData
   Remote remote;             // of kinds with a body
   std::uint32_t id = 0;      // of kinds with a body
   std::array<std::uint32_t, kMostReleases> releases{};
 
   bool has(std::uint8_t f) const { return (flags & f) != 0; }
-  bool has_body() const { return kind == Kind::sender_ready || kind == Kind::receiver_ready || kind == Kind::written; }
+  bool has_extra(std::uint8_t e) const { return (extras & e) != 0; }
+  bool has_body() const {
+    return kind == Kind::sender_ready || kind == Kind::receiver_ready || kind == Kind::written ||
+           has_extra(extra::kConfirm);
+  }
+  std::optional<std::uint64_t> attached() const {
+    return has_extra(extra::kData) ? std::optional(data) : std::nullopt;
+  }
   std::size_t octets() const;
   // Writes octets() octets. Requires: out.size() >= kLongest.
   void emit(MutableOctets out) const;

@@ -37,31 +37,44 @@ void Node::fail(PeerId peer, const char* why) {
   net_.failing_.insert({id_, peer});
 }
 
-bool Node::send(PeerId peer, Octets header, Octets payload, Cookie cookie) {
-  return net_.post(id_, peer,
-                   {.what = Packet::What::send,
-                    .header = Bytes(header.begin(), header.end()),
-                    .source = payload,
-                    .remote = {},
-                    .target = {},
-                    .data = {},
-                    .immediate = {},
-                    .cookie = cookie});
+Transport::Taken Node::post(PeerId peer, Packet packet, bool copy) {
+  if (copy) {
+    packet.copy.assign(packet.source.begin(), packet.source.end());
+    packet.source = packet.copy;
+  }
+  if (!net_.post(id_, peer, std::move(packet))) return Taken::refused;
+  return copy ? Taken::copied : Taken::in_place;
 }
 
-bool Node::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
-                 std::optional<std::uint32_t> immediate, Cookie cookie) {
+Transport::Taken Node::send(PeerId peer, Octets header, Octets payload, bool copy, Cookie cookie) {
+  return post(peer,
+              {.what = Packet::What::send,
+               .header = Bytes(header.begin(), header.end()),
+               .source = payload,
+               .copy = {},
+               .remote = {},
+               .target = {},
+               .data = {},
+               .immediate = {},
+               .cookie = cookie},
+              copy);
+}
+
+Transport::Taken Node::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
+                             std::optional<std::uint32_t> immediate, bool copy, Cookie cookie) {
   must(source.size() <= net_.tuning_.eager_threshold || memory != nullptr, "a Write from memory that was not exposed");
   must(!immediate || net_.immediate, "an immediate to a peer that takes none");
-  return net_.post(id_, peer,
-                   {.what = Packet::What::write,
-                    .header = {},
-                    .source = source,
-                    .remote = target,
-                    .target = {},
-                    .data = {},
-                    .immediate = immediate,
-                    .cookie = cookie});
+  return post(peer,
+              {.what = Packet::What::write,
+               .header = {},
+               .source = source,
+               .copy = {},
+               .remote = target,
+               .target = {},
+               .data = {},
+               .immediate = immediate,
+               .cookie = cookie},
+              copy);
 }
 
 bool Node::read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) {
@@ -71,6 +84,7 @@ bool Node::read(PeerId peer, MutableOctets target, const Exposed* memory, wire::
                    {.what = Packet::What::read,
                     .header = {},
                     .source = {},
+                    .copy = {},
                     .remote = source,
                     .target = target,
                     .data = {},
@@ -83,6 +97,7 @@ bool Node::ping(PeerId peer, Cookie cookie) {
                    {.what = Packet::What::ping,
                     .header = {},
                     .source = {},
+                    .copy = {},
                     .remote = {},
                     .target = {},
                     .data = {},

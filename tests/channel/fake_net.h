@@ -24,6 +24,7 @@ using Bytes = std::vector<std::byte>;
 void must(bool condition, const std::string& what);
 
 class Net;
+struct Packet;
 
 class Node final : public Transport {
  public:
@@ -32,9 +33,9 @@ class Node final : public Transport {
   std::uint64_t now() override;
   void connect(PeerId peer) override;
   void fail(PeerId peer, const char* why) override;
-  bool send(PeerId peer, Octets header, Octets payload, Cookie cookie) override;
-  bool write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
-             std::optional<std::uint32_t> immediate, Cookie cookie) override;
+  Taken send(PeerId peer, Octets header, Octets payload, bool copy, Cookie cookie) override;
+  Taken write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
+              std::optional<std::uint32_t> immediate, bool copy, Cookie cookie) override;
   bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
   bool ping(PeerId peer, Cookie cookie) override;
   bool has_immediate(PeerId peer) override;
@@ -50,6 +51,7 @@ class Node final : public Transport {
     MutableOctets octets;
     bool writable = false;
   };
+  Taken post(PeerId peer, Packet packet, bool copy);
   // Requires: it is covered by a region of this node that key names.
   MutableOctets reach(wire::Remote at, std::size_t length, bool to_write);
 
@@ -64,6 +66,7 @@ struct Packet {
   What what;
   Bytes header;
   Octets source;  // looked at when it is delivered
+  Bytes copy;     // instead of it
   wire::Remote remote;
   MutableOctets target;  // read: where the response goes
   Bytes data;            // response
