@@ -106,6 +106,8 @@ class Endpoint {
 
   std::optional<Status> iprobe(PeerId source, Tag tag, Tag ignore = 0);
   Message improbe(PeerId source, Tag tag, Tag ignore, Status* status);
+  // The sender learns nothing of it.
+  void discard(Message message);
   Request mrecv(Message message, MutableOctets buffer, const Report& report = {});
 
   // One-sided. A put is done when the buffer may be used again; what is sent to the peer later finds the data there.

@@ -387,6 +387,11 @@ Message Endpoint::improbe(PeerId source, Tag tag, Tag ignore, Status* status) {
   return out;
 }
 
+void Endpoint::discard(Message message) {
+  const Impl::Visit visit(*impl_);
+  impl_->machine->discard(std::move(message.stored_));
+}
+
 Request Endpoint::mrecv(Message message, MutableOctets buffer, const Report& report) {
   const Impl::Visit visit(*impl_);
   return impl_->machine->receive_matched(std::move(message.stored_), buffer, report);

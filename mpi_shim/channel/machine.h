@@ -40,6 +40,8 @@ class Machine final : public TransportEvents {
   }
   Request receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer, const ReceiveOptions& options = {});
   Request receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer, const Report& report = {});
+  // As if it had been received by a buffer of no octets.
+  void discard(std::unique_ptr<Stored> message);
   Request put(PeerId peer, Octets source, wire::Remote target, const SendOptions& options = {});
   Request get(PeerId peer, MutableOctets target, wire::Remote source, const Report& report = {});
 

@@ -49,6 +49,19 @@ Request Machine::receive_matched(std::unique_ptr<Stored> message, MutableOctets 
 
 namespace {
 
+struct Nobody final : Listener {
+  void on_done(const Completion&) override {}
+};
+
+}  // namespace
+
+void Machine::discard(std::unique_ptr<Stored> message) {
+  static Nobody nobody;
+  receive_matched(std::move(message), {}, {.listener = &nobody});
+}
+
+namespace {
+
 Status status_of(const Stored& message) {
   return {.source = message.source,
           .tag = message.tag,

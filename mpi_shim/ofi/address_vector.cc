@@ -1,0 +1,183 @@
+#include "mpi_shim/ofi/address_vector.h"
+
+#include <netdb.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "mpi_shim/ofi/fid.h"
+
+namespace ewarp::ofi {
+
+AddressVector::AddressVector(Domain& domain, fi_av_type t, void* context_)
+    : type(t == FI_AV_UNSPEC ? FI_AV_TABLE : t), domain_(domain) {
+  fid = {.fclass = FI_CLASS_AV, .context = context_, .ops = nullptr};
+  ++domain_.users;
+}
+
+AddressVector::~AddressVector() {
+  --domain_.users;
+}
+
+fi_addr_t AddressVector::insert(const channel::Address& address) {
+  const std::lock_guard lock(mutex_);
+  const auto [at, added] = by_address_.try_emplace(address, size_);
+  if (added) entries_.make(size_++).address = address;
+  ++entries_.find(at->second)->insertions;
+  return at->second;
+}
+
+bool AddressVector::remove(fi_addr_t at) {
+  const std::lock_guard lock(mutex_);
+  Entry* e = at < size_ ? entries_.find(at) : nullptr;
+  if (e == nullptr || e->insertions == 0) return false;
+  if (--e->insertions == 0) by_address_.erase(e->address);
+  return true;
+}
+
+std::optional<channel::Address> AddressVector::find(fi_addr_t at) {
+  const std::lock_guard lock(mutex_);
+  const Entry* e = at < size_ ? entries_.find(at) : nullptr;
+  return e != nullptr && e->insertions > 0 ? std::optional(e->address) : std::nullopt;
+}
+
+fi_addr_t AddressVector::find(const channel::Address& address) {
+  const std::lock_guard lock(mutex_);
+  const auto at = by_address_.find(address);
+  return at == by_address_.end() ? FI_ADDR_NOTAVAIL : at->second;
+}
+
+namespace {
+
+using channel::Address;
+
+// One of an array of addresses, all of the family of the first.
+std::optional<Address> element(const void* addresses, std::size_t i) {
+  const auto* first = static_cast<const sockaddr*>(addresses);
+  const std::size_t size = first->sa_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
+  return Address::from(*reinterpret_cast<const sockaddr*>(static_cast<const std::byte*>(addresses) + i * size));
+}
+
+// A context, with FI_SYNC_ERR, is an array for the errors.
+int insert(fid_av* v, const void* addresses, size_t count, fi_addr_t* out, uint64_t flags, void* context) noexcept {
+  return guarded([&] {
+    if ((flags & ~(FI_MORE | FI_SYNC_ERR)) != 0) return -FI_EBADFLAGS;
+    int* errors = (flags & FI_SYNC_ERR) != 0 ? static_cast<int*>(context) : nullptr;
+    int inserted = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto address = element(addresses, i);
+      const bool good = address && !address->unspecified() && address->port != 0;
+      const fi_addr_t at = good ? AddressVector::from(v).insert(*address) : FI_ADDR_NOTAVAIL;
+      if (out != nullptr) out[i] = at;
+      if (errors != nullptr) errors[i] = good ? 0 : FI_EINVAL;
+      inserted += good ? 1 : 0;
+    }
+    return inserted;
+  });
+}
+
+int insert_service(fid_av* v, const char* node, const char* service, fi_addr_t* out, uint64_t flags,
+                   void* context) noexcept {
+  addrinfo wanted{}, *list = nullptr;
+  wanted.ai_socktype = SOCK_STREAM;
+  if (node == nullptr || service == nullptr) return -FI_EINVAL;
+  if (getaddrinfo(node, service, &wanted, &list) != 0) return -FI_ENODATA;
+  const int n = insert(v, list->ai_addr, 1, out, flags, context);
+  freeaddrinfo(list);
+  return n;
+}
+
+// node0, node1, ... each with ports service, service + 1, ...
+int insert_symmetric(fid_av* v, const char* node, size_t nodes, const char* service, size_t services, fi_addr_t* out,
+                     uint64_t flags, void* context) noexcept {
+  return guarded([&] {
+    if (node == nullptr || service == nullptr) return -FI_EINVAL;
+    std::string base = node;
+    const std::size_t digits = base.size() - (base.find_last_not_of("0123456789") + 1);
+    const unsigned long first = digits > 0 && nodes > 1 ? std::stoul(base.substr(base.size() - digits)) : 0;
+    const unsigned long port = std::stoul(service);
+    if (nodes > 1 && digits == 0) return -FI_EINVAL;
+    if (nodes > 1) base.resize(base.size() - digits);
+    int inserted = 0;
+    for (std::size_t n = 0; n < nodes; ++n)
+      for (std::size_t s = 0; s < services; ++s) {
+        const std::string host = nodes > 1 ? base + std::to_string(first + n) : base;
+        const std::string at = std::to_string(port + s);
+        fi_addr_t* slot = out != nullptr ? out + n * services + s : nullptr;
+        const int one = insert_service(v, host.c_str(), at.c_str(), slot, flags & ~FI_SYNC_ERR, context);
+        if (one < 0 && slot != nullptr) *slot = FI_ADDR_NOTAVAIL;
+        inserted += std::max(one, 0);
+      }
+    return inserted;
+  });
+}
+
+int remove(fid_av* v, fi_addr_t* at, size_t count, uint64_t) noexcept {
+  int result = 0;
+  for (std::size_t i = 0; i < count; ++i)
+    if (!AddressVector::from(v).remove(at[i])) result = -FI_EINVAL;
+  return result;
+}
+
+int lookup(fid_av* v, fi_addr_t at, void* out, size_t* length) noexcept {
+  const auto address = AddressVector::from(v).find(at);
+  if (!address) return -FI_EINVAL;
+  const sockaddr_storage s = address->socket_address();
+  const std::size_t size = address->v4() ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  std::memcpy(out, &s, std::min(size, *length));
+  *length = size;
+  return 0;
+}
+
+const char* text_of(fid_av*, const void* address, char* buffer, size_t* length) noexcept {
+  const auto a = Address::from(*static_cast<const sockaddr*>(address));
+  const std::string text = a ? (a->v4() ? "fi_sockaddr_in://" : "fi_sockaddr_in6://") + a->text() : "?";
+  if (buffer != nullptr && *length > 0) {
+    std::strncpy(buffer, text.c_str(), *length - 1);
+    buffer[*length - 1] = '\0';
+  }
+  *length = text.size() + 1;
+  return buffer;
+}
+
+int close_vector(struct fid* f) noexcept {
+  auto& v = object<AddressVector, fid_av>(f);
+  if (v.users.load() > 0) return -FI_EBUSY;
+  delete &v;
+  return 0;
+}
+
+fi_ops fid_ops = {.size = sizeof(fi_ops),
+                  .close = close_vector,
+                  .bind = kUnsupported,
+                  .control = kUnsupported,
+                  .ops_open = kUnsupported,
+                  .tostr = kUnsupported,
+                  .ops_set = kUnsupported};
+
+fi_ops_av vector_ops = {.size = sizeof(fi_ops_av),
+                        .insert = insert,
+                        .insertsvc = insert_service,
+                        .insertsym = insert_symmetric,
+                        .remove = remove,
+                        .lookup = lookup,
+                        .straddr = text_of,
+                        .av_set = kUnsupported};
+
+}  // namespace
+
+int open_address_vector(fid_domain* domain, fi_av_attr* attributes, fid_av** out, void* context) noexcept {
+  return guarded([&] {
+    if (attributes->name != nullptr || (attributes->flags & (FI_EVENT | FI_READ)) != 0 || attributes->rx_ctx_bits > 0)
+      return -FI_ENOSYS;
+    auto v = std::make_unique<AddressVector>(Domain::from(domain), attributes->type, context);
+    attributes->type = v->type;
+    v->fid.ops = &fid_ops;
+    v->ops = &vector_ops;
+    *out = v.release();
+    return 0;
+  });
+}
+
+}  // namespace ewarp::ofi

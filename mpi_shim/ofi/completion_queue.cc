@@ -1,0 +1,246 @@
+#include "mpi_shim/ofi/completion_queue.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "mpi_shim/ofi/endpoint.h"
+#include "mpi_shim/ofi/fid.h"
+
+namespace ewarp::ofi {
+namespace {
+
+// The formats are beginnings of each other.
+std::size_t size_of(fi_cq_format format) {
+  switch (format) {
+    case FI_CQ_FORMAT_CONTEXT:
+      return sizeof(fi_cq_entry);
+    case FI_CQ_FORMAT_MSG:
+      return sizeof(fi_cq_msg_entry);
+    case FI_CQ_FORMAT_DATA:
+      return sizeof(fi_cq_data_entry);
+    default:
+      return sizeof(fi_cq_tagged_entry);
+  }
+}
+static_assert(offsetof(fi_cq_tagged_entry, flags) == offsetof(fi_cq_msg_entry, flags) &&
+              offsetof(fi_cq_tagged_entry, len) == offsetof(fi_cq_data_entry, len) &&
+              offsetof(fi_cq_tagged_entry, data) == offsetof(fi_cq_data_entry, data));
+
+constexpr std::size_t kFewest = 256;
+
+}  // namespace
+
+CompletionQueue::CompletionQueue(Domain& domain, const fi_cq_attr& attributes, void* context_)
+    : wait_object(attributes.wait_obj),
+      domain_(domain),
+      format_(attributes.format),
+      entry_size_(size_of(attributes.format)),
+      ring_(std::bit_ceil(std::max(kFewest, std::min<std::size_t>(attributes.size, 1 << 20)))) {
+  fid = {.fclass = FI_CLASS_CQ, .context = context_, .ops = nullptr};
+  ++domain_.users;
+}
+
+CompletionQueue::~CompletionQueue() {
+  --domain_.users;
+}
+
+// An entry that was promised is never dropped, so there is always room.
+void CompletionQueue::grow() {
+  std::vector<Entry> bigger(ring_.size() * 2);
+  for (std::size_t i = 0; i < waiting_.load(); ++i)
+    bigger[(first_ + i) & (bigger.size() - 1)] = ring_[(first_ + i) & (ring_.size() - 1)];
+  ring_.swap(bigger);
+}
+
+void CompletionQueue::add(const fi_cq_tagged_entry& entry, Origin origin) {
+  {
+    const std::lock_guard lock(mutex_);
+    const std::size_t waiting = waiting_.load(std::memory_order_relaxed);
+    if (waiting == ring_.size()) grow();
+    ring_[(first_ + waiting) & (ring_.size() - 1)] = {entry, origin};
+    waiting_.store(waiting + 1);
+  }
+  waiter.wake();
+}
+
+void CompletionQueue::add_error(const fi_cq_err_entry& entry) {
+  {
+    const std::lock_guard lock(mutex_);
+    errors_.push_back(entry);
+    failed_.store(errors_.size());
+  }
+  waiter.wake();
+}
+
+void CompletionQueue::forget(const Endpoint& endpoint) {
+  const std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < waiting_.load(); ++i) {
+    Origin& origin = ring_[(first_ + i) & (ring_.size() - 1)].origin;
+    if (origin.endpoint == &endpoint) origin.endpoint = nullptr;
+  }
+}
+
+// What is taken out of the ring is turned into addresses after the lock is gone: that asks the endpoint.
+ssize_t CompletionQueue::take(void* buffer, std::size_t count, fi_addr_t* sources_out) {
+  if (failed_.load() > 0) return -FI_EAVAIL;
+  if (waiting_.load() == 0) return -FI_EAGAIN;
+  std::unique_lock lock(mutex_);
+  const std::size_t waiting = waiting_.load(std::memory_order_relaxed), n = std::min(count, waiting);
+  if (waiting == 0) return -FI_EAGAIN;
+  std::vector<Origin> origins(sources_out != nullptr ? n : 0);
+  auto* out = static_cast<std::byte*>(buffer);
+  for (std::size_t i = 0; i < n; ++i) {
+    const Entry& e = ring_[(first_ + i) & (ring_.size() - 1)];
+    std::memcpy(out + i * entry_size_, &e.data, entry_size_);
+    if (sources_out != nullptr) origins[i] = e.origin;
+  }
+  first_ += n;
+  waiting_.store(waiting - n);
+  lock.unlock();
+  for (std::size_t i = 0; i < origins.size(); ++i)
+    sources_out[i] = origins[i].endpoint != nullptr ? origins[i].endpoint->address_of(origins[i].peer)
+                                                    : FI_ADDR_NOTAVAIL;
+  return static_cast<ssize_t>(n);
+}
+
+ssize_t CompletionQueue::read(void* buffer, std::size_t count, fi_addr_t* sources_out) {
+  if (count > 0)
+    if (const ssize_t n = take(buffer, count, sources_out); n != -FI_EAGAIN) return n;
+  sources.poll();
+  return count == 0 ? 0 : take(buffer, count, sources_out);
+}
+
+ssize_t CompletionQueue::read_error(fi_cq_err_entry* out) {
+  const std::lock_guard lock(mutex_);
+  if (errors_.empty()) return -FI_EAGAIN;
+  void* const data = out->err_data;
+  const std::size_t room = out->err_data_size;
+  *out = errors_.front();
+  // There is none; a buffer of the caller's stays his.
+  out->err_data = room > 0 ? data : nullptr;
+  out->err_data_size = 0;
+  errors_.pop_front();
+  failed_.store(errors_.size());
+  return 1;
+}
+
+bool CompletionQueue::prepare_to_sleep() {
+  if (!waiter.is_open()) return false;
+  waiter.arm();
+  return waiting_.load() == 0 && failed_.load() == 0 && sources.rest() && waiting_.load() == 0 && failed_.load() == 0;
+}
+
+ssize_t CompletionQueue::read_waiting(void* buffer, std::size_t count, fi_addr_t* sources_out, int timeout_ms) {
+  if (!waiter.is_open()) return -FI_EINVAL;
+  const Deadline deadline(timeout_ms);
+  for (;;) {
+    if (const ssize_t n = read(buffer, count, sources_out); n != -FI_EAGAIN) return n;
+    if (signalled_.exchange(false)) return -FI_EAGAIN;
+    const int left = deadline.left_ms();
+    if (left == 0) return -FI_EAGAIN;
+    if (deadline.may_spin() || !prepare_to_sleep()) continue;
+    if (!signalled_.load()) waiter.sleep(left);
+  }
+}
+
+int CompletionQueue::signal() {
+  if (!waiter.is_open()) return -FI_EINVAL;
+  signalled_.store(true);
+  waiter.wake();
+  return 0;
+}
+
+namespace {
+
+ssize_t read(fid_cq* q, void* buffer, size_t count) noexcept {
+  return CompletionQueue::from(q).read(buffer, count, nullptr);
+}
+
+ssize_t read_from(fid_cq* q, void* buffer, size_t count, fi_addr_t* sources) noexcept {
+  return CompletionQueue::from(q).read(buffer, count, sources);
+}
+
+ssize_t read_error(fid_cq* q, fi_cq_err_entry* out, uint64_t) noexcept {
+  return CompletionQueue::from(q).read_error(out);
+}
+
+ssize_t read_waiting(fid_cq* q, void* buffer, size_t count, const void*, int timeout) noexcept {
+  return CompletionQueue::from(q).read_waiting(buffer, count, nullptr, timeout);
+}
+
+ssize_t read_waiting_from(fid_cq* q, void* buffer, size_t count, fi_addr_t* sources, const void*,
+                          int timeout) noexcept {
+  return CompletionQueue::from(q).read_waiting(buffer, count, sources, timeout);
+}
+
+int signal(fid_cq* q) noexcept {
+  return CompletionQueue::from(q).signal();
+}
+
+const char* error_text(fid_cq*, int code, const void*, char* buffer, size_t length) noexcept {
+  const char* text = channel::text(static_cast<channel::Error>(code));
+  if (buffer != nullptr && length > 0) {
+    std::strncpy(buffer, text, length - 1);
+    buffer[length - 1] = '\0';
+  }
+  return text;
+}
+
+int close_queue(struct fid* f) noexcept {
+  auto& q = object<CompletionQueue, fid_cq>(f);
+  if (q.users.load() > 0) return -FI_EBUSY;
+  delete &q;
+  return 0;
+}
+
+int control(struct fid* f, int command, void* argument) noexcept {
+  auto& q = object<CompletionQueue, fid_cq>(f);
+  switch (command) {
+    case FI_GETWAIT:
+      if (q.wait_object != FI_WAIT_FD) return -FI_ENODATA;
+      *static_cast<int*>(argument) = q.waiter.fd();
+      return 0;
+    case FI_GETWAITOBJ:
+      *static_cast<fi_wait_obj*>(argument) = q.wait_object;
+      return 0;
+    default:
+      return -FI_ENOSYS;
+  }
+}
+
+fi_ops fid_ops = {.size = sizeof(fi_ops),
+                  .close = close_queue,
+                  .bind = kUnsupported,
+                  .control = control,
+                  .ops_open = kUnsupported,
+                  .tostr = kUnsupported,
+                  .ops_set = kUnsupported};
+
+fi_ops_cq queue_ops = {.size = sizeof(fi_ops_cq),
+                       .read = read,
+                       .readfrom = read_from,
+                       .readerr = read_error,
+                       .sread = read_waiting,
+                       .sreadfrom = read_waiting_from,
+                       .signal = signal,
+                       .strerror = error_text};
+
+}  // namespace
+
+int open_completion_queue(fid_domain* domain, fi_cq_attr* attributes, fid_cq** out, void* context) noexcept {
+  return guarded([&] {
+    fi_cq_attr a = attributes != nullptr ? *attributes : fi_cq_attr{};
+    if (a.format == FI_CQ_FORMAT_UNSPEC) a.format = FI_CQ_FORMAT_TAGGED;
+    if (a.format > FI_CQ_FORMAT_TAGGED) return -FI_ENOSYS;
+    if (a.wait_obj == FI_WAIT_UNSPEC) a.wait_obj = FI_WAIT_FD;
+    if (a.wait_obj != FI_WAIT_NONE && a.wait_obj != FI_WAIT_FD) return -FI_ENOSYS;
+    auto q = std::make_unique<CompletionQueue>(Domain::from(domain), a, context);
+    if (a.wait_obj != FI_WAIT_NONE && !q->waiter.open()) return -FI_EMFILE;
+    q->fid.ops = &fid_ops;
+    q->ops = &queue_ops;
+    *out = q.release();
+    return 0;
+  });
+}
+
+}  // namespace ewarp::ofi

@@ -1,0 +1,68 @@
+// Completion queues. Entries come from endpoints, under their locks; errors wait in a queue of their own.
+#pragma once
+
+#include <rdma/fi_eq.h>
+
+#include <atomic>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "mpi_shim/ofi/domain.h"
+#include "mpi_shim/ofi/waiter.h"
+
+namespace ewarp::ofi {
+
+class Endpoint;
+
+// Whom a message came from; an address only when somebody asks.
+struct Origin {
+  Endpoint* endpoint = nullptr;
+  channel::PeerId peer = channel::kAnySource;
+};
+
+class CompletionQueue : public fid_cq {
+ public:
+  CompletionQueue(Domain& domain, const fi_cq_attr& attributes, void* context);
+  ~CompletionQueue();
+  static CompletionQueue& from(fid_cq* q) { return *static_cast<CompletionQueue*>(q); }
+
+  void add(const fi_cq_tagged_entry& entry, Origin origin);
+  void add_error(const fi_cq_err_entry& entry);
+  // Its peers cannot be named any more.
+  void forget(const Endpoint& endpoint);
+
+  ssize_t read(void* buffer, std::size_t count, fi_addr_t* sources);
+  ssize_t read_error(fi_cq_err_entry* out);
+  ssize_t read_waiting(void* buffer, std::size_t count, fi_addr_t* sources, int timeout_ms);
+  int signal();
+  // False: there is something to read.
+  bool prepare_to_sleep();
+
+  Sources sources;
+  std::atomic<int> users{0};  // endpoints
+  Waiter waiter;
+  const fi_wait_obj wait_object;
+
+ private:
+  struct Entry {
+    fi_cq_tagged_entry data;
+    Origin origin;
+  };
+  ssize_t take(void* buffer, std::size_t count, fi_addr_t* sources);
+  void grow();
+
+  Domain& domain_;
+  const fi_cq_format format_;
+  const std::size_t entry_size_;  // what read() writes
+  std::mutex mutex_;              // covers what follows; taken under endpoints' locks
+  std::vector<Entry> ring_;       // a power of two, so that positions wrap
+  std::size_t first_ = 0;         // counts on without end
+  std::deque<fi_cq_err_entry> errors_;
+  std::atomic<std::size_t> waiting_{0}, failed_{0};  // entries; looked at without the lock
+  std::atomic<bool> signalled_{false};
+};
+
+int open_completion_queue(fid_domain* domain, fi_cq_attr* attributes, fid_cq** out, void* context) noexcept;
+
+}  // namespace ewarp::ofi

@@ -1,0 +1,132 @@
+#include "mpi_shim/ofi/counter.h"
+
+#include "mpi_shim/ofi/fid.h"
+
+namespace ewarp::ofi {
+
+Counter::Counter(Domain& domain, fi_wait_obj wait, void* context_) : wait_object(wait), domain_(domain) {
+  fid = {.fclass = FI_CLASS_CNTR, .context = context_, .ops = nullptr};
+  ++domain_.users;
+}
+
+Counter::~Counter() {
+  --domain_.users;
+}
+
+bool Counter::prepare_to_sleep() {
+  if (!waiter.is_open()) return false;
+  waiter.arm();
+  return sources.rest();
+}
+
+int Counter::wait(std::uint64_t threshold, int timeout_ms) {
+  if (!waiter.is_open()) return -FI_EINVAL;
+  const Deadline deadline(timeout_ms);
+  const std::uint64_t errors_before = errors.load();
+  const auto ended = [&] { return value.load() >= threshold || errors.load() != errors_before; };
+  while (!ended()) {
+    sources.poll();
+    if (ended()) break;
+    const int left = deadline.left_ms();
+    if (left == 0) return -FI_ETIMEDOUT;
+    if (deadline.may_spin() || !prepare_to_sleep() || ended()) continue;
+    waiter.sleep(left);
+  }
+  return value.load() >= threshold ? 0 : -FI_EAVAIL;
+}
+
+namespace {
+
+uint64_t read(fid_cntr* c) noexcept {
+  Counter::from(c).sources.poll();
+  return Counter::from(c).value.load();
+}
+
+uint64_t read_errors(fid_cntr* c) noexcept {
+  Counter::from(c).sources.poll();
+  return Counter::from(c).errors.load();
+}
+
+int add(fid_cntr* c, uint64_t n) noexcept {
+  Counter::from(c).add(n);
+  return 0;
+}
+
+int add_error(fid_cntr* c, uint64_t n) noexcept {
+  Counter::from(c).add_error(n);
+  return 0;
+}
+
+int set(fid_cntr* c, uint64_t n) noexcept {
+  Counter::from(c).value.store(n);
+  Counter::from(c).waiter.wake();
+  return 0;
+}
+
+int set_error(fid_cntr* c, uint64_t n) noexcept {
+  Counter::from(c).errors.store(n);
+  Counter::from(c).waiter.wake();
+  return 0;
+}
+
+int wait(fid_cntr* c, uint64_t threshold, int timeout) noexcept {
+  return Counter::from(c).wait(threshold, timeout);
+}
+
+int close_counter(struct fid* f) noexcept {
+  auto& c = object<Counter, fid_cntr>(f);
+  if (c.users.load() > 0) return -FI_EBUSY;
+  delete &c;
+  return 0;
+}
+
+int control(struct fid* f, int command, void* argument) noexcept {
+  auto& c = object<Counter, fid_cntr>(f);
+  switch (command) {
+    case FI_GETWAIT:
+      if (c.wait_object != FI_WAIT_FD) return -FI_ENODATA;
+      *static_cast<int*>(argument) = c.waiter.fd();
+      return 0;
+    case FI_GETWAITOBJ:
+      *static_cast<fi_wait_obj*>(argument) = c.wait_object;
+      return 0;
+    default:
+      return -FI_ENOSYS;
+  }
+}
+
+fi_ops fid_ops = {.size = sizeof(fi_ops),
+                  .close = close_counter,
+                  .bind = kUnsupported,
+                  .control = control,
+                  .ops_open = kUnsupported,
+                  .tostr = kUnsupported,
+                  .ops_set = kUnsupported};
+
+fi_ops_cntr counter_ops = {.size = sizeof(fi_ops_cntr),
+                           .read = read,
+                           .readerr = read_errors,
+                           .add = add,
+                           .set = set,
+                           .wait = wait,
+                           .adderr = add_error,
+                           .seterr = set_error};
+
+}  // namespace
+
+int open_counter(fid_domain* domain, fi_cntr_attr* attributes, fid_cntr** out, void* context) noexcept {
+  return guarded([&] {
+    const fi_cntr_attr a = attributes != nullptr ? *attributes : fi_cntr_attr{};
+    // A counter can always be waited for: fi_cntr_wait() needs no wait object that was asked for.
+    if (a.events != FI_CNTR_EVENTS_COMP || a.wait_obj > FI_WAIT_FD || a.wait_obj == FI_WAIT_SET) return -FI_ENOSYS;
+    auto c = std::make_unique<Counter>(Domain::from(domain), a.wait_obj == FI_WAIT_NONE ? FI_WAIT_NONE : FI_WAIT_FD,
+                                       context);
+    if (!c->waiter.open()) return -FI_EMFILE;
+    c->fid.ops = &fid_ops;
+    c->ops = &counter_ops;
+    *out = c.release();
+    return 0;
+  });
+}
+
+}  // namespace ewarp::ofi

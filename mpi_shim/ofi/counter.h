@@ -1,0 +1,43 @@
+// Counters of completions.
+#pragma once
+
+#include <rdma/fi_eq.h>
+
+#include <atomic>
+
+#include "mpi_shim/ofi/domain.h"
+#include "mpi_shim/ofi/waiter.h"
+
+namespace ewarp::ofi {
+
+class Counter : public fid_cntr {
+ public:
+  Counter(Domain& domain, fi_wait_obj wait, void* context);
+  ~Counter();
+  static Counter& from(fid_cntr* c) { return *static_cast<Counter*>(c); }
+
+  void add(std::uint64_t n) {
+    value.fetch_add(n);
+    waiter.wake();
+  }
+  void add_error(std::uint64_t n) {
+    errors.fetch_add(n);
+    waiter.wake();
+  }
+  // 0, -FI_ETIMEDOUT, or -FI_EAVAIL if an error was counted meanwhile.
+  int wait(std::uint64_t threshold, int timeout_ms);
+  bool prepare_to_sleep();
+
+  std::atomic<std::uint64_t> value{0}, errors{0};
+  std::atomic<int> users{0};
+  Sources sources;
+  Waiter waiter;
+  const fi_wait_obj wait_object;
+
+ private:
+  Domain& domain_;
+};
+
+int open_counter(fid_domain* domain, fi_cntr_attr* attributes, fid_cntr** out, void* context) noexcept;
+
+}  // namespace ewarp::ofi

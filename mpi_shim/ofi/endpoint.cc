@@ -1,0 +1,296 @@
+#include "mpi_shim/ofi/endpoint.h"
+
+#include <rdma/fi_cm.h>
+
+#include <cstring>
+
+#include "mpi_shim/ofi/fid.h"
+#include "mpi_shim/ofi/info.h"
+#include "mpi_shim/ofi/provider.h"
+
+namespace ewarp::ofi {
+namespace {
+
+int fabric_error(channel::Error e) {
+  switch (e) {
+    case channel::Error::none:
+      return 0;
+    case channel::Error::truncated:
+      return FI_ETRUNC;
+    case channel::Error::cancelled:
+      return FI_ECANCELED;
+    case channel::Error::peer_down:
+      return FI_ECONNRESET;
+    case channel::Error::too_long:
+      return FI_EMSGSIZE;
+    case channel::Error::no_memory:
+      return FI_ENOMEM;
+  }
+  return FI_EOTHER;
+}
+
+}  // namespace
+
+Endpoint::Endpoint(Domain& domain, const fi_info& info, std::unique_ptr<channel::Endpoint> channel, void* context_)
+    : domain_(domain),
+      caps_(info.caps),
+      send_flags_(info.tx_attr != nullptr ? info.tx_attr->op_flags : 0),
+      receive_flags_(info.rx_attr != nullptr ? info.rx_attr->op_flags : 0),
+      channel_(std::move(channel)) {
+  fid = {.fclass = FI_CLASS_EP, .context = context_, .ops = nullptr};
+  collective = nullptr;
+  ++domain_.users;
+}
+
+// Requests that end now end unheard.
+Endpoint::~Endpoint() {
+  for (CompletionQueue* q : {send_queue_, receive_queue_}) {
+    if (q == nullptr) continue;
+    q->sources.remove(*channel_);
+    q->forget(*this);
+    --q->users;
+  }
+  for (Counter* c : counters_) {
+    if (c == nullptr) continue;
+    c->sources.remove(*channel_);
+    --c->users;
+  }
+  closing_.store(true);
+  claimed_.clear();
+  channel_.reset();
+  if (addresses_ != nullptr) --addresses_->users;
+  --domain_.users;
+}
+
+int Endpoint::bind(struct fid* other, std::uint64_t flags) {
+  if (enabled_) return -FI_EOPBADSTATE;
+  switch (other->fclass) {
+    case FI_CLASS_EQ:
+      return 0;
+    case FI_CLASS_AV:
+      if (addresses_ != nullptr) return -FI_EINVAL;
+      addresses_ = &object<AddressVector, fid_av>(other);
+      ++addresses_->users;
+      return 0;
+    case FI_CLASS_CQ:
+      return bind_queue(object<CompletionQueue, fid_cq>(other), flags);
+    case FI_CLASS_CNTR:
+      return bind_counter(object<Counter, fid_cntr>(other), flags);
+    default:
+      return -FI_EINVAL;
+  }
+}
+
+int Endpoint::bind_queue(CompletionQueue& q, std::uint64_t flags) {
+  const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
+  const auto take = [&](CompletionQueue*& slot, bool& selective_slot) {
+    slot = &q;
+    selective_slot = selective;
+    ++q.users;
+    q.sources.add(*channel_);
+  };
+  const bool sends = (flags & FI_TRANSMIT) != 0, receives = (flags & FI_RECV) != 0;
+  if ((!sends && !receives) || (sends && send_queue_ != nullptr) || (receives && receive_queue_ != nullptr))
+    return -FI_EINVAL;
+  if (sends) take(send_queue_, selective_send_);
+  if (receives) take(receive_queue_, selective_receive_);
+  return 0;
+}
+
+int Endpoint::bind_counter(Counter& c, std::uint64_t flags) {
+  static constexpr std::uint64_t kWhat[kCounters] = {FI_SEND, FI_RECV};
+  if ((flags & ~(FI_SEND | FI_RECV)) != 0) return -FI_ENOSYS;
+  for (int i = 0; i < kCounters; ++i) {
+    if ((flags & kWhat[i]) == 0) continue;
+    if (counters_[i] != nullptr) return -FI_EINVAL;
+    counters_[i] = &c;
+    ++c.users;
+    c.sources.add(*channel_);
+  }
+  return 0;
+}
+
+int Endpoint::enable() {
+  if (addresses_ == nullptr) return -FI_ENOAV;
+  if (send_queue_ == nullptr && counters_[kSent] == nullptr && (caps_ & FI_SEND) != 0) return -FI_ENOCQ;
+  if (receive_queue_ == nullptr && counters_[kReceived] == nullptr && (caps_ & FI_RECV) != 0) return -FI_ENOCQ;
+  if (!selective_send_) send_flags_ |= FI_COMPLETION;
+  if (!selective_receive_) receive_flags_ |= FI_COMPLETION;
+  enabled_ = true;
+  return 0;
+}
+
+// FI_GETOPSFLAG and FI_SETOPSFLAG.
+int Endpoint::control_flags(int command, std::uint64_t* flags) {
+  const bool sends = (*flags & FI_TRANSMIT) != 0, receives = (*flags & FI_RECV) != 0;
+  if (sends == receives) return -FI_EINVAL;
+  std::uint64_t& own = sends ? send_flags_ : receive_flags_;
+  if (command == FI_GETOPSFLAG) {
+    *flags = own;
+    return 0;
+  }
+  const std::uint64_t wanted = *flags & ~(FI_TRANSMIT | FI_RECV);
+  if ((wanted & ~(sends ? kSendFlags : kReceiveFlags)) != 0) return -FI_EINVAL;
+  own = sends ? send_flags(wanted) : receive_flags(wanted);
+  return 0;
+}
+
+channel::PeerId Endpoint::peer_of(fi_addr_t address) {
+  if (const Known* k = peers_.find(address)) [[likely]]
+    if (const channel::PeerId peer = k->peer.load(std::memory_order_relaxed); peer != kUnknown) return peer;
+  const auto there = addresses_ != nullptr ? addresses_->find(address) : std::nullopt;
+  if (!there) return kUnknown;
+  const channel::PeerId peer = channel_->peer(*there);
+  peers_.make(address).peer.store(peer);
+  origins_.make(peer).at.store(address);
+  return peer;
+}
+
+fi_addr_t Endpoint::address_of(channel::PeerId peer) {
+  if (peer == channel::kAnySource) return FI_ADDR_NOTAVAIL;
+  if (const Address* a = origins_.find(peer))
+    if (const fi_addr_t at = a->at.load(); at != FI_ADDR_NOTAVAIL) return at;
+  const auto there = channel::Address::parse(channel_->address_of(peer));
+  const fi_addr_t at = there && addresses_ != nullptr ? addresses_->find(*there) : FI_ADDR_NOTAVAIL;
+  if (at != FI_ADDR_NOTAVAIL) origins_.make(peer).at.store(at);
+  return at;
+}
+
+// --- what became of requests ---
+
+void Endpoint::on_done(const channel::Completion& c) {
+  if (closing_.load(std::memory_order_relaxed)) return;
+  const bool receive = (c.label & FI_RECV) != 0;
+  if (c.status.error != channel::Error::none) return report_failure(c, receive);
+  CompletionQueue* queue = receive ? receive_queue_ : send_queue_;
+  if (queue != nullptr && (c.label & kQuiet) == 0)
+    queue->add({.op_context = c.context,
+                .flags = (c.label & ~kQuiet) | (receive && c.status.data ? FI_REMOTE_CQ_DATA : 0),
+                .len = c.status.length,
+                .buf = c.buffer.data(),
+                .data = c.status.data.value_or(0),
+                .tag = c.status.tag & kTagMask},
+               {.endpoint = this, .peer = receive ? c.status.source : channel::kAnySource});
+  if (Counter* counter = counters_[receive ? kReceived : kSent]) counter->add(1);
+}
+
+void Endpoint::report_failure(const channel::Completion& c, bool receive) {
+  if (CompletionQueue* queue = receive ? receive_queue_ : send_queue_) {
+    const bool truncated = c.status.error == channel::Error::truncated;
+    queue->add_error({.op_context = c.context,
+                      .flags = (c.label & ~kQuiet) | (receive && c.status.data ? FI_REMOTE_CQ_DATA : 0),
+                      .len = truncated ? c.buffer.size() : 0,
+                      .buf = c.buffer.data(),
+                      .data = c.status.data.value_or(0),
+                      .tag = c.status.tag & kTagMask,
+                      .olen = truncated ? c.status.length - c.buffer.size() : 0,
+                      .err = fabric_error(c.status.error),
+                      .prov_errno = static_cast<int>(c.status.error),
+                      .err_data = nullptr,
+                      .err_data_size = 0});
+  }
+  if (Counter* counter = counters_[receive ? kReceived : kSent]) counter->add_error(1);
+}
+
+// --- the calls ---
+
+namespace {
+
+int close_endpoint(struct fid* f) noexcept {
+  delete &object<Endpoint, fid_ep>(f);
+  return 0;
+}
+
+int bind(struct fid* f, struct fid* other, uint64_t flags) noexcept {
+  return object<Endpoint, fid_ep>(f).bind(other, flags);
+}
+
+int control(struct fid* f, int command, void* argument) noexcept {
+  Endpoint& e = object<Endpoint, fid_ep>(f);
+  switch (command) {
+    case FI_ENABLE:
+      return e.enable();
+    case FI_GETOPSFLAG:
+    case FI_SETOPSFLAG:
+      return e.control_flags(command, static_cast<std::uint64_t*>(argument));
+    default:
+      return -FI_ENOSYS;
+  }
+}
+
+ssize_t cancel(struct fid* f, void* context) noexcept {
+  return object<Endpoint, fid_ep>(f).cancel(context);
+}
+
+int get_name(struct fid* f, void* out, size_t* length) noexcept {
+  return guarded([&] {
+    const auto address = channel::Address::parse(object<Endpoint, fid_ep>(f).channel().address());
+    if (!address) return -FI_EOTHER;
+    const sockaddr_storage s = address->socket_address();
+    const std::size_t size = address->v4() ? sizeof(sockaddr_in) : sizeof(sockaddr_in6), room = *length;
+    std::memcpy(out, &s, std::min(size, room));
+    *length = size;
+    return room < size ? -FI_ETOOSMALL : 0;
+  });
+}
+
+fi_ops fid_ops = {.size = sizeof(fi_ops),
+                  .close = close_endpoint,
+                  .bind = bind,
+                  .control = control,
+                  .ops_open = kUnsupported,
+                  .tostr = kUnsupported,
+                  .ops_set = kUnsupported};
+
+fi_ops_ep endpoint_ops = {.size = sizeof(fi_ops_ep),
+                          .cancel = cancel,
+                          .getopt = kUnsupported,
+                          .setopt = kUnsupported,
+                          .tx_ctx = kUnsupported,
+                          .rx_ctx = kUnsupported,
+                          .rx_size_left = [](fid_ep*) -> ssize_t { return kQueueSize; },
+                          .tx_size_left = [](fid_ep*) -> ssize_t { return kQueueSize; }};
+
+fi_ops_cm name_ops = {.size = sizeof(fi_ops_cm),
+                      .setname = kUnsupported,
+                      .getname = get_name,
+                      .getpeer = kUnsupported,
+                      .connect = kUnsupported,
+                      .listen = kUnsupported,
+                      .accept = kUnsupported,
+                      .reject = kUnsupported,
+                      .shutdown = kUnsupported,
+                      .join = kUnsupported};
+
+}  // namespace
+
+int open_endpoint(fid_domain* d, fi_info* info, fid_ep** out, void* context) noexcept {
+  return guarded([&] {
+    Domain& domain = Domain::from(d);
+    if (info->ep_attr != nullptr && info->ep_attr->type != FI_EP_UNSPEC && info->ep_attr->type != FI_EP_RDM)
+      return -FI_EINVAL;
+    channel::Address address = domain.address;
+    if (info->src_addr != nullptr)
+      if (const auto own = channel::Address::from(*static_cast<const sockaddr*>(info->src_addr))) address = *own;
+    auto options = channel::EndpointOptions::from_environment();
+    options.address = address.text();
+    options.device = domain.device;
+    options.progress_thread = true;  // FI_PROGRESS_AUTO
+    std::string error;
+    auto channel = channel::Endpoint::open(options, &error);
+    if (!channel) {
+      FI_WARN(&provider, FI_LOG_EP_CTRL, "%s: %s\n", address.text().c_str(), error.c_str());
+      return -FI_EADDRNOTAVAIL;
+    }
+    auto e = std::make_unique<Endpoint>(domain, *info, std::move(channel), context);
+    e->fid.ops = &fid_ops;
+    e->ops = &endpoint_ops;
+    e->cm = &name_ops;
+    e->msg = &message_ops;
+    e->tagged = &tagged_ops;
+    *out = e.release();
+    return 0;
+  });
+}
+
+}  // namespace ewarp::ofi

@@ -1,0 +1,117 @@
+// An endpoint: a channel endpoint whose requests end in completion queues and counters.
+//
+// The label of a request is made of libfabric's flags for its completion, and of what follows.
+#pragma once
+
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_tagged.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "mpi_shim/channel/channel.h"
+#include "mpi_shim/ofi/address_vector.h"
+#include "mpi_shim/ofi/completion_queue.h"
+#include "mpi_shim/ofi/counter.h"
+#include "mpi_shim/ofi/table.h"
+
+namespace ewarp::ofi {
+
+// No entry where it succeeds. A bit that completion flags do not use.
+inline constexpr std::uint64_t kQuiet = std::uint64_t{1} << 63;
+
+class Endpoint : public fid_ep, public channel::Listener {
+ public:
+  Endpoint(Domain& domain, const fi_info& info, std::unique_ptr<channel::Endpoint> channel, void* context);
+  ~Endpoint() override;
+  static Endpoint& from(fid_ep* e) { return *static_cast<Endpoint*>(e); }
+
+  int bind(struct fid* other, std::uint64_t flags);
+  int enable();
+
+  // What is to be sent or received. flags: of this operation (FI_INJECT, FI_DELIVERY_COMPLETE, ...).
+  struct Send {
+    fi_addr_t to;
+    std::uint64_t tag;    // with the bit of its matching space
+    std::uint64_t label;  // FI_MSG or FI_TAGGED
+    std::uint64_t flags;
+    const void* buffer;
+    std::size_t length;
+    std::optional<std::uint64_t> data = {};
+    void* context = nullptr;
+  };
+  struct Receive {
+    fi_addr_t from;
+    std::uint64_t tag, ignore;
+    std::uint64_t label, flags;
+    void* buffer;
+    std::size_t length;
+    void* context = nullptr;
+  };
+  // 0, or a negative code; -FI_EAGAIN: later.
+  ssize_t send(const Send& s);
+  ssize_t receive(const Receive& r);
+  ssize_t cancel(void* context);
+
+  // Of calls that name no flags.
+  std::uint64_t send_flags() const { return send_flags_; }
+  std::uint64_t receive_flags() const { return receive_flags_; }
+  // Of calls that do: an endpoint without selective completion completes everything.
+  std::uint64_t send_flags(std::uint64_t given) const { return given | (selective_send_ ? 0 : FI_COMPLETION); }
+  std::uint64_t receive_flags(std::uint64_t given) const { return given | (selective_receive_ ? 0 : FI_COMPLETION); }
+  int control_flags(int command, std::uint64_t* flags);
+
+  // FI_ADDR_NOTAVAIL if it is in no address vector of ours.
+  fi_addr_t address_of(channel::PeerId peer);
+  channel::Endpoint& channel() { return *channel_; }
+
+  void on_done(const channel::Completion& c) override;
+
+ private:
+  enum CounterOf { kSent, kReceived, kCounters };
+  static constexpr channel::PeerId kUnknown = channel::kAnySource;
+
+  int bind_queue(CompletionQueue& q, std::uint64_t flags);
+  int bind_counter(Counter& c, std::uint64_t flags);
+  // kUnknown: there is no such address.
+  channel::PeerId peer_of(fi_addr_t address);
+  ssize_t peek(const Receive& r, channel::PeerId source);
+  ssize_t claim(const Receive& r);
+  void report_failure(const channel::Completion& c, bool receive);
+  std::uint64_t label_of(std::uint64_t label, std::uint64_t flags) const {
+    return (flags & FI_COMPLETION) != 0 ? label : label | kQuiet;
+  }
+
+  Domain& domain_;
+  const std::uint64_t caps_;
+  std::uint64_t send_flags_, receive_flags_;
+  bool selective_send_ = false, selective_receive_ = false, enabled_ = false;
+  AddressVector* addresses_ = nullptr;
+  CompletionQueue* send_queue_ = nullptr;
+  CompletionQueue* receive_queue_ = nullptr;
+  Counter* counters_[kCounters] = {};
+  std::atomic<bool> closing_{false};
+  std::unique_ptr<channel::Endpoint> channel_;
+
+  // What addresses are which peers, and back, as far as that was needed.
+  struct Known {
+    std::atomic<channel::PeerId> peer{kUnknown};
+  };
+  struct Address {
+    std::atomic<fi_addr_t> at{FI_ADDR_NOTAVAIL};
+  };
+  Table<Known> peers_;
+  Table<Address> origins_;
+  std::mutex claiming_;
+  std::unordered_map<const void*, channel::Message> claimed_;  // by context
+};
+
+int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** out, void* context) noexcept;
+
+// endpoint_messages.cc
+extern fi_ops_msg message_ops;
+extern fi_ops_tagged tagged_ops;
+
+}  // namespace ewarp::ofi

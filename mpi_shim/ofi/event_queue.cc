@@ -1,0 +1,136 @@
+#include "mpi_shim/ofi/event_queue.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "mpi_shim/ofi/fid.h"
+
+namespace ewarp::ofi {
+
+EventQueue::EventQueue(Fabric& fabric, fi_wait_obj wait, bool writable, void* context_)
+    : wait_object(wait), fabric_(fabric), writable_(writable) {
+  fid = {.fclass = FI_CLASS_EQ, .context = context_, .ops = nullptr};
+  ++fabric_.users;
+}
+
+EventQueue::~EventQueue() {
+  --fabric_.users;
+}
+
+ssize_t EventQueue::write(std::uint32_t event, const void* buffer, std::size_t length) {
+  if (!writable_) return -FI_EINVAL;
+  const auto* octets = static_cast<const std::byte*>(buffer);
+  {
+    const std::lock_guard lock(mutex_);
+    events_.push_back({.kind = event, .data = std::vector<std::byte>(octets, octets + length)});
+  }
+  waiter.wake();
+  return static_cast<ssize_t>(length);
+}
+
+ssize_t EventQueue::read(std::uint32_t* event, void* buffer, std::size_t length, std::uint64_t flags) {
+  const std::lock_guard lock(mutex_);
+  if (events_.empty()) return -FI_EAGAIN;
+  const Event& e = events_.front();
+  if (length < e.data.size()) return -FI_ETOOSMALL;
+  *event = e.kind;
+  std::copy(e.data.begin(), e.data.end(), static_cast<std::byte*>(buffer));
+  const auto n = static_cast<ssize_t>(e.data.size());
+  if ((flags & FI_PEEK) == 0) events_.pop_front();
+  return n;
+}
+
+bool EventQueue::prepare_to_sleep() {
+  if (!waiter.is_open()) return false;
+  waiter.arm();
+  const std::lock_guard lock(mutex_);
+  return events_.empty();
+}
+
+ssize_t EventQueue::read_waiting(std::uint32_t* event, void* buffer, std::size_t length, int timeout_ms,
+                                 std::uint64_t flags) {
+  if (!waiter.is_open()) return -FI_EINVAL;
+  const Deadline deadline(timeout_ms);
+  for (;;) {
+    if (const ssize_t n = read(event, buffer, length, flags); n != -FI_EAGAIN) return n;
+    const int left = deadline.left_ms();
+    if (left == 0) return -FI_EAGAIN;
+    if (prepare_to_sleep()) waiter.sleep(left);
+  }
+}
+
+namespace {
+
+ssize_t read(fid_eq* q, uint32_t* event, void* buffer, size_t length, uint64_t flags) noexcept {
+  return EventQueue::from(q).read(event, buffer, length, flags);
+}
+
+// There are no errors of ours.
+ssize_t read_error(fid_eq*, fi_eq_err_entry*, uint64_t) noexcept {
+  return -FI_EAGAIN;
+}
+
+ssize_t write(fid_eq* q, uint32_t event, const void* buffer, size_t length, uint64_t) noexcept {
+  return EventQueue::from(q).write(event, buffer, length);
+}
+
+ssize_t read_waiting(fid_eq* q, uint32_t* event, void* buffer, size_t length, int timeout, uint64_t flags) noexcept {
+  return EventQueue::from(q).read_waiting(event, buffer, length, timeout, flags);
+}
+
+const char* error_text(fid_eq*, int code, const void*, char* buffer, size_t length) noexcept {
+  const char* text = fi_strerror(code);
+  if (buffer != nullptr && length > 0) {
+    std::strncpy(buffer, text, length - 1);
+    buffer[length - 1] = '\0';
+  }
+  return text;
+}
+
+int close_queue(struct fid* f) noexcept {
+  delete &object<EventQueue, fid_eq>(f);
+  return 0;
+}
+
+int control(struct fid* f, int command, void* argument) noexcept {
+  auto& q = object<EventQueue, fid_eq>(f);
+  if (command != FI_GETWAIT) return -FI_ENOSYS;
+  if (q.wait_object != FI_WAIT_FD) return -FI_ENODATA;
+  *static_cast<int*>(argument) = q.waiter.fd();
+  return 0;
+}
+
+fi_ops fid_ops = {.size = sizeof(fi_ops),
+                  .close = close_queue,
+                  .bind = kUnsupported,
+                  .control = control,
+                  .ops_open = kUnsupported,
+                  .tostr = kUnsupported,
+                  .ops_set = kUnsupported};
+
+fi_ops_eq queue_ops = {.size = sizeof(fi_ops_eq),
+                       .read = read,
+                       .readerr = read_error,
+                       .write = write,
+                       .sread = read_waiting,
+                       .strerror = error_text};
+
+}  // namespace
+
+int open_event_queue(fid_fabric* fabric, fi_eq_attr* attributes, fid_eq** out, void* context) noexcept {
+  return guarded([&] {
+    fi_eq_attr a = attributes != nullptr ? *attributes : fi_eq_attr{};
+    if (a.wait_obj == FI_WAIT_UNSPEC) a.wait_obj = FI_WAIT_FD;
+    if (a.wait_obj != FI_WAIT_NONE && a.wait_obj != FI_WAIT_FD) return -FI_ENOSYS;
+    auto q = std::make_unique<EventQueue>(*static_cast<Fabric*>(fabric), a.wait_obj, (a.flags & FI_WRITE) != 0,
+                                          context);
+    if (a.wait_obj != FI_WAIT_NONE && !q->waiter.open()) return -FI_EMFILE;
+    q->fid.ops = &fid_ops;
+    q->ops = &queue_ops;
+    *out = q.release();
+    return 0;
+  });
+}
+
+}  // namespace ewarp::ofi

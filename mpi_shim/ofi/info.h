@@ -1,0 +1,33 @@
+// What we offer, and whether it is what somebody asks for.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <cstdint>
+
+#include "mpi_shim/ofi/interfaces.h"
+
+namespace ewarp::ofi {
+
+// What can be asked for. Secondary ones are told unasked.
+inline constexpr std::uint64_t kPrimaryCaps = FI_MSG | FI_TAGGED;
+inline constexpr std::uint64_t kDirections = FI_SEND | FI_RECV;
+inline constexpr std::uint64_t kSecondaryCaps = FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
+inline constexpr std::uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
+inline constexpr std::uint64_t kCaps = kPrimaryCaps | kDirections | FI_DIRECTED_RECV | kSecondaryCaps;
+inline constexpr std::uint64_t kSendCaps = FI_MSG | FI_TAGGED | FI_SEND;
+inline constexpr std::uint64_t kReceiveCaps =
+    FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
+inline constexpr std::uint64_t kMessageOrder = FI_ORDER_SAS;
+
+// fi_getinfo for this provider: 0, or a negative code.
+int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags, const fi_info* hints,
+             fi_info** out);
+
+// Fills in what we offer at this interface; strings and addresses are allocated for fi_freeinfo(). False: no memory.
+bool describe(fi_info& info, const Interface& interface, std::uint32_t version, const fi_info* hints);
+
+// Why the hints ask for what we do not have; null if they do not.
+const char* mismatch(const fi_info& hints, const fi_info& offer, std::uint32_t version);
+
+}  // namespace ewarp::ofi

@@ -1,0 +1,22 @@
+#include "mpi_shim/ofi/provider.h"
+
+#include "mpi_shim/ofi/fabric.h"
+#include "mpi_shim/ofi/info.h"
+
+namespace ewarp::ofi {
+
+fi_provider provider = {.version = kProviderVersion,
+                        .fi_version = FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION),
+                        .context = {},
+                        .name = kProviderName,
+                        .getinfo = get_info,
+                        .fabric = open_fabric,
+                        .cleanup = [] {}};
+
+}  // namespace ewarp::ofi
+
+extern "C" FI_EXT_INI {
+  fi_param_define(&ewarp::ofi::provider, "iface", FI_PARAM_STRING,
+                  "Interface or IP address to use (default: the one with the default route)");
+  return &ewarp::ofi::provider;
+}

@@ -1,0 +1,32 @@
+// The provider as libfabric knows it.
+#pragma once
+
+#include <rdma/providers/fi_log.h>
+#include <rdma/providers/fi_prov.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ewarp::ofi {
+
+inline constexpr const char* kProviderName = "etherwarp";
+inline constexpr std::uint32_t kProviderVersion = FI_VERSION(1, 0);
+inline constexpr std::uint32_t kProtocol = FI_PROV_SPECIFIC | 0x4557;  // the channel's messages
+inline constexpr std::uint32_t kProtocolVersion = 2;
+
+// The top bit of the channel's tags tells the two matching spaces apart.
+inline constexpr std::uint64_t kMessageSpace = std::uint64_t{1} << 63;
+inline constexpr std::uint64_t kTagMask = ~kMessageSpace;
+
+inline constexpr std::size_t kInjectSize = 4096;  // octets
+inline constexpr std::size_t kQueueSize = 16384;  // requests under way that are fine; more are taken, too
+inline constexpr std::size_t kDataSize = 8;       // octets of remote CQ data
+
+inline constexpr std::uint64_t kCompletionLevels =
+    FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;
+inline constexpr std::uint64_t kSendFlags = FI_COMPLETION | FI_INJECT | kCompletionLevels;
+inline constexpr std::uint64_t kReceiveFlags = FI_COMPLETION;
+
+extern fi_provider provider;
+
+}  // namespace ewarp::ofi

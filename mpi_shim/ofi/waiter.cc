@@ -1,0 +1,115 @@
+#include "mpi_shim/ofi/waiter.h"
+
+#include <poll.h>
+#include <rdma/fi_errno.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "mpi_shim/ofi/completion_queue.h"
+#include "mpi_shim/ofi/counter.h"
+#include "mpi_shim/ofi/event_queue.h"
+#include "mpi_shim/ofi/fid.h"
+
+namespace ewarp::ofi {
+namespace {
+
+std::uint64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+// Where another CPU may do the work meanwhile.
+std::uint64_t spin_ns() {
+  static const std::uint64_t ns = [] {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 1 ? 50'000u : 0u;
+  }();
+  return ns;
+}
+
+}  // namespace
+
+void Sources::add(channel::Endpoint& endpoint) {
+  const std::lock_guard lock(mutex_);
+  if (std::find(endpoints_.begin(), endpoints_.end(), &endpoint) == endpoints_.end()) endpoints_.push_back(&endpoint);
+}
+
+void Sources::remove(channel::Endpoint& endpoint) {
+  const std::lock_guard lock(mutex_);
+  std::erase(endpoints_, &endpoint);
+}
+
+void Sources::poll() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  for (channel::Endpoint* e : endpoints_) e->progress();
+}
+
+bool Sources::rest() {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(endpoints_.begin(), endpoints_.end(), [](channel::Endpoint* e) { return e->rest(); });
+}
+
+Waiter::~Waiter() {
+  if (fd_ >= 0) close(fd_);
+}
+
+bool Waiter::open() {
+  fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return fd_ >= 0;
+}
+
+void Waiter::arm() {
+  eventfd_t ignored;
+  eventfd_read(fd_, &ignored);
+  armed_.store(true);
+}
+
+void Waiter::signal() {
+  if (armed_.exchange(false)) eventfd_write(fd_, 1);
+}
+
+void Waiter::sleep(int timeout_ms) {
+  pollfd fd{.fd = fd_, .events = POLLIN, .revents = 0};
+  ::poll(&fd, 1, timeout_ms);
+}
+
+Deadline::Deadline(int timeout_ms) : began_ns_(now_ns()), timeout_ms_(timeout_ms) {}
+
+int Deadline::left_ms() const {
+  if (timeout_ms_ < 0) return -1;
+  const std::uint64_t spent = (now_ns() - began_ns_) / 1'000'000;
+  return spent >= static_cast<std::uint64_t>(timeout_ms_) ? 0 : timeout_ms_ - static_cast<int>(spent);
+}
+
+bool Deadline::may_spin() const {
+  return now_ns() - began_ns_ < spin_ns();
+}
+
+int try_wait(fid_fabric*, fid** fids, int count) noexcept {
+  for (int i = 0; i < count; ++i) {
+    bool may_sleep = false;
+    switch (fids[i]->fclass) {
+      case FI_CLASS_CQ:
+        may_sleep = object<CompletionQueue, fid_cq>(fids[i]).prepare_to_sleep();
+        break;
+      case FI_CLASS_CNTR:
+        may_sleep = object<Counter, fid_cntr>(fids[i]).prepare_to_sleep();
+        break;
+      case FI_CLASS_EQ:
+        may_sleep = object<EventQueue, fid_eq>(fids[i]).prepare_to_sleep();
+        break;
+      default:
+        return -FI_EINVAL;
+    }
+    if (!may_sleep) return -FI_EAGAIN;
+  }
+  return 0;
+}
+
+}  // namespace ewarp::ofi

@@ -1,0 +1,75 @@
+// What completion queues and counters have in common: the endpoints that fill them, and threads that sleep until they
+// do.
+//
+// Threading: every function may be called by any thread at any time.
+#pragma once
+
+#include <rdma/fabric.h>
+
+#include <atomic>
+#include <mutex>
+#include <vector>
+
+#include "mpi_shim/channel/channel.h"
+
+namespace ewarp::ofi {
+
+// Endpoints that have to be polled for the sake of one queue.
+class Sources {
+ public:
+  void add(channel::Endpoint& endpoint);
+  // Nobody polls it any more when this returns.
+  void remove(channel::Endpoint& endpoint);
+  // Does nothing if another thread is at it.
+  void poll();
+  // True: all the progress threads take care of what comes.
+  bool rest();
+
+ private:
+  std::mutex mutex_;
+  std::vector<channel::Endpoint*> endpoints_;
+};
+
+// An event descriptor that is written to only where somebody said that he would sleep.
+class Waiter {
+ public:
+  Waiter() = default;
+  ~Waiter();
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+  // False: there is no descriptor to be had.
+  bool open();
+  bool is_open() const { return fd_ >= 0; }
+  int fd() const { return fd_; }
+  // From here on wake() makes the descriptor readable. Whoever arms looks once more for what he waits for.
+  void arm();
+  void wake() {
+    if (armed_.load()) signal();
+  }
+  // Until the descriptor is readable, or so many milliseconds (negative: without end).
+  void sleep(int timeout_ms);
+
+ private:
+  void signal();
+  int fd_ = -1;
+  std::atomic<bool> armed_{false};
+};
+
+// Milliseconds of a timeout that are left.
+class Deadline {
+ public:
+  explicit Deadline(int timeout_ms);
+  int left_ms() const;  // -1: without end
+  // Worth polling for a little before sleeping.
+  bool may_spin() const;
+
+ private:
+  std::uint64_t began_ns_;
+  int timeout_ms_;
+};
+
+// fi_trywait.
+int try_wait(fid_fabric* fabric, fid** fids, int count) noexcept;
+
+}  // namespace ewarp::ofi
