@@ -70,6 +70,8 @@ const char* Counters::name(Count c) {
       return "retractions";
     case Count::puts:
       return "puts";
+    case Count::calls:
+      return "calls";
     case Count::gets:
       return "gets";
     case Count::connections:

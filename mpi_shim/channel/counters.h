@@ -48,6 +48,7 @@ enum class Count : std::uint8_t {
   retractions,
   puts,
   gets,
+  calls,
   // Peers.
   connections,
   peers_lost,

@@ -423,6 +423,21 @@ Request Endpoint::get(PeerId peer, MutableOctets target, wire::Remote source, co
   return impl_->machine->get(peer, target, source, report);
 }
 
+void Endpoint::tell_puts(const Report& report) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->machine->tell_puts(report);
+}
+
+Request Endpoint::call(PeerId peer, Octets question, MutableOctets answer, const Report& report) {
+  const Impl::Visit visit(*impl_);
+  return impl_->machine->call(peer, question, answer, report);
+}
+
+void Endpoint::answer_with(Answerer* answerer) {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->machine->answer_with(answerer);
+}
+
 void Endpoint::forget(const void* memory, std::size_t octets) {
   const Impl::Visit visit(*impl_);
   impl_->transport.registrations().forget(memory, octets);

@@ -39,7 +39,7 @@ Operation* Machine::start(Operation::Kind kind, PeerId peer, MutableOctets buffe
   return op;
 }
 
-void Machine::finish(Operation& op, Error error) {
+void Machine::settle(Operation& op, Error error) {
   if (error == Error::none && op.kind == Operation::Kind::receive && op.status.length > op.length) {
     error = Error::truncated;
     counters_.add(Count::truncated);
@@ -50,15 +50,41 @@ void Machine::finish(Operation& op, Error error) {
   --pending_;
   if (op.large) --large_;
   if (op.peer != kAnySource) --links_[op.peer]->pending;
-  if (op.report.listener == nullptr) return;
+}
+
+// What is told is put aside first: the listener comes last, when the request is gone.
+void Machine::finish(Operation& op, Error error) {
+  settle(op, error);
   const Report report = op.report;
-  const Completion completion{.context = report.context,
-                              .label = report.label,
-                              .status = op.status,
-                              .buffer = op.buffer(),
-                              .released = false};
+  if (report.listener == nullptr) return;
+  Completion completion{.context = report.context,
+                        .label = report.label,
+                        .status = op.status,
+                        .buffer = op.buffer(),
+                        .released = false};
+  Operation* parent = op.parent;
   operations_.free(op);
+  if (parent != nullptr) completion.released = leave_parent(*parent);
   report.listener->on_done(completion);
+  if (parent != nullptr && !completion.released && parent->children == 0 && parent->fate != Error::none)
+    finish(*parent, parent->fate);
+}
+
+// A message of a multi-receive has come to its end. True: with it the whole buffer is free.
+bool Machine::leave_parent(Operation& parent) {
+  --parent.children;
+  if (parent.children > 0 || parent.state != Operation::State::spent || parent.fate != Error::none) return false;
+  settle(parent, Error::none);
+  operations_.free(parent);
+  return true;
+}
+
+// While its messages are coming, the buffer of a multi-receive is not free.
+void Machine::end_posted(Operation& op, Error error) {
+  posted_.remove(op);
+  if (op.children == 0) return finish(op, error);
+  op.state = Operation::State::spent;
+  op.fate = error;
 }
 
 std::optional<Status> Machine::test(Request request) {
@@ -192,6 +218,7 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
     std::byte* other = reinterpret_cast<std::byte*>(remote.address);
     std::byte* to = what == Outgoing::What::read ? memory.data() : other;
     std::copy_n(to == other ? memory.data() : other, memory.size(), to);
+    if (options.data) hear_of_put(peer, memory.size(), *options.data);
     finish(*op, Error::none);
   } else if (links_[peer]->state() == Link::State::down) {
     finish(*op, Error::peer_down);
@@ -215,10 +242,18 @@ void Machine::push_one_sided(Operation& op, wire::Remote remote, Outgoing::What 
   o.inject = inject;
   o.operation = op.confirm || inject ? nullptr : &op;
   const bool gone = link.push(o);
+  if (inject && !gone) link.copy_payload(o);
+  if (op.attached) push_told(op);
   if (op.confirm) return push_confirm(op);
-  if (!inject) return;
-  if (!gone) link.copy_payload(o);
-  finish(op, Error::none);
+  if (inject) finish(op, Error::none);
+}
+
+void Machine::push_told(const Operation& op) {
+  Outgoing& o = pool_.take(Outgoing::What::send, op.peer);
+  o.message.kind = wire::Kind::told;
+  o.message.size = op.length;
+  attach(o.message, op);
+  links_[op.peer]->push(o);
 }
 
 // A Read behind the Write: its answer comes when the Write's data is in place.

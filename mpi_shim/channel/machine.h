@@ -45,6 +45,13 @@ class Machine final : public TransportEvents {
   Request put(PeerId peer, Octets source, wire::Remote target, const SendOptions& options = {});
   Request get(PeerId peer, MutableOctets target, wire::Remote source, const Report& report = {});
 
+  // A question of eager_threshold octets at most for the peer's answerer; its answer goes to `answer`, and the status
+  // tells its length. Without an answerer it is empty.
+  Request call(PeerId peer, Octets question, MutableOctets answer, const Report& report = {});
+  void answer_with(Answerer* answerer) { answerer_ = answerer; }
+  // Who hears of puts of peers that have data attached.
+  void tell_puts(const Report& report) { puts_ = report; }
+
   // The status of a finished request, whose name is free after that. Nothing if it is not done.
   std::optional<Status> test(Request request);
   bool done(Request request) const;
@@ -104,6 +111,9 @@ class Machine final : public TransportEvents {
   // machine.cc: requests
   Operation* start(Operation::Kind kind, PeerId peer, MutableOctets buffer, bool large = false);
   void finish(Operation& op, Error error);
+  void settle(Operation& op, Error error);
+  bool leave_parent(Operation& parent);
+  void end_posted(Operation& op, Error error);
   void violation(PeerId peer, const char* what);
   bool expose(Operation& op, bool writable);
   void queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t number);
@@ -114,6 +124,7 @@ class Machine final : public TransportEvents {
                     const SendOptions& options);
   void push_one_sided(Operation& op, wire::Remote remote, Outgoing::What what, bool inject);
   void push_confirm(Operation& op);
+  void push_told(const Operation& op);
 
   // machine_receive.cc: matching
   void arrived(const Incoming& in);
@@ -121,6 +132,14 @@ class Machine final : public TransportEvents {
   void deliver(Operation& op, const Incoming& in);
   void deliver_stored(Operation& op, const Stored& message);
   void store(const Incoming& in);
+  Operation* carve(Operation& op, PeerId source, std::size_t size);
+  void post_multi(Operation& op);
+
+  // calls.cc
+  void on_call(PeerId peer, const wire::Message& m, Octets question);
+  void on_answer(PeerId peer, const wire::Message& m, Octets answer);
+  void hear_of_put(PeerId peer, std::size_t size, std::uint64_t data);
+  void queue_small(PeerId peer, wire::Kind kind, std::uint32_t id, Octets payload);
 
   // machine_peers.cc: what comes in, cancelling, peers that end
   void dispatch(PeerId peer, const wire::Message& m, Octets payload);
@@ -154,6 +173,9 @@ class Machine final : public TransportEvents {
   void announcement_settled(Operation& op, bool used);
   bool candidate_would_have_been_used(const Operation& op, const wire::Message& m) const;
 
+  Answerer* answerer_ = nullptr;
+  std::vector<std::byte> answer_;
+  Report puts_;
   const Tuning tuning_;
   Transport& transport_;
   Counters counters_;

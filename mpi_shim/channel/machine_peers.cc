@@ -44,6 +44,12 @@ void Machine::dispatch(PeerId peer, const wire::Message& m, Octets payload) {
       return on_retract(peer, m.tag);
     case wire::Kind::retracted:
       return on_retracted(peer, m.tag);
+    case wire::Kind::told:
+      return hear_of_put(peer, m.size, m.data);
+    case wire::Kind::call:
+      return on_call(peer, m, payload);
+    case wire::Kind::answer:
+      return on_answer(peer, m, payload);
     case wire::Kind::note:
       return;
   }
@@ -107,8 +113,7 @@ void Machine::cancel(Request request) {
       announced = static_cast<const Operation*>(p)->announced;
   if (!announced) {
     counters_.add(Count::cancelled);
-    posted_.remove(*op);
-    return finish(*op, Error::cancelled);
+    return end_posted(*op, Error::cancelled);
   }
   op->cancelling = true;
   std::vector<Tag>& retracting = links_[op->source]->retracting;
@@ -160,8 +165,8 @@ void Machine::on_peer_down(PeerId peer) {
   hybrid_buffers_.give_all_of(peer);
   forget_messages_of(peer);
   operations_.for_each([&](Operation& op) {
-    if (op.done() || op.peer != peer) return;
-    if (op.state == Operation::State::posted) posted_.remove(op);
+    if (op.done() || op.peer != peer || op.state == Operation::State::spent) return;
+    if (op.state == Operation::State::posted) return end_posted(op, Error::peer_down);
     if (op.state == Operation::State::waiting) waiting_.remove(op);
     finish(op, Error::peer_down);
   });
@@ -195,8 +200,8 @@ void Machine::begin_close() {
 
 void Machine::abandon() {
   operations_.for_each([&](Operation& op) {
-    if (op.done()) return;
-    if (op.state == Operation::State::posted) posted_.remove(op);
+    if (op.done() || op.state == Operation::State::spent) return;
+    if (op.state == Operation::State::posted) return end_posted(op, Error::peer_down);
     finish(op, Error::peer_down);
   });
 }

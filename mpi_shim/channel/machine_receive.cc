@@ -23,7 +23,11 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
   op->ignore = ignore;
   op->posted_at = transport_.now();
   op->status.tag = tag;
-  if (Arrival* a = unexpected_.find(source, tag, ignore)) {
+  op->multi = options.multi;
+  op->least = std::max<std::size_t>(options.least, 1);
+  if (options.multi) {
+    post_multi(*op);
+  } else if (Arrival* a = unexpected_.find(source, tag, ignore)) {
     unexpected_.remove(*a);
     deliver_stored(*op, *std::unique_ptr<Stored>(static_cast<Stored*>(a)));
   } else if (source != kAnySource && links_[source]->state() == Link::State::down) {
@@ -86,6 +90,44 @@ std::unique_ptr<Stored> Machine::matched_probe(PeerId source, Tag tag, Tag ignor
   return std::unique_ptr<Stored>(static_cast<Stored*>(a));
 }
 
+// --- multi-receives ---
+
+// A request for the next message in the buffer; null if there are too many.
+Operation* Machine::carve(Operation& op, PeerId source, std::size_t size) {
+  const std::size_t free = op.length - op.taken;
+  Operation* child = start(Operation::Kind::receive, source, {op.data + op.taken, std::min(size, free)});
+  if (child == nullptr) return nullptr;
+  child->report = op.report;
+  child->parent = &op;
+  ++op.children;
+  op.taken += child->length;
+  if (op.length - op.taken >= op.least) return child;
+  if (op.state == Operation::State::posted) posted_.remove(op);
+  op.state = Operation::State::spent;
+  return child;
+}
+
+// Takes what has come already, as long as there is room.
+void Machine::post_multi(Operation& op) {
+  const PeerId source = op.source;
+  while (op.state != Operation::State::spent) {
+    Arrival* a = unexpected_.find(source, op.tag, op.ignore);
+    Operation* child = a != nullptr ? carve(op, a->source, a->size) : nullptr;
+    if (child == nullptr) break;
+    const bool last = op.state == Operation::State::spent;
+    unexpected_.remove(*a);
+    deliver_stored(*child, *std::unique_ptr<Stored>(static_cast<Stored*>(a)));
+    if (last) return;  // it may be gone
+  }
+  if (source != kAnySource && links_[source]->state() == Link::State::down && op.children == 0)
+    return finish(op, Error::peer_down);
+  op.state = Operation::State::posted;
+  posted_.post(op);
+  if (source != kAnySource && !self_[source]) links_[source]->connect();
+}
+
+// --- what comes ---
+
 void Machine::arrived(const Incoming& in) {
   if (Posted* p = posted_.find(in.source, in.message.tag))
     take_posted(operation(*p), in);
@@ -95,6 +137,12 @@ void Machine::arrived(const Incoming& in) {
 
 void Machine::take_posted(Operation& op, const Incoming& in) {
   const wire::Message& m = in.message;
+  if (op.multi) {
+    Operation* child = carve(op, in.source, m.size);
+    if (child == nullptr) return store(in);
+    counters_.add(Count::received_expected);
+    return deliver(*child, in);
+  }
   posted_.remove(op);
   counters_.add(Count::received_expected);
   // The sender found no announcement when it sent this, but finds it now, and writes.

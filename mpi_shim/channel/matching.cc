@@ -4,7 +4,7 @@ namespace ewarp::channel {
 
 void PostedReceives::post(Posted& receive) {
   receive.order = ++posted_;
-  if (receive.ignore != 0) {
+  if (masked(receive)) {
     masked_.push_back(receive);
     ++masked_count_;
   } else {
@@ -13,7 +13,7 @@ void PostedReceives::post(Posted& receive) {
 }
 
 void PostedReceives::remove(Posted& receive) {
-  if (receive.ignore != 0) {
+  if (masked(receive)) {
     masked_.remove(receive);
     --masked_count_;
   } else {
@@ -53,7 +53,7 @@ void Unexpected::remove(Arrival& arrival) {
 
 Arrival* Unexpected::find(PeerId source, Tag tag, Tag ignore) const {
   if (ignore == 0) return source == kAnySource ? by_tag_.first(tag) : by_envelope_.first({source, tag});
-  const Posted wanted{.source = source, .tag = tag, .ignore = ignore, .order = 0, .links = {}};
+  const Posted wanted{.source = source, .tag = tag, .ignore = ignore, .links = {}};
   Arrival* a = all_.front();
   while (a != nullptr && !wanted.takes(a->source, a->tag)) a = All::after(*a);
   return a;

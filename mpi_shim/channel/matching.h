@@ -16,10 +16,12 @@ struct Posted {
   PeerId source = kAnySource;
   Tag tag = 0;
   Tag ignore = 0;
+  bool multi = false;       // takes more than one message
   std::uint64_t order = 0;  // of posting
   Links<Posted> links;
 
-  bool exact() const { return source != kAnySource && ignore == 0; }
+  // Takes one message, of one envelope.
+  bool exact() const { return source != kAnySource && ignore == 0 && !multi; }
   bool takes(PeerId from, Tag their_tag) const {
     return (source == kAnySource || source == from) && ((tag ^ their_tag) & ~ignore) == 0;
   }
@@ -46,11 +48,12 @@ class PostedReceives {
   using Exact = HashedQueue<Posted, &Posted::links, Key>;
   using Masked = List<Posted, &Posted::links>;
 
+  static bool masked(const Posted& p) { return p.ignore != 0 || (p.multi && p.source != kAnySource); }
   Posted* first_masked(PeerId source, Tag tag) const;
 
   Exact exact_;       // source and tag
   Exact any_source_;  // a whole tag, from anywhere
-  Masked masked_;     // bits of the tag ignored
+  Masked masked_;     // what else there is
   std::size_t masked_count_ = 0;
   std::uint64_t posted_ = 0;
 };

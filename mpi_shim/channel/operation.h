@@ -18,7 +18,8 @@ struct Operation : Posted {
     underway,  // send, put, get: the transport has all that it needs, or will get it
     waiting,   // send: SENDER_READY is out, and the receiver has neither answered nor read
     confirming,  // send: EAGER is out, and the receiver has not said that it has come
-    posted,    // receive: nothing has come for it
+    posted,    // receive: nothing has come for it, or there is room for more
+    spent,     // multi-receive: takes no more, and some of its messages are still coming
     expected,  // receive: its message is known, a Write will bring it
     fetching,  // receive: its message is known, a Read brings it
     done,
@@ -40,6 +41,10 @@ struct Operation : Posted {
   Links<Operation> waiting;  // send: in the queue of those in state waiting
   std::optional<std::uint64_t> attached;  // send: for the receiver's status
   bool confirm = false;                   // send, put: done only when the peer has it
+  Operation* parent = nullptr;            // a message of a multi-receive: that
+  std::uint32_t children = 0;             // multi-receive: messages that are coming
+  std::size_t taken = 0, least = 0;       // multi-receive: octets in use; of which so many must be free
+  Error fate = Error::none;               // multi-receive, spent: how it ends
   bool large = false;        // the adapter alone may not end it: control messages are to be answered
   bool announced = false;    // receive: its buffer was announced, for `announced_for`
   bool candidate = false;    // ... would have been, were announcements not stopped

@@ -63,6 +63,14 @@ class Listener {
   virtual void on_done(const Completion& completion) = 0;
 };
 
+// Answers what peers ask (Endpoint::call). Called under the endpoint's lock: it must not call the channel.
+class Answerer {
+ public:
+  virtual ~Answerer() = default;
+  // Writes the answer and gives its length: answer.size() at most, which is eager_threshold.
+  virtual std::size_t on_call(PeerId peer, Octets question, MutableOctets answer) = 0;
+};
+
 struct Report {
   Listener* listener = nullptr;
   void* context = nullptr;

@@ -9,12 +9,13 @@ constexpr std::uint8_t kKnownFlags = 0x7f;
 
 std::uint8_t known_extras(Kind kind) {
   if (kind == Kind::eager) return extra::kData | extra::kConfirm;
-  return kind == Kind::sender_ready || kind == Kind::written ? extra::kData : 0;
+  return kind == Kind::sender_ready || kind == Kind::written || kind == Kind::told ? extra::kData : 0;
 }
 
 bool known(const Message& m) {
-  return m.kind >= Kind::eager && m.kind <= Kind::note && (m.flags & ~kKnownFlags) == 0 &&
-         (m.extras & ~known_extras(m.kind)) == 0 && m.release_count <= Message::kMostReleases;
+  return m.kind >= Kind::eager && m.kind <= Kind::answer && (m.flags & ~kKnownFlags) == 0 &&
+         (m.extras & ~known_extras(m.kind)) == 0 &&
+         (m.kind != Kind::told || m.has_extra(extra::kData)) && m.release_count <= Message::kMostReleases;
 }
 
 }  // namespace
@@ -56,7 +57,7 @@ std::optional<Message> Message::parse(Octets in, std::size_t* used) {
   }
   for (std::size_t i = 0; i < m.release_count; ++i) m.releases[i] = r.take<std::uint32_t>();
   *used = m.octets();
-  if (in.size() - *used != (m.kind == Kind::eager ? m.size : 0)) return std::nullopt;
+  if (in.size() - *used != (m.has_payload() ? m.size : 0)) return std::nullopt;
   return m;
 }
 

@@ -19,6 +19,9 @@ enum class Kind : std::uint8_t {
   retract = 5,         // what was announced for this tag is not to be used any more
   retracted = 6,       // is not used any more
   note = 7,            // nothing but credits and releases
+  told = 8,            // behind a put: the attached octets are for the target's owner
+  call = 9,            // a question of the application's follows; body: the id of the request that waits for the answer
+  answer = 10,         // what was answered follows; body: id as above
 };
 
 namespace flag {
@@ -71,12 +74,13 @@ struct Message {
   bool has(std::uint8_t f) const { return (flags & f) != 0; }
   bool has_extra(std::uint8_t e) const { return (extras & e) != 0; }
   bool has_body() const {
-    return kind == Kind::sender_ready || kind == Kind::receiver_ready || kind == Kind::written ||
-           has_extra(extra::kConfirm);
+    return kind == Kind::sender_ready || kind == Kind::receiver_ready || kind == Kind::written || kind == Kind::call ||
+           kind == Kind::answer || has_extra(extra::kConfirm);
   }
   std::optional<std::uint64_t> attached() const {
     return has_extra(extra::kData) ? std::optional(data) : std::nullopt;
   }
+  bool has_payload() const { return kind == Kind::eager || kind == Kind::call || kind == Kind::answer; }
   std::size_t octets() const;
   // Writes octets() octets. Requires: out.size() >= kLongest.
   void emit(MutableOctets out) const;

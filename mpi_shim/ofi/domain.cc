@@ -36,12 +36,9 @@ fi_ops_domain domain_ops = {.size = sizeof(fi_ops_domain),
                             .poll_open = kUnsupported,
                             .stx_ctx = kUnsupported,
                             .srx_ctx = kUnsupported,
-                            .query_atomic = kUnsupported,
+                            .query_atomic = query_atomic,
                             .query_collective = kUnsupported,
                             .endpoint2 = kUnsupported};
-
-fi_ops_mr memory_ops = {
-    .size = sizeof(fi_ops_mr), .reg = kUnsupported, .regv = kUnsupported, .regattr = kUnsupported};
 
 }  // namespace
 

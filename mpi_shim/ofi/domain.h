@@ -8,6 +8,7 @@
 
 #include "mpi_shim/channel/device.h"
 #include "mpi_shim/ofi/fabric.h"
+#include "mpi_shim/ofi/memory_region.h"
 
 namespace ewarp::ofi {
 
@@ -15,6 +16,7 @@ struct Domain : fid_domain {
   Fabric* fabric = nullptr;
   channel::Address address;
   std::shared_ptr<channel::Device> device;
+  Regions regions;
   std::atomic<int> users{0};
 
   static Domain& from(fid_domain* d) { return *static_cast<Domain*>(d); }

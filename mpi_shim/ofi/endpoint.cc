@@ -36,7 +36,8 @@ Endpoint::Endpoint(Domain& domain, const fi_info& info, std::unique_ptr<channel:
       caps_(info.caps),
       send_flags_(info.tx_attr != nullptr ? info.tx_attr->op_flags : 0),
       receive_flags_(info.rx_attr != nullptr ? info.rx_attr->op_flags : 0),
-      channel_(std::move(channel)) {
+      channel_(std::move(channel)),
+      least_multi_receive_(kLeastMultiReceive) {
   fid = {.fclass = FI_CLASS_EP, .context = context_, .ops = nullptr};
   collective = nullptr;
   ++domain_.users;
@@ -98,8 +99,9 @@ int Endpoint::bind_queue(CompletionQueue& q, std::uint64_t flags) {
 }
 
 int Endpoint::bind_counter(Counter& c, std::uint64_t flags) {
-  static constexpr std::uint64_t kWhat[kCounters] = {FI_SEND, FI_RECV};
-  if ((flags & ~(FI_SEND | FI_RECV)) != 0) return -FI_ENOSYS;
+  static constexpr std::uint64_t kWhat[kCounters] = {FI_SEND, FI_RECV, FI_READ, FI_WRITE};
+  // What peers do to our memory is not noticed.
+  if ((flags & ~(FI_SEND | FI_RECV | FI_READ | FI_WRITE)) != 0) return -FI_ENOSYS;
   for (int i = 0; i < kCounters; ++i) {
     if ((flags & kWhat[i]) == 0) continue;
     if (counters_[i] != nullptr) return -FI_EINVAL;
@@ -111,12 +113,15 @@ int Endpoint::bind_counter(Counter& c, std::uint64_t flags) {
 }
 
 int Endpoint::enable() {
+  if (enabled_) return -FI_EOPBADSTATE;
   if (addresses_ == nullptr) return -FI_ENOAV;
   if (send_queue_ == nullptr && counters_[kSent] == nullptr && (caps_ & FI_SEND) != 0) return -FI_ENOCQ;
   if (receive_queue_ == nullptr && counters_[kReceived] == nullptr && (caps_ & FI_RECV) != 0) return -FI_ENOCQ;
   if (!selective_send_) send_flags_ |= FI_COMPLETION;
   if (!selective_receive_) receive_flags_ |= FI_COMPLETION;
   enabled_ = true;
+  channel_->tell_puts({.listener = this, .label = FI_RMA | FI_REMOTE_WRITE});
+  channel_->answer_with(this);
   return 0;
 }
 
@@ -158,38 +163,60 @@ fi_addr_t Endpoint::address_of(channel::PeerId peer) {
 
 // --- what became of requests ---
 
+Endpoint::CounterOf Endpoint::counter_of(std::uint64_t label) {
+  if ((label & FI_RECV) != 0) return kReceived;
+  if ((label & FI_SEND) != 0) return kSent;
+  if ((label & FI_READ) != 0) return kRead;
+  return (label & FI_WRITE) != 0 ? kWritten : kCounters;
+}
+
+CompletionQueue* Endpoint::queue_of(std::uint64_t label) const {
+  return (label & (FI_RECV | FI_REMOTE_WRITE)) != 0 ? receive_queue_ : send_queue_;
+}
+
 void Endpoint::on_done(const channel::Completion& c) {
   if (closing_.load(std::memory_order_relaxed)) return;
-  const bool receive = (c.label & FI_RECV) != 0;
-  if (c.status.error != channel::Error::none) return report_failure(c, receive);
-  CompletionQueue* queue = receive ? receive_queue_ : send_queue_;
-  if (queue != nullptr && (c.label & kQuiet) == 0)
+  if ((c.label & FI_ATOMIC) != 0) return answered(c);
+  if (c.status.error != channel::Error::none) return report_failure(c, fabric_error(c.status.error));
+  report(c);
+}
+
+// That the buffer of a multi-receive is free is told even where messages are not.
+void Endpoint::report(const channel::Completion& c) {
+  const std::uint64_t label = c.label & ~kQuiet;
+  CompletionQueue* queue = queue_of(label);
+  const bool ours = (label & (FI_RECV | FI_REMOTE_WRITE)) == 0, told = (c.label & kQuiet) == 0;
+  if (queue != nullptr && (told || c.released))
     queue->add({.op_context = c.context,
-                .flags = (c.label & ~kQuiet) | (receive && c.status.data ? FI_REMOTE_CQ_DATA : 0),
+                .flags = (told ? label : 0) | (c.released ? FI_MULTI_RECV : 0) |
+                         (!ours && c.status.data ? FI_REMOTE_CQ_DATA : 0),
                 .len = c.status.length,
                 .buf = c.buffer.data(),
                 .data = c.status.data.value_or(0),
                 .tag = c.status.tag & kTagMask},
-               {.endpoint = this, .peer = receive ? c.status.source : channel::kAnySource});
-  if (Counter* counter = counters_[receive ? kReceived : kSent]) counter->add(1);
+               {.endpoint = this, .peer = ours ? channel::kAnySource : c.status.source});
+  const CounterOf counter = counter_of(label);
+  if (counter != kCounters && counters_[counter] != nullptr) counters_[counter]->add(1);
 }
 
-void Endpoint::report_failure(const channel::Completion& c, bool receive) {
-  if (CompletionQueue* queue = receive ? receive_queue_ : send_queue_) {
+void Endpoint::report_failure(const channel::Completion& c, int error) {
+  const std::uint64_t label = c.label & ~kQuiet;
+  if (CompletionQueue* queue = queue_of(label)) {
     const bool truncated = c.status.error == channel::Error::truncated;
     queue->add_error({.op_context = c.context,
-                      .flags = (c.label & ~kQuiet) | (receive && c.status.data ? FI_REMOTE_CQ_DATA : 0),
+                      .flags = label | (c.released ? FI_MULTI_RECV : 0) | (c.status.data ? FI_REMOTE_CQ_DATA : 0),
                       .len = truncated ? c.buffer.size() : 0,
                       .buf = c.buffer.data(),
                       .data = c.status.data.value_or(0),
                       .tag = c.status.tag & kTagMask,
                       .olen = truncated ? c.status.length - c.buffer.size() : 0,
-                      .err = fabric_error(c.status.error),
+                      .err = error,
                       .prov_errno = static_cast<int>(c.status.error),
                       .err_data = nullptr,
                       .err_data_size = 0});
   }
-  if (Counter* counter = counters_[receive ? kReceived : kSent]) counter->add_error(1);
+  const CounterOf counter = counter_of(label);
+  if (counter != kCounters && counters_[counter] != nullptr) counters_[counter]->add_error(1);
 }
 
 // --- the calls ---
@@ -222,6 +249,21 @@ ssize_t cancel(struct fid* f, void* context) noexcept {
   return object<Endpoint, fid_ep>(f).cancel(context);
 }
 
+int get_option(struct fid* f, int level, int name, void* value, size_t* length) noexcept {
+  if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
+  if (*length < sizeof(size_t)) return -FI_ETOOSMALL;
+  *static_cast<size_t*>(value) = object<Endpoint, fid_ep>(f).least_multi_receive();
+  *length = sizeof(size_t);
+  return 0;
+}
+
+int set_option(struct fid* f, int level, int name, const void* value, size_t length) noexcept {
+  if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
+  if (length < sizeof(size_t)) return -FI_EINVAL;
+  object<Endpoint, fid_ep>(f).set_least_multi_receive(*static_cast<const size_t*>(value));
+  return 0;
+}
+
 int get_name(struct fid* f, void* out, size_t* length) noexcept {
   return guarded([&] {
     const auto address = channel::Address::parse(object<Endpoint, fid_ep>(f).channel().address());
@@ -244,8 +286,8 @@ fi_ops fid_ops = {.size = sizeof(fi_ops),
 
 fi_ops_ep endpoint_ops = {.size = sizeof(fi_ops_ep),
                           .cancel = cancel,
-                          .getopt = kUnsupported,
-                          .setopt = kUnsupported,
+                          .getopt = get_option,
+                          .setopt = set_option,
                           .tx_ctx = kUnsupported,
                           .rx_ctx = kUnsupported,
                           .rx_size_left = [](fid_ep*) -> ssize_t { return kQueueSize; },
@@ -288,6 +330,8 @@ int open_endpoint(fid_domain* d, fi_info* info, fid_ep** out, void* context) noe
     e->cm = &name_ops;
     e->msg = &message_ops;
     e->tagged = &tagged_ops;
+    e->rma = &rma_ops;
+    static_cast<fid_ep&>(*e).atomic = &atomic_ops;
     *out = e.release();
     return 0;
   });

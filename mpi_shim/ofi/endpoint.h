@@ -3,16 +3,20 @@
 // The label of a request is made of libfabric's flags for its completion, and of what follows.
 #pragma once
 
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_endpoint.h>
+#include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "mpi_shim/channel/channel.h"
 #include "mpi_shim/ofi/address_vector.h"
+#include "mpi_shim/ofi/atomics.h"
 #include "mpi_shim/ofi/completion_queue.h"
 #include "mpi_shim/ofi/counter.h"
 #include "mpi_shim/ofi/table.h"
@@ -22,7 +26,7 @@ namespace ewarp::ofi {
 // No entry where it succeeds. A bit that completion flags do not use.
 inline constexpr std::uint64_t kQuiet = std::uint64_t{1} << 63;
 
-class Endpoint : public fid_ep, public channel::Listener {
+class Endpoint : public fid_ep, public channel::Listener, public channel::Answerer {
  public:
   Endpoint(Domain& domain, const fi_info& info, std::unique_ptr<channel::Endpoint> channel, void* context);
   ~Endpoint() override;
@@ -50,9 +54,33 @@ class Endpoint : public fid_ep, public channel::Listener {
     std::size_t length;
     void* context = nullptr;
   };
+  struct Rma {
+    fi_addr_t peer;
+    const void* buffer;
+    std::size_t length;
+    std::uint64_t address, key;
+    std::uint64_t flags;
+    std::optional<std::uint64_t> data = {};
+    void* context = nullptr;
+  };
+  struct Atomic {
+    AtomicKind kind;
+    fi_addr_t peer;
+    fi_op op;
+    fi_datatype datatype;
+    std::size_t count;
+    const void *operands, *compares;
+    void* results;
+    std::uint64_t address, key;
+    std::uint64_t flags;
+    void* context = nullptr;
+  };
   // 0, or a negative code; -FI_EAGAIN: later.
   ssize_t send(const Send& s);
   ssize_t receive(const Receive& r);
+  ssize_t put(const Rma& r);
+  ssize_t get(const Rma& r);
+  ssize_t atomic(const Atomic& a);
   ssize_t cancel(void* context);
 
   // Of calls that name no flags.
@@ -67,10 +95,15 @@ class Endpoint : public fid_ep, public channel::Listener {
   fi_addr_t address_of(channel::PeerId peer);
   channel::Endpoint& channel() { return *channel_; }
 
+  // FI_OPT_MIN_MULTI_RECV.
+  std::size_t least_multi_receive() const { return least_multi_receive_.load(); }
+  void set_least_multi_receive(std::size_t octets) { least_multi_receive_.store(octets); }
+
   void on_done(const channel::Completion& c) override;
+  std::size_t on_call(channel::PeerId peer, channel::Octets question, channel::MutableOctets answer) override;
 
  private:
-  enum CounterOf { kSent, kReceived, kCounters };
+  enum CounterOf { kSent, kReceived, kRead, kWritten, kCounters };
   static constexpr channel::PeerId kUnknown = channel::kAnySource;
 
   int bind_queue(CompletionQueue& q, std::uint64_t flags);
@@ -79,7 +112,10 @@ class Endpoint : public fid_ep, public channel::Listener {
   channel::PeerId peer_of(fi_addr_t address);
   ssize_t peek(const Receive& r, channel::PeerId source);
   ssize_t claim(const Receive& r);
-  void report_failure(const channel::Completion& c, bool receive);
+  static CounterOf counter_of(std::uint64_t label);
+  CompletionQueue* queue_of(std::uint64_t label) const;
+  void report(const channel::Completion& c);
+  void report_failure(const channel::Completion& c, int error);
   std::uint64_t label_of(std::uint64_t label, std::uint64_t flags) const {
     return (flags & FI_COMPLETION) != 0 ? label : label | kQuiet;
   }
@@ -104,6 +140,19 @@ class Endpoint : public fid_ep, public channel::Listener {
   };
   Table<Known> peers_;
   Table<Address> origins_;
+  std::atomic<std::size_t> least_multi_receive_;
+  // An atomic operation whose answer has not come.
+  struct Asked {
+    void* context;
+    std::byte* results;
+    std::size_t octets;
+    std::byte answer[kAnswerHead + kAtomicOctets];
+  };
+  Asked& take_asked();
+  void answered(const channel::Completion& c);
+  std::mutex asking_;  // taken under the channel's lock
+  std::vector<std::unique_ptr<Asked>> all_asked_;
+  std::vector<Asked*> free_asked_;
   std::mutex claiming_;
   std::unordered_map<const void*, channel::Message> claimed_;  // by context
 };
@@ -113,5 +162,9 @@ int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** out, void* context
 // endpoint_messages.cc
 extern fi_ops_msg message_ops;
 extern fi_ops_tagged tagged_ops;
+// endpoint_rma.cc, endpoint_atomics.cc
+extern fi_ops_rma rma_ops;
+extern fi_ops_atomic atomic_ops;
+int query_atomic(fid_domain* domain, fi_datatype datatype, fi_op op, fi_atomic_attr* out, std::uint64_t flags) noexcept;
 
 }  // namespace ewarp::ofi

@@ -32,7 +32,9 @@ ssize_t Endpoint::receive(const Receive& r) {
   if ((r.flags & FI_PEEK) != 0) return peek(r, source);
   const channel::Request request = channel_->irecv(
       source, r.tag, {static_cast<std::byte*>(r.buffer), r.length}, r.ignore,
-      {.report = {.listener = this, .context = r.context, .label = label_of(r.label, r.flags)}});
+      {.multi = (r.flags & FI_MULTI_RECV) != 0,
+       .least = least_multi_receive(),
+       .report = {.listener = this, .context = r.context, .label = label_of(r.label, r.flags)}});
   return request ? 0 : -FI_EAGAIN;
 }
 
@@ -54,7 +56,7 @@ ssize_t Endpoint::peek(const Receive& r, channel::PeerId source) {
     there = true;
   }
   if (there)
-    on_done(found);
+    report(found);
   else if (receive_queue_ != nullptr)
     receive_queue_->add_error({.op_context = r.context,
                                .flags = r.label,
@@ -79,7 +81,7 @@ ssize_t Endpoint::claim(const Receive& r) {
     message = std::move(node.mapped());
   }
   if ((r.flags & FI_DISCARD) != 0) {
-    on_done({.context = r.context, .label = label_of(r.label, r.flags), .status = {}, .buffer = {}, .released = false});
+    report({.context = r.context, .label = label_of(r.label, r.flags), .status = {}, .buffer = {}, .released = false});
     channel_->discard(std::move(message));
     return 0;
   }

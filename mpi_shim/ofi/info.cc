@@ -69,11 +69,22 @@ struct Route {
   }
 };
 
-std::uint64_t caps_for(std::uint64_t wanted) {
-  std::uint64_t caps = wanted == 0 ? kCaps : wanted | kSecondaryCaps;
-  if ((caps & kPrimaryCaps) == 0) caps |= kPrimaryCaps;
-  if ((caps & kDirections) == 0) caps |= kDirections;
-  return caps;
+// Who asks for nothing gets everything, but what needs a mode that he does not allow.
+std::uint64_t caps_for(const fi_info* hints, std::uint32_t version) {
+  std::uint64_t caps = hints != nullptr ? hints->caps : 0;
+  const bool memory = hints == nullptr || hints->domain_attr == nullptr ||
+                      memory_mode_fits(hints->domain_attr->mr_mode, kMemoryMode, version);
+  if (caps == 0) caps = memory ? kCaps : kCaps & ~(FI_RMA | FI_ATOMIC | kMemoryDirections);
+  if ((caps & kPrimaryCaps) == 0) caps |= FI_MSG | FI_TAGGED;
+  if ((caps & (FI_MSG | FI_TAGGED)) != 0 && (caps & kMessageDirections) == 0) caps |= kMessageDirections;
+  if ((caps & (FI_RMA | FI_ATOMIC)) != 0 && (caps & kMemoryDirections) == 0) caps |= kMemoryDirections;
+  return caps | kSecondaryCaps;
+}
+
+// Where nobody's memory is reached, nothing is asked of it. Before version 1.5 the mode was one of two.
+int memory_mode(std::uint64_t caps, std::uint32_t version) {
+  if (FI_VERSION_LT(version, FI_VERSION(1, 5))) return FI_MR_BASIC;
+  return (caps & (FI_RMA | FI_ATOMIC)) != 0 ? kMemoryMode : 0;
 }
 
 void describe_limits(fi_info& info, const Interface& interface) {
@@ -83,6 +94,7 @@ void describe_limits(fi_info& info, const Interface& interface) {
   tx.inject_size = kInjectSize;
   tx.size = kQueueSize;
   tx.iov_limit = 1;
+  tx.rma_iov_limit = 1;
   fi_rx_attr& rx = *info.rx_attr;
   rx.caps = info.caps & (kReceiveCaps | kDomainCaps);
   rx.msg_order = kMessageOrder;
@@ -130,11 +142,12 @@ void choose(fi_info& info, const fi_info& hints) {
 
 }  // namespace
 
-bool describe(fi_info& info, const Interface& interface, std::uint32_t, const fi_info* hints) {
-  info.caps = caps_for(hints != nullptr ? hints->caps : 0);
+bool describe(fi_info& info, const Interface& interface, std::uint32_t version, const fi_info* hints) {
+  info.caps = caps_for(hints, version);
   info.addr_format = interface.address.v4() ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
   describe_limits(info, interface);
   describe_domain(*info.domain_attr);
+  info.domain_attr->mr_mode = memory_mode(info.caps, version);
   info.domain_attr->name = strdup(interface.device.c_str());
   info.fabric_attr->name = strdup(interface.network.c_str());
   return info.domain_attr->name != nullptr && info.fabric_attr->name != nullptr;

@@ -10,15 +10,21 @@
 namespace ewarp::ofi {
 
 // What can be asked for. Secondary ones are told unasked.
-inline constexpr std::uint64_t kPrimaryCaps = FI_MSG | FI_TAGGED;
-inline constexpr std::uint64_t kDirections = FI_SEND | FI_RECV;
-inline constexpr std::uint64_t kSecondaryCaps = FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
+inline constexpr std::uint64_t kPrimaryCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC;
+inline constexpr std::uint64_t kMessageDirections = FI_SEND | FI_RECV;
+inline constexpr std::uint64_t kMemoryDirections = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 inline constexpr std::uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
-inline constexpr std::uint64_t kCaps = kPrimaryCaps | kDirections | FI_DIRECTED_RECV | kSecondaryCaps;
-inline constexpr std::uint64_t kSendCaps = FI_MSG | FI_TAGGED | FI_SEND;
-inline constexpr std::uint64_t kReceiveCaps =
-    FI_MSG | FI_TAGGED | FI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
-inline constexpr std::uint64_t kMessageOrder = FI_ORDER_SAS;
+inline constexpr std::uint64_t kSecondaryCaps = FI_MULTI_RECV | FI_SOURCE | kDomainCaps;
+inline constexpr std::uint64_t kCaps =
+    kPrimaryCaps | kMessageDirections | kMemoryDirections | FI_DIRECTED_RECV | kSecondaryCaps;
+inline constexpr std::uint64_t kSendCaps =
+    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
+inline constexpr std::uint64_t kReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ |
+                                              FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
+// Puts and messages arrive in the order in which they were asked for.
+inline constexpr std::uint64_t kMessageOrder = FI_ORDER_SAS | FI_ORDER_SAW;
+// Peers name our memory by the adapter's keys and by its addresses.
+inline constexpr int kMemoryMode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
 
 // fi_getinfo for this provider: 0, or a negative code.
 int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags, const fi_info* hints,
@@ -26,6 +32,9 @@ int get_info(std::uint32_t version, const char* node, const char* service, std::
 
 // Fills in what we offer at this interface; strings and addresses are allocated for fi_freeinfo(). False: no memory.
 bool describe(fi_info& info, const Interface& interface, std::uint32_t version, const fi_info* hints);
+
+// Whether somebody who registers memory under these modes does what we ask in those.
+bool memory_mode_fits(int wanted, int offered, std::uint32_t version);
 
 // Why the hints ask for what we do not have; null if they do not.
 const char* mismatch(const fi_info& hints, const fi_info& offer, std::uint32_t version);

@@ -70,13 +70,20 @@ const char* check(const fi_domain_attr& wanted, const fi_domain_attr& offer) {
 
 }  // namespace
 
-const char* mismatch(const fi_info& hints, const fi_info& offer, std::uint32_t) {
+bool memory_mode_fits(int wanted, int offered, std::uint32_t version) {
+  if (FI_VERSION_LT(version, FI_VERSION(1, 5))) return wanted != FI_MR_SCALABLE;
+  return wanted == FI_MR_BASIC || (offered & ~wanted) == 0;
+}
+
+const char* mismatch(const fi_info& hints, const fi_info& offer, std::uint32_t version) {
   if (!within(hints.caps, kCaps)) return "caps";
   if (hints.addr_format != FI_FORMAT_UNSPEC && hints.addr_format != FI_SOCKADDR &&
       hints.addr_format != offer.addr_format)
     return "addr_format";
   if (hints.fabric_attr != nullptr && !same_name(hints.fabric_attr->name, offer.fabric_attr->name))
     return "fabric_attr->name";
+  const int memory_mode = hints.domain_attr != nullptr ? hints.domain_attr->mr_mode : FI_MR_UNSPEC;
+  if (!memory_mode_fits(memory_mode, offer.domain_attr->mr_mode, version)) return "domain_attr->mr_mode";
   const char* why = nullptr;
   if (why == nullptr && hints.domain_attr != nullptr) why = check(*hints.domain_attr, *offer.domain_attr);
   if (why == nullptr && hints.ep_attr != nullptr) why = check(*hints.ep_attr, *offer.ep_attr);

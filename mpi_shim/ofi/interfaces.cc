@@ -74,7 +74,7 @@ std::vector<Interface> candidates() {
 
 // Which interface has the default route is asked of the kernel: where would a packet to a far address go?
 int rank(const Interface& i) {
-  static const char* const kFar[] = {"192.0.2.1:9", "[2001:db8::1]:9"};
+  static const char* const kFar[] = {"240.0.0.1:9", "[2001:db8::1]:9"};
   if (i.loopback) return i.address.v4() ? 4 : 5;
   const auto source = source_towards(*Address::parse(kFar[i.address.v4() ? 0 : 1]));
   const bool has_default_route = source && source->ip == i.address.ip;

@@ -92,6 +92,9 @@ class Net {
   bool step();
   void kill(PeerId node);
   bool alive(PeerId node) const { return nodes_[node] != nullptr; }
+  // Memory of a node that others may put to.
+  Exposed* expose(PeerId node, MutableOctets memory) { return nodes_[node]->expose(memory, true); }
+  void conceal(PeerId node, Exposed* memory) { nodes_[node]->conceal(memory); }
 
   std::size_t in_flight(PeerId from, PeerId to) const { return wire(from, to).packets.size(); }
   // The message at the head of the wire, if that is a Send.

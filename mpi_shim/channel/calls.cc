@@ -1,0 +1,66 @@
+// Questions of applications to each other, answered by whatever thread handles what comes; and what is told behind puts.
+#include <algorithm>
+
+#include "mpi_shim/channel/machine.h"
+
+namespace ewarp::channel {
+
+// Copied at once: questions and answers are short, and their buffers are used again.
+void Machine::queue_small(PeerId peer, wire::Kind kind, std::uint32_t id, Octets payload) {
+  Link& link = *links_[peer];
+  Outgoing& o = pool_.take(Outgoing::What::send, peer);
+  o.message.kind = kind;
+  o.message.id = id;
+  o.message.size = payload.size();
+  o.data = const_cast<std::byte*>(payload.data());
+  o.length = payload.size();
+  o.inject = true;
+  if (!link.push(o)) link.copy_payload(o);
+}
+
+Request Machine::call(PeerId peer, Octets question, MutableOctets answer, const Report& report) {
+  Operation* op = start(Operation::Kind::one_sided, peer, answer, true);
+  if (op == nullptr) return {};
+  const Request name = Operations::name(*op);
+  op->report = report;
+  op->state = Operation::State::confirming;
+  counters_.add(Count::calls);
+  if (question.size() > tuning_.eager_threshold) {
+    finish(*op, Error::too_long);
+  } else if (self_[peer]) {
+    op->status.length = answerer_ != nullptr ? answerer_->on_call(peer, question, answer) : 0;
+    finish(*op, Error::none);
+  } else if (links_[peer]->state() == Link::State::down) {
+    finish(*op, Error::peer_down);
+  } else {
+    queue_small(peer, wire::Kind::call, Operations::wire_id(*op), question);
+  }
+  return name;
+}
+
+void Machine::on_call(PeerId peer, const wire::Message& m, Octets question) {
+  answer_.resize(tuning_.eager_threshold);
+  const std::size_t n = answerer_ != nullptr ? answerer_->on_call(peer, question, answer_) : 0;
+  queue_small(peer, wire::Kind::answer, m.id, Octets(answer_).first(n));
+}
+
+void Machine::on_answer(PeerId peer, const wire::Message& m, Octets answer) {
+  Operation* op = operations_.find_wire(m.id);
+  if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::one_sided ||
+      op->state != Operation::State::confirming)
+    return violation(peer, "an answer to no question");
+  std::copy_n(answer.begin(), std::min(answer.size(), op->length), op->data);
+  op->status.length = answer.size();
+  finish(*op, Error::none);
+}
+
+void Machine::hear_of_put(PeerId peer, std::size_t size, std::uint64_t data) {
+  if (puts_.listener == nullptr) return;
+  puts_.listener->on_done({.context = puts_.context,
+                           .label = puts_.label,
+                           .status = {.source = peer, .length = size, .data = data},
+                           .buffer = {},
+                           .released = false});
+}
+
+}  // namespace ewarp::channel

@@ -1,0 +1,142 @@
+// Puts and gets.
+#include <rdma/fi_rma.h>
+
+#include "mpi_shim/ofi/endpoint.h"
+#include "mpi_shim/ofi/fid.h"
+#include "mpi_shim/ofi/provider.h"
+
+namespace ewarp::ofi {
+
+ssize_t Endpoint::put(const Rma& r) {
+  const channel::PeerId peer = peer_of(r.peer);
+  if (peer == kUnknown) return -FI_EINVAL;
+  const bool inject = (r.flags & FI_INJECT) != 0;
+  if (inject && r.length > kInjectSize) return -FI_EINVAL;
+  const channel::Request request =
+      channel_->put(peer, {static_cast<const std::byte*>(r.buffer), r.length},
+                    {.address = r.address, .key = static_cast<std::uint32_t>(r.key)},
+                    {.inject = inject,
+                     .delivered = (r.flags & (FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE | FI_MATCH_COMPLETE)) != 0,
+                     .data = r.data,
+                     .report = {.listener = this, .context = r.context, .label = label_of(FI_RMA | FI_WRITE, r.flags)}});
+  return request ? 0 : -FI_EAGAIN;
+}
+
+ssize_t Endpoint::get(const Rma& r) {
+  const channel::PeerId peer = peer_of(r.peer);
+  if (peer == kUnknown) return -FI_EINVAL;
+  const channel::Request request =
+      channel_->get(peer, {static_cast<std::byte*>(const_cast<void*>(r.buffer)), r.length},
+                    {.address = r.address, .key = static_cast<std::uint32_t>(r.key)},
+                    {.listener = this, .context = r.context, .label = label_of(FI_RMA | FI_READ, r.flags)});
+  return request ? 0 : -FI_EAGAIN;
+}
+
+namespace {
+
+// What one element at most of each side says; nothing if there are more, or their lengths differ.
+std::optional<Endpoint::Rma> only_element(const iovec* local, std::size_t locals, const fi_rma_iov* remote,
+                                          std::size_t remotes) {
+  const iovec one = locals > 0 ? *local : iovec{};
+  if (locals > 1 || remotes != 1 || remote->len != one.iov_len) return std::nullopt;
+  return Endpoint::Rma{.peer = FI_ADDR_UNSPEC,
+                       .buffer = one.iov_base,
+                       .length = one.iov_len,
+                       .address = remote->addr,
+                       .key = remote->key,
+                       .flags = 0};
+}
+
+ssize_t read(fid_ep* ep, void* buffer, size_t length, void*, fi_addr_t from, uint64_t address, uint64_t key,
+             void* context) noexcept {
+  Endpoint& e = Endpoint::from(ep);
+  return e.get({.peer = from,
+                .buffer = buffer,
+                .length = length,
+                .address = address,
+                .key = key,
+                .flags = e.send_flags(),
+                .context = context});
+}
+
+ssize_t readv(fid_ep* ep, const iovec* v, void** descriptors, size_t count, fi_addr_t from, uint64_t address,
+              uint64_t key, void* context) noexcept {
+  if (count > 1) return -FI_EINVAL;
+  const iovec one = count > 0 ? *v : iovec{};
+  return read(ep, one.iov_base, one.iov_len, descriptors, from, address, key, context);
+}
+
+ssize_t readmsg(fid_ep* ep, const fi_msg_rma* m, uint64_t flags) noexcept {
+  Endpoint& e = Endpoint::from(ep);
+  auto rma = only_element(m->msg_iov, m->iov_count, m->rma_iov, m->rma_iov_count);
+  if (!rma) return -FI_EINVAL;
+  rma->peer = m->addr;
+  rma->flags = e.send_flags(flags);
+  rma->context = m->context;
+  return e.get(*rma);
+}
+
+ssize_t put(fid_ep* ep, const void* buffer, size_t length, std::uint64_t flags, fi_addr_t to, uint64_t address,
+            uint64_t key, std::optional<std::uint64_t> data, void* context) {
+  return Endpoint::from(ep).put({.peer = to,
+                                 .buffer = buffer,
+                                 .length = length,
+                                 .address = address,
+                                 .key = key,
+                                 .flags = flags,
+                                 .data = data,
+                                 .context = context});
+}
+
+ssize_t write(fid_ep* ep, const void* buffer, size_t length, void*, fi_addr_t to, uint64_t address, uint64_t key,
+              void* context) noexcept {
+  return put(ep, buffer, length, Endpoint::from(ep).send_flags(), to, address, key, {}, context);
+}
+
+ssize_t writev(fid_ep* ep, const iovec* v, void** descriptors, size_t count, fi_addr_t to, uint64_t address,
+               uint64_t key, void* context) noexcept {
+  if (count > 1) return -FI_EINVAL;
+  const iovec one = count > 0 ? *v : iovec{};
+  return write(ep, one.iov_base, one.iov_len, descriptors, to, address, key, context);
+}
+
+ssize_t writemsg(fid_ep* ep, const fi_msg_rma* m, uint64_t flags) noexcept {
+  Endpoint& e = Endpoint::from(ep);
+  auto rma = only_element(m->msg_iov, m->iov_count, m->rma_iov, m->rma_iov_count);
+  if (!rma) return -FI_EINVAL;
+  rma->peer = m->addr;
+  rma->flags = e.send_flags(flags);
+  rma->context = m->context;
+  if ((flags & FI_REMOTE_CQ_DATA) != 0) rma->data = m->data;
+  return e.put(*rma);
+}
+
+ssize_t inject_write(fid_ep* ep, const void* buffer, size_t length, fi_addr_t to, uint64_t address,
+                     uint64_t key) noexcept {
+  return put(ep, buffer, length, FI_INJECT, to, address, key, {}, nullptr);
+}
+
+ssize_t write_data(fid_ep* ep, const void* buffer, size_t length, void*, uint64_t data, fi_addr_t to,
+                   uint64_t address, uint64_t key, void* context) noexcept {
+  return put(ep, buffer, length, Endpoint::from(ep).send_flags(), to, address, key, data, context);
+}
+
+ssize_t inject_write_data(fid_ep* ep, const void* buffer, size_t length, uint64_t data, fi_addr_t to, uint64_t address,
+                          uint64_t key) noexcept {
+  return put(ep, buffer, length, FI_INJECT, to, address, key, data, nullptr);
+}
+
+}  // namespace
+
+fi_ops_rma rma_ops = {.size = sizeof(fi_ops_rma),
+                      .read = read,
+                      .readv = readv,
+                      .readmsg = readmsg,
+                      .write = write,
+                      .writev = writev,
+                      .writemsg = writemsg,
+                      .inject = inject_write,
+                      .writedata = write_data,
+                      .injectdata = inject_write_data};
+
+}  // namespace ewarp::ofi

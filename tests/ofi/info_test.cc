@@ -1,0 +1,153 @@
+// What fi_getinfo says, and that nobody is promised what we do not have.
+#include <netinet/in.h>
+
+#include <cstring>
+#include <functional>
+
+#include "tests/ofi/sides.h"
+
+namespace ewarp::ofi::test {
+namespace {
+
+void what_is_offered(void**) {
+  const Hints hints;
+  const Info info(hints.get());
+  MUST(info.error());
+  constexpr std::uint64_t kPromised = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_MULTI_RECV | FI_DIRECTED_RECV |
+                                      FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
+  bool loopback = false;
+  for (const fi_info* i = info.get(); i != nullptr; i = i->next) {
+    assert_string_equal(i->fabric_attr->prov_name, "etherwarp");
+    assert_true((i->caps & kPromised) == kPromised);
+    assert_int_equal(i->mode, 0);
+    assert_int_equal(i->ep_attr->type, FI_EP_RDM);
+    assert_int_equal(i->domain_attr->resource_mgmt, FI_RM_ENABLED);
+    assert_int_equal(i->domain_attr->threading, FI_THREAD_SAFE);
+    assert_int_equal(i->domain_attr->data_progress, FI_PROGRESS_AUTO);
+    assert_true(i->domain_attr->cq_data_size >= 4);
+    assert_true((i->tx_attr->msg_order & FI_ORDER_SAS) != 0);
+    assert_true(i->ep_attr->max_msg_size > 1 << 20);
+    assert_non_null(i->src_addr);
+    loopback = loopback || std::strcmp(i->fabric_attr->name, "127.0.0.0/8") == 0;
+  }
+  assert_true(loopback);
+}
+
+// Open MPI's mtl/ofi, its btl/ofi, and a program of old.
+void what_others_ask_for(void**) {
+  Hints mtl(FI_TAGGED | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_DIRECTED_RECV);
+  mtl->mode = FI_CONTEXT | FI_CONTEXT2;
+  mtl->ep_attr->type = FI_EP_RDM;
+  mtl->tx_attr->msg_order = mtl->rx_attr->msg_order = FI_ORDER_SAS;
+  mtl->tx_attr->op_flags = mtl->rx_attr->op_flags = FI_COMPLETION;
+  mtl->domain_attr->threading = FI_THREAD_DOMAIN;
+  mtl->domain_attr->cq_data_size = sizeof(int);
+  mtl->domain_attr->av_type = FI_AV_TABLE;
+  mtl->domain_attr->resource_mgmt = FI_RM_ENABLED;
+  mtl->domain_attr->mr_mode = FI_MR_UNSPEC;
+  const Info for_mtl(mtl.get(), nullptr, nullptr, 0, FI_VERSION(1, 5));
+  MUST(for_mtl.error());
+  assert_int_equal(for_mtl->domain_attr->mr_mode, 0);
+  assert_int_equal(for_mtl->caps & (FI_MSG | FI_RMA), 0);
+  assert_int_equal(for_mtl->tx_attr->op_flags, FI_COMPLETION);
+
+  Hints btl(FI_RMA | FI_ATOMIC);
+  btl->tx_attr->iov_limit = btl->rx_attr->iov_limit = 1;
+  btl->tx_attr->op_flags = FI_DELIVERY_COMPLETE;
+  const Info for_btl(btl.get(), nullptr, nullptr, 0, FI_VERSION(1, 5));
+  MUST(for_btl.error());
+  assert_int_equal(for_btl->domain_attr->mr_mode & ~(FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY), 0);
+
+  Hints old(FI_RMA);
+  old->domain_attr->mr_mode = FI_MR_BASIC;
+  const Info for_old(old.get(), nullptr, nullptr, 0, FI_VERSION(1, 4));
+  MUST(for_old.error());
+  assert_int_equal(for_old->domain_attr->mr_mode, FI_MR_BASIC);
+}
+
+void who_asks_for_more_gets_nothing(void**) {
+  const std::function<void(fi_info&)> kToo[] = {
+      [](fi_info& h) { h.caps = FI_MULTICAST; },
+      [](fi_info& h) { h.caps = FI_RMA | FI_RMA_EVENT; },
+      [](fi_info& h) { h.ep_attr->type = FI_EP_MSG; },
+      [](fi_info& h) { h.ep_attr->type = FI_EP_DGRAM; },
+      [](fi_info& h) { h.ep_attr->protocol = FI_PROTO_RXM; },
+      [](fi_info& h) { h.ep_attr->max_msg_size = ~std::size_t{0}; },
+      [](fi_info& h) { h.ep_attr->mem_tag_format = ~std::uint64_t{0}; },
+      [](fi_info& h) { h.ep_attr->tx_ctx_cnt = 2; },
+      [](fi_info& h) { h.tx_attr->inject_size = 1 << 20; },
+      [](fi_info& h) { h.tx_attr->iov_limit = 2; },
+      [](fi_info& h) { h.tx_attr->size = ~std::size_t{0}; },
+      [](fi_info& h) { h.tx_attr->op_flags = FI_COMMIT_COMPLETE; },
+      [](fi_info& h) { h.tx_attr->msg_order = FI_ORDER_STRICT; },
+      [](fi_info& h) { h.rx_attr->msg_order = FI_ORDER_RAR; },
+      [](fi_info& h) { h.rx_attr->comp_order = FI_ORDER_STRICT; },
+      [](fi_info& h) { h.domain_attr->cq_data_size = 16; },
+      [](fi_info& h) { h.domain_attr->mr_iov_limit = 2; },
+      [](fi_info& h) { h.caps = FI_RMA, h.domain_attr->mr_mode = 0; },
+      [](fi_info& h) { h.domain_attr->name = strdup("no such domain"); },
+      [](fi_info& h) { h.fabric_attr->name = strdup("no such fabric"); },
+      [](fi_info& h) { h.addr_format = FI_SOCKADDR_IB; },
+  };
+  for (const auto& too : kToo) {
+    const Hints hints;
+    too(*hints.get());
+    const Info info(hints.get());
+    assert_int_equal(info.error(), -FI_ENODATA);
+  }
+}
+
+// Who allows no registration modes is offered what needs none.
+void memory_is_left_out_where_its_mode_is_not_allowed(void**) {
+  const Hints hints;
+  hints->domain_attr->mr_mode = 0;
+  const Info info(hints.get());
+  MUST(info.error());
+  assert_int_equal(info->caps & (FI_RMA | FI_ATOMIC), 0);
+  assert_int_equal(info->domain_attr->mr_mode, 0);
+}
+
+void node_and_service(void**) {
+  const Hints hints;
+  const Info source(hints.get(), "127.0.0.1", "23456", FI_SOURCE);
+  MUST(source.error());
+  const auto* from = static_cast<const sockaddr_in*>(source->src_addr);
+  assert_int_equal(from->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+  assert_int_equal(from->sin_port, htons(23456));
+  assert_null(source->dest_addr);
+  assert_null(source->next);
+
+  const Info towards(hints.get(), "127.0.0.1", "4000", FI_NUMERICHOST);
+  MUST(towards.error());
+  const auto* to = static_cast<const sockaddr_in*>(towards->dest_addr);
+  assert_int_equal(to->sin_port, htons(4000));
+  // The way to that address leads over the interface that has it.
+  assert_int_equal(static_cast<const sockaddr_in*>(towards->src_addr)->sin_addr.s_addr, htonl(INADDR_LOOPBACK));
+
+  assert_int_equal(Info(hints.get(), "not.an.address", "1", FI_NUMERICHOST).error(), -FI_ENODATA);
+  assert_int_equal(Info(hints.get(), "192.0.2.77", nullptr, FI_SOURCE).error(), -FI_ENODATA);
+}
+
+// A listening port that was asked for is the endpoint's.
+void an_endpoint_has_the_port_that_was_asked_for(void**) {
+  const Side other;
+  const auto taken = reinterpret_cast<const sockaddr_in*>(other.name().data())->sin_port;
+  const Hints hints;
+  const Info info(hints.get(), "127.0.0.1", std::to_string(ntohs(taken)).c_str(), FI_SOURCE);
+  MUST(info.error());
+  fid_ep* ep = nullptr;
+  assert_true(fi_endpoint(other.domain, info.get(), &ep, nullptr) < 0);
+}
+
+}  // namespace
+
+std::vector<CMUnitTest> info_tests() {
+  return {cmocka_unit_test(what_is_offered),
+          cmocka_unit_test(what_others_ask_for),
+          cmocka_unit_test(who_asks_for_more_gets_nothing),
+          cmocka_unit_test(memory_is_left_out_where_its_mode_is_not_allowed),
+          cmocka_unit_test(node_and_service),
+          cmocka_unit_test(an_endpoint_has_the_port_that_was_asked_for)};
+}
+
+}  // namespace ewarp::ofi::test

@@ -1,0 +1,14 @@
+#include <cstring>
+
+#include "tests/ofi/sides.h"
+
+// ewarp_ofi_test [name]: all tests, or those whose names have this in them.
+int main(int argc, char** argv) {
+  using namespace ewarp::ofi::test;
+  std::vector<CMUnitTest> chosen;
+  for (const auto& part : {info_tests(), address_tests(), message_tests(), peek_tests(), multi_receive_tests(),
+                           queue_tests(), rma_tests(), atomic_tests(), thread_tests()})
+    for (const CMUnitTest& test : part)
+      if (argc < 2 || std::strstr(test.name, argv[1]) != nullptr) chosen.push_back(test);
+  return _cmocka_run_group_tests("ofi", chosen.data(), chosen.size(), nullptr, nullptr);
+}
