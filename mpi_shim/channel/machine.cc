@@ -224,6 +224,8 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
     finish(*op, Error::peer_down);
   } else if (memory.size() > transport_.longest_transfer()) {
     finish(*op, Error::too_long);
+  } else if (what == Outgoing::What::read && memory.empty()) {
+    finish(*op, Error::none);
   } else if (memory.size() > tuning_.eager_threshold && !expose(*op, what == Outgoing::What::read)) {
     finish(*op, Error::no_memory);
   } else {

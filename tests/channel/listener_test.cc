@@ -288,6 +288,13 @@ void a_put_tells_its_data_behind_what_it_wrote(void**) {
     }
 }
 
+void a_get_of_nothing_is_done(void**) {
+  Pair p;
+  assert_true(static_cast<bool>(p.scene.net[kS].get(kR, {}, {}, report(p.sender))));
+  assert_int_equal(p.sender.heard.size(), 1);
+  assert_int_equal(p.sender.heard[0].status.error, Error::none);
+}
+
 void an_injected_put_is_a_copy(void**) {
   Pair p;
   Bytes window(kSmall), data = pattern(kS, 3, kSmall);
@@ -361,6 +368,7 @@ int main() {
       cmocka_unit_test(the_oldest_of_a_context_is_cancelled),
       cmocka_unit_test(a_discarded_message_releases_its_sender),
       cmocka_unit_test(a_put_tells_its_data_behind_what_it_wrote),
+      cmocka_unit_test(a_get_of_nothing_is_done),
       cmocka_unit_test(an_injected_put_is_a_copy),
       cmocka_unit_test(a_call_is_answered),
       cmocka_unit_test(a_call_ends_with_the_peer),

@@ -128,6 +128,8 @@ class Registered {
   fid_mr* region = nullptr;
 };
 
+int echo(int reads, int writes);
+
 // Tests by subject.
 std::vector<CMUnitTest> address_tests();
 std::vector<CMUnitTest> atomic_tests();

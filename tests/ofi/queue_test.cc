@@ -1,0 +1,251 @@
+// Completion queues, counters, event queues, and waiting for them.
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "tests/ofi/sides.h"
+
+namespace ewarp::ofi::test {
+namespace {
+
+void one(const Pair& p, void* context, std::uint64_t* in) {
+  const std::uint64_t word = 11;
+  MUST(fi_trecv(p.b.ep, in, sizeof *in, nullptr, p.to_a, 5, 0, context));
+  MUST(fi_tinjectdata(p.a.ep, &word, sizeof word, 12, p.to_b, 5));
+}
+
+// The formats are beginnings of each other; what a format has not is not written.
+void every_format(void**) {
+  const std::pair<fi_cq_format, std::size_t> kFormats[] = {{FI_CQ_FORMAT_UNSPEC, sizeof(fi_cq_tagged_entry)},
+                                                           {FI_CQ_FORMAT_CONTEXT, sizeof(fi_cq_entry)},
+                                                           {FI_CQ_FORMAT_MSG, sizeof(fi_cq_msg_entry)},
+                                                           {FI_CQ_FORMAT_DATA, sizeof(fi_cq_data_entry)},
+                                                           {FI_CQ_FORMAT_TAGGED, sizeof(fi_cq_tagged_entry)}};
+  for (const auto& [format, size] : kFormats) {
+    Pair p({.format = format});
+    std::uint64_t in[2] = {};
+    one(p, &in[0], &in[0]);
+    one(p, &in[1], &in[1]);
+    Bytes raw(3 * sizeof(fi_cq_tagged_entry), 0xee);
+    std::size_t got = 0;
+    while (got < 2) {
+      const long n = fi_cq_sread(p.b.receive_queue, raw.data() + got * size, 3 - got, nullptr, kPatienceMs);
+      MUST(n);
+      got += static_cast<std::size_t>(n);
+    }
+    for (std::size_t i = 0; i < 2; ++i) {
+      fi_cq_tagged_entry e{};
+      std::copy_n(raw.data() + i * size, size, reinterpret_cast<std::uint8_t*>(&e));
+      assert_ptr_equal(e.op_context, &in[i]);
+      if (size >= sizeof(fi_cq_msg_entry)) assert_int_equal(e.len, 8);
+      if (size >= sizeof(fi_cq_msg_entry)) assert_true((e.flags & (FI_RECV | FI_TAGGED)) == (FI_RECV | FI_TAGGED));
+      if (size >= sizeof(fi_cq_data_entry)) assert_int_equal(e.data, 12);
+      if (size >= sizeof(fi_cq_tagged_entry)) assert_int_equal(e.tag, 5);
+    }
+    assert_int_equal(raw[2 * size], 0xee);
+  }
+}
+
+void what_is_not_asked_for_is_not_told(void**) {
+  Pair p({.bind_flags = FI_SELECTIVE_COMPLETION});
+  std::uint64_t word = 1, in[3] = {};
+  const iovec v{&word, 8}, r{&in[1], 8};
+  int told_a, told_b;
+  MUST(fi_trecv(p.b.ep, &in[0], 8, nullptr, p.to_a, 5, 0, nullptr));
+  const fi_msg_tagged receive{&r, nullptr, 1, p.to_a, 5, 0, &told_b, 0};
+  MUST(fi_trecvmsg(p.b.ep, &receive, FI_COMPLETION));
+  MUST(fi_tsend(p.a.ep, &word, 8, nullptr, p.to_b, 5, nullptr));
+  const fi_msg_tagged send{&v, nullptr, 1, p.to_b, 5, 0, &told_a, 0};
+  MUST(fi_tsendmsg(p.a.ep, &send, FI_COMPLETION));
+  assert_ptr_equal(p.b.received().op_context, &told_b);
+  assert_ptr_equal(p.a.sent().op_context, &told_a);
+  assert_true(p.a.quiet(p.a.send_queue) && p.b.quiet(p.b.receive_queue));
+  // Errors are.
+  MUST(fi_trecv(p.b.ep, &in[2], 8, nullptr, p.to_a, 6, 0, &in[2]));
+  assert_int_equal(fi_cancel(&p.b.ep->fid, &in[2]), 0);
+  assert_ptr_equal(p.b.failure(p.b.receive_queue).op_context, &in[2]);
+}
+
+void flags_of_an_endpoint_can_be_changed(void**) {
+  Pair p({.bind_flags = FI_SELECTIVE_COMPLETION});
+  std::uint64_t flags = FI_TRANSMIT;
+  MUST(fi_control(&p.a.ep->fid, FI_GETOPSFLAG, &flags));
+  assert_int_equal(flags, 0);
+  flags = FI_TRANSMIT | FI_COMPLETION;
+  MUST(fi_control(&p.a.ep->fid, FI_SETOPSFLAG, &flags));
+  std::uint64_t word = 1;
+  MUST(fi_tsend(p.a.ep, &word, 8, nullptr, p.to_b, 5, &word));
+  assert_ptr_equal(p.a.sent().op_context, &word);
+  flags = FI_TRANSMIT | FI_FENCE;
+  assert_int_equal(fi_control(&p.a.ep->fid, FI_SETOPSFLAG, &flags), -FI_EINVAL);
+}
+
+void a_reader_sleeps_until_something_comes(void**) {
+  Pair p;
+  std::uint64_t in = 0;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    one(p, &in, &in);
+  });
+  assert_ptr_equal(p.b.received().op_context, &in);
+  later.join();
+  fi_cq_tagged_entry e{};
+  assert_int_equal(fi_cq_sread(p.b.receive_queue, &e, 1, nullptr, 20), -FI_EAGAIN);
+}
+
+void a_reader_is_woken(void**) {
+  Pair p;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    MUST(fi_cq_signal(p.b.receive_queue));
+  });
+  fi_cq_tagged_entry e{};
+  assert_int_equal(fi_cq_sread(p.b.receive_queue, &e, 1, nullptr, -1), -FI_EAGAIN);
+  later.join();
+}
+
+void sleep_on_descriptor(const Pair& p, struct fid* what, int fd) {
+  while (fi_trywait(p.b.fabric, &what, 1) == 0) {
+    pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
+    assert_int_equal(poll(&waiting, 1, kPatienceMs), 1);
+    return;
+  }
+}
+
+void a_descriptor_becomes_readable(void**) {
+  Pair p;
+  int fd = -1;
+  MUST(fi_control(&p.b.receive_queue->fid, FI_GETWAIT, &fd));
+  assert_true(fd >= 0);
+  for (int i = 0; i < 20; ++i) {
+    std::uint64_t in = 0;
+    std::thread later([&] {
+      if (i % 2 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      one(p, &in, &in);
+    });
+    fi_cq_tagged_entry e{};
+    while (fi_cq_read(p.b.receive_queue, &e, 1) == -FI_EAGAIN) sleep_on_descriptor(p, &p.b.receive_queue->fid, fd);
+    assert_ptr_equal(e.op_context, &in);
+    later.join();
+  }
+  // With an entry in it there is nothing to wait for.
+  std::uint64_t in = 0;
+  one(p, &in, &in);
+  struct fid* queue = &p.b.receive_queue->fid;
+  while (fi_trywait(p.b.fabric, &queue, 1) == 0) {
+    pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
+    assert_int_equal(poll(&waiting, 1, kPatienceMs), 1);
+  }
+  p.b.received();
+}
+
+void a_queue_without_a_wait_object_is_polled(void**) {
+  Pair p({.wait = FI_WAIT_NONE});
+  fi_cq_tagged_entry e{};
+  assert_int_equal(fi_cq_sread(p.b.receive_queue, &e, 1, nullptr, 1), -FI_EINVAL);
+  assert_int_equal(fi_cq_signal(p.b.receive_queue), -FI_EINVAL);
+  std::uint64_t in = 0;
+  one(p, &in, &in);
+  while (fi_cq_read(p.b.receive_queue, &e, 1) == -FI_EAGAIN) {
+  }
+  assert_ptr_equal(e.op_context, &in);
+}
+
+// More than any size that was asked for.
+void no_entry_is_lost(void**) {
+  Pair p;
+  constexpr std::size_t kCount = 3000;
+  std::vector<std::uint64_t> in(kCount);
+  for (std::uint64_t& word : in) MUST(fi_trecv(p.b.ep, &word, 8, nullptr, p.to_a, 5, 0, &word));
+  for (std::uint64_t i = 0; i < kCount; ++i)
+    while (fi_tinject(p.a.ep, &i, 8, p.to_b, 5) == -FI_EAGAIN) fi_cq_read(p.a.send_queue, nullptr, 0);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    assert_ptr_equal(p.b.received().op_context, &in[i]);
+    assert_int_equal(in[i], i);
+  }
+}
+
+void counters_count(void**) {
+  Pair p({.counters = true});
+  std::uint64_t word = 3, in[5] = {};
+  for (std::uint64_t& slot : in) MUST(fi_trecv(p.b.ep, &slot, 8, nullptr, p.to_a, 5, 0, &slot));
+  for (int i = 0; i < 3; ++i) MUST(fi_tsend(p.a.ep, &word, 8, nullptr, p.to_b, 5, nullptr));
+  for (int i = 0; i < 2; ++i) MUST(fi_tinject(p.a.ep, &word, 8, p.to_b, 5));
+  MUST(fi_cntr_wait(p.a.sends, 5, kPatienceMs));
+  MUST(fi_cntr_wait(p.b.receives, 5, kPatienceMs));
+  assert_int_equal(fi_cntr_read(p.b.receives), 5);
+  assert_int_equal(fi_cntr_read(p.b.sends), 0);
+  assert_int_equal(fi_cntr_wait(p.b.receives, 6, 10), -FI_ETIMEDOUT);
+
+  MUST(fi_trecv(p.b.ep, &in[0], 8, nullptr, p.to_a, 5, 0, &in[0]));
+  assert_int_equal(fi_cancel(&p.b.ep->fid, &in[0]), 0);
+  while (fi_cntr_readerr(p.b.receives) == 0) {
+  }
+  assert_int_equal(fi_cntr_readerr(p.b.receives), 1);
+
+  Registered target(p.b, 8);
+  MUST(fi_write(p.a.ep, &word, 8, nullptr, p.to_b, target.address(), target.key(), nullptr));
+  MUST(fi_cntr_wait(p.a.writes, 1, kPatienceMs));
+  MUST(fi_read(p.a.ep, &word, 8, nullptr, p.to_b, target.address(), target.key(), nullptr));
+  MUST(fi_cntr_wait(p.a.reads, 1, kPatienceMs));
+}
+
+void counters_can_be_set(void**) {
+  Pair p({.counters = true});
+  MUST(fi_cntr_set(p.a.sends, 10));
+  MUST(fi_cntr_add(p.a.sends, 5));
+  MUST(fi_cntr_seterr(p.a.sends, 2));
+  MUST(fi_cntr_adderr(p.a.sends, 1));
+  assert_int_equal(fi_cntr_read(p.a.sends), 15);
+  assert_int_equal(fi_cntr_readerr(p.a.sends), 3);
+  // A waiter hears of it.
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    fi_cntr_add(p.a.sends, 1);
+  });
+  MUST(fi_cntr_wait(p.a.sends, 16, kPatienceMs));
+  later.join();
+  // What peers do to our memory is not counted, and not promised.
+  assert_int_equal(fi_ep_bind(p.a.ep, &p.a.sends->fid, FI_REMOTE_WRITE), -FI_EOPBADSTATE);
+}
+
+void an_event_queue_keeps_what_is_written(void**) {
+  const Side side;
+  fi_eq_attr attributes{};
+  attributes.flags = FI_WRITE;
+  attributes.wait_obj = FI_WAIT_FD;
+  fid_eq* queue = nullptr;
+  MUST(fi_eq_open(side.fabric, &attributes, &queue, nullptr));
+  std::uint32_t event = 0;
+  fi_eq_entry in{}, out{};
+  in.data = 77;
+  assert_int_equal(fi_eq_read(queue, &event, &out, sizeof out, 0), -FI_EAGAIN);
+  assert_int_equal(fi_eq_write(queue, FI_NOTIFY, &in, sizeof in, 0), sizeof in);
+  assert_int_equal(fi_eq_read(queue, &event, &out, sizeof out, FI_PEEK), sizeof out);
+  assert_int_equal(fi_eq_sread(queue, &event, &out, sizeof out, kPatienceMs, 0), sizeof out);
+  assert_int_equal(event, FI_NOTIFY);
+  assert_int_equal(out.data, 77);
+  assert_int_equal(fi_eq_sread(queue, &event, &out, sizeof out, 5, 0), -FI_EAGAIN);
+  MUST(fi_close(&queue->fid));
+}
+
+}  // namespace
+
+std::vector<CMUnitTest> queue_tests() {
+  return {cmocka_unit_test(every_format),
+          cmocka_unit_test(what_is_not_asked_for_is_not_told),
+          cmocka_unit_test(flags_of_an_endpoint_can_be_changed),
+          cmocka_unit_test(a_reader_sleeps_until_something_comes),
+          cmocka_unit_test(a_reader_is_woken),
+          cmocka_unit_test(a_descriptor_becomes_readable),
+          cmocka_unit_test(a_queue_without_a_wait_object_is_polled),
+          cmocka_unit_test(no_entry_is_lost),
+          cmocka_unit_test(counters_count),
+          cmocka_unit_test(counters_can_be_set),
+          cmocka_unit_test(an_event_queue_keeps_what_is_written)};
+}
+
+}  // namespace ewarp::ofi::test
