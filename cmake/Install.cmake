@@ -2,8 +2,11 @@
 #   bin/etherwarp
 #   lib/etherwarp/libetherwarp-preload.so
 #   lib/libibverbs/libetherwarp-rdmav34.so    beside rdma-core's own providers, with a link for each further interface
-#   lib/pkgconfig/etherwarp.pc, etherwarpdv.pc
 #   lib/libetherwarpdv.so                     EtherWARP's own verbs (include/infiniband/etherwarpdv.h)
+#   lib/libfabric/libetherwarp-fi.so          where libfabric looks by itself, if the prefix is its own
+#   lib/libewarp_channel.a, libewarp_channel_core.a, include/etherwarp/mpi_shim/channel/*.h
+#   lib/pkgconfig/etherwarp.pc, etherwarp-channel.pc, etherwarpdv.pc
+#   share/doc/etherwarp/examples/channel_pingpong.cc
 #   share/man/man1/etherwarp.1
 #   /etc/libibverbs.d/etherwarp.driver        (below the prefix, unless that is /usr or /usr/local)
 install(TARGETS etherwarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
@@ -11,10 +14,23 @@ install(FILES docs/etherwarp.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(TARGETS etherwarp-preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/etherwarp)
 install(TARGETS etherwarp-rdmav34 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/libibverbs)
 
+if(TARGET etherwarp-fi)
+  install(TARGETS etherwarp-fi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/libfabric)
+endif()
+install(TARGETS ewarp_channel ewarp_channel_core ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# What channel.h includes, under the names by which it does.
+foreach(header address channel counters device types wire)
+  install(FILES mpi_shim/channel/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/etherwarp/mpi_shim/channel)
+endforeach()
+install(FILES mpi_shim/channel/examples/pingpong.cc DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/etherwarp/examples
+        RENAME channel_pingpong.cc)
+
 # The way back from the .pc file to the prefix, so that the tree can be moved.
 file(RELATIVE_PATH EWARP_PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/etherwarp.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/etherwarp-channel.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarp-channel.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc ${CMAKE_CURRENT_BINARY_DIR}/etherwarp-channel.pc
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 install(TARGETS etherwarpdv LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(FILES provider/direct/infiniband/etherwarpdv.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/infiniband)

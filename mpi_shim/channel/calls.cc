@@ -1,4 +1,5 @@
-// Questions of applications to each other, answered by whatever thread handles what comes; and what is told behind puts.
+// Questions of applications to each other, answered by whatever thread handles what comes; and what is told behind
+// puts.
 #include <algorithm>
 
 #include "mpi_shim/channel/machine.h"

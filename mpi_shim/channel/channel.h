@@ -117,10 +117,11 @@ class Endpoint {
   Request put(PeerId peer, Octets source, wire::Remote target, const SendOptions& options = {});
   Request get(PeerId peer, MutableOctets target, wire::Remote source, const Report& report = {});
 
-  // Puts of peers that have data attached end here: the status says whose, how long and what. Before any peer may do so.
+  // Puts of peers that have data attached end here: the status says whose, how long and what. Before any peer may do
+  // so.
   void tell_puts(const Report& report);
-  // A question of eager_threshold octets at most to the peer's answerer, whose answer goes to `answer`. The status tells
-  // its length: 0 where there is no answerer.
+  // A question of eager_threshold octets at most to the peer's answerer, whose answer goes to `answer`. The status
+  // tells its length: 0 where there is no answerer.
   Request call(PeerId peer, Octets question, MutableOctets answer, const Report& report = {});
   void answer_with(Answerer* answerer);
 

@@ -44,10 +44,10 @@ std::string Device::find(const Address& address) {
   Address any_port = address;
   any_port.port = 0;
   sockaddr_storage at = any_port.socket_address();
-  if (rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&at)) != 0) return failed("rdma_bind_addr") + " " + address.text();
-  if (id_->verbs == nullptr &&
-      (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&at), kResolveMs) != 0 ||
-       wait_for(channel_, RDMA_CM_EVENT_ADDR_RESOLVED) != 0 || id_->verbs == nullptr))
+  if (rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&at)) != 0)
+    return failed("rdma_bind_addr") + " " + address.text();
+  if (id_->verbs == nullptr && (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&at), kResolveMs) != 0 ||
+                                wait_for(channel_, RDMA_CM_EVENT_ADDR_RESOLVED) != 0 || id_->verbs == nullptr))
     return "no RDMA device has the address " + address.text();
   context_ = id_->verbs;
   return {};
@@ -71,8 +71,8 @@ Device::~Device() {
 
 // iWARP wants the right to write remotely where a Read puts its data, and adapters the local one with it.
 std::optional<Device::Region> Device::expose(MutableOctets memory, bool readable, bool writable) {
-  const int access = (readable ? IBV_ACCESS_REMOTE_READ : 0) |
-                     (writable ? IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE : 0);
+  const int access =
+      (readable ? IBV_ACCESS_REMOTE_READ : 0) | (writable ? IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE : 0);
   ibv_mr* mr = ibv_reg_mr(pd_, memory.data(), memory.size(), access);
   if (mr == nullptr) return std::nullopt;
   return Region{.remote = {.address = reinterpret_cast<std::uint64_t>(memory.data()), .key = mr->rkey}, .memory = mr};

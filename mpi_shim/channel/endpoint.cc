@@ -37,12 +37,10 @@ class Endpoint::Impl final : public Driven {
  public:
   Impl(const EndpointOptions& o, const Address& address)
       : options(o),
-        transport(o.tuning,
-                  VerbsOptions{
-                      .address = address,
-                      .device = o.device,
-                      .connect_timeout_ns = o.connect_timeout_ns,
-                      .registration = o.registration}),
+        transport(o.tuning, VerbsOptions{.address = address,
+                                         .device = o.device,
+                                         .connect_timeout_ns = o.connect_timeout_ns,
+                                         .registration = o.registration}),
         spin_ns(static_cast<std::uint64_t>(o.spin_us >= 0      ? o.spin_us
                                            : usable_cpus() > 1 ? 1000
                                                                : 0) *

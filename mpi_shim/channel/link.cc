@@ -135,8 +135,8 @@ bool Link::send(Outgoing& o, bool reserve) {
   m.release_count = static_cast<std::uint8_t>(n);
   std::array<std::byte, wire::Message::kLongest> header;
   m.emit(header);
-  const Transport::Taken taken = transport_.send(peer_, std::span(header).first(m.octets()), o.source(), o.inject,
-                                                 reinterpret_cast<Cookie>(&o));
+  const Transport::Taken taken =
+      transport_.send(peer_, std::span(header).first(m.octets()), o.source(), o.inject, reinterpret_cast<Cookie>(&o));
   if (taken == Transport::Taken::refused) return false;
   o.copied = taken == Transport::Taken::copied;
   told_ = consumed_;

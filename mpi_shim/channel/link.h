@@ -91,10 +91,10 @@ class Link {
 
   SentNumbers sent;
   ArrivedNumbers arrived;
-  std::vector<Tag> retracting;  // RETRACT is out, RETRACTED has not come
-  std::uint32_t announced = 0;  // our receives whose announcements the peer may hold
-  std::size_t copied = 0;       // octets of copies in the queue
-  std::size_t pending = 0;      // requests that end when the peer does
+  std::vector<Tag> retracting;                        // RETRACT is out, RETRACTED has not come
+  std::uint32_t announced = 0;                        // our receives whose announcements the peer may hold
+  std::size_t copied = 0;                             // octets of copies in the queue
+  std::size_t pending = 0;                            // requests that end when the peer does
   std::optional<std::uint64_t> data_told, data_seen;  // what was attached last, to our messages and to theirs
   std::uint64_t heard_at = 0;
   std::uint64_t pinged_at = 0;  // 0: no ping is out

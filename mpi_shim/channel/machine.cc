@@ -57,11 +57,8 @@ void Machine::finish(Operation& op, Error error) {
   settle(op, error);
   const Report report = op.report;
   if (report.listener == nullptr) return;
-  Completion completion{.context = report.context,
-                        .label = report.label,
-                        .status = op.status,
-                        .buffer = op.buffer(),
-                        .released = false};
+  Completion completion{
+      .context = report.context, .label = report.label, .status = op.status, .buffer = op.buffer(), .released = false};
   Operation* parent = op.parent;
   operations_.free(op);
   if (parent != nullptr) completion.released = leave_parent(*parent);

@@ -15,13 +15,13 @@ namespace ewarp::channel {
 struct Operation : Posted {
   enum class Kind : std::uint8_t { unused, send, receive, one_sided };
   enum class State : std::uint8_t {
-    underway,  // send, put, get: the transport has all that it needs, or will get it
-    waiting,   // send: SENDER_READY is out, and the receiver has neither answered nor read
+    underway,    // send, put, get: the transport has all that it needs, or will get it
+    waiting,     // send: SENDER_READY is out, and the receiver has neither answered nor read
     confirming,  // send: EAGER is out, and the receiver has not said that it has come
-    posted,    // receive: nothing has come for it, or there is room for more
-    spent,     // multi-receive: takes no more, and some of its messages are still coming
-    expected,  // receive: its message is known, a Write will bring it
-    fetching,  // receive: its message is known, a Read brings it
+    posted,      // receive: nothing has come for it, or there is room for more
+    spent,       // multi-receive: takes no more, and some of its messages are still coming
+    expected,    // receive: its message is known, a Write will bring it
+    fetching,    // receive: its message is known, a Read brings it
     done,
   };
 
@@ -37,18 +37,18 @@ struct Operation : Posted {
   std::size_t length = 0;
   Exposed* memory = nullptr;  // while the transport needs it
 
-  std::uint64_t number = 0;  // send: among those of its (peer, tag)
-  Links<Operation> waiting;  // send: in the queue of those in state waiting
+  std::uint64_t number = 0;               // send: among those of its (peer, tag)
+  Links<Operation> waiting;               // send: in the queue of those in state waiting
   std::optional<std::uint64_t> attached;  // send: for the receiver's status
   bool confirm = false;                   // send, put: done only when the peer has it
   Operation* parent = nullptr;            // a message of a multi-receive: that
   std::uint32_t children = 0;             // multi-receive: messages that are coming
   std::size_t taken = 0, least = 0;       // multi-receive: octets in use; of which so many must be free
   Error fate = Error::none;               // multi-receive, spent: how it ends
-  bool large = false;        // the adapter alone may not end it: control messages are to be answered
-  bool announced = false;    // receive: its buffer was announced, for `announced_for`
-  bool candidate = false;    // ... would have been, were announcements not stopped
-  bool cancelling = false;   // ... ends with the answer to a retraction, unless a message is first
+  bool large = false;                     // the adapter alone may not end it: control messages are to be answered
+  bool announced = false;                 // receive: its buffer was announced, for `announced_for`
+  bool candidate = false;                 // ... would have been, were announcements not stopped
+  bool cancelling = false;                // ... ends with the answer to a retraction, unless a message is first
   std::uint64_t announced_for = 0;
   std::uint64_t posted_at = 0;   // now()
   std::uint32_t release_id = 0;  // receive, fetching: what the sender has to hear when it is done

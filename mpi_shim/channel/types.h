@@ -52,7 +52,7 @@ struct Completion {
   std::uint64_t label;  // as given with the request
   Status status;
   MutableOctets buffer;  // of the request; where a multi-receive has put this message
-  bool released;      // the buffer of a multi-receive is the application's again
+  bool released;         // the buffer of a multi-receive is the application's again
 };
 
 // Told of the ends of requests, instead of test() and wait(). Called under the endpoint's lock by whatever thread found

@@ -71,8 +71,7 @@ std::string VerbsTransport::open_device() {
   cq_ = ibv_create_cq(context_, static_cast<int>(cq_size_), nullptr, completions_, 0);
   if (cq_ == nullptr) return failed("ibv_create_cq");
   heartbeat_memory_ = ibv_reg_mr(pd_, &heartbeat_, sizeof heartbeat_, IBV_ACCESS_REMOTE_READ);
-  sink_memory_ =
-      ibv_reg_mr(pd_, &heartbeat_sink_, sizeof heartbeat_sink_, kSink);
+  sink_memory_ = ibv_reg_mr(pd_, &heartbeat_sink_, sizeof heartbeat_sink_, kSink);
   if (heartbeat_memory_ == nullptr || sink_memory_ == nullptr) return failed("ibv_reg_mr");
   headers_ = std::make_unique<BufferPool>(pd_, wire::Message::kLongest, 64);
   bounces_ = std::make_unique<BufferPool>(pd_, wire::Message::kLongest + tuning_.eager_threshold, 8);

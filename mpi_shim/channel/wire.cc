@@ -14,8 +14,8 @@ std::uint8_t known_extras(Kind kind) {
 
 bool known(const Message& m) {
   return m.kind >= Kind::eager && m.kind <= Kind::answer && (m.flags & ~kKnownFlags) == 0 &&
-         (m.extras & ~known_extras(m.kind)) == 0 &&
-         (m.kind != Kind::told || m.has_extra(extra::kData)) && m.release_count <= Message::kMostReleases;
+         (m.extras & ~known_extras(m.kind)) == 0 && (m.kind != Kind::told || m.has_extra(extra::kData)) &&
+         m.release_count <= Message::kMostReleases;
 }
 
 }  // namespace

@@ -77,9 +77,7 @@ struct Message {
     return kind == Kind::sender_ready || kind == Kind::receiver_ready || kind == Kind::written || kind == Kind::call ||
            kind == Kind::answer || has_extra(extra::kConfirm);
   }
-  std::optional<std::uint64_t> attached() const {
-    return has_extra(extra::kData) ? std::optional(data) : std::nullopt;
-  }
+  std::optional<std::uint64_t> attached() const { return has_extra(extra::kData) ? std::optional(data) : std::nullopt; }
   bool has_payload() const { return kind == Kind::eager || kind == Kind::call || kind == Kind::answer; }
   std::size_t octets() const;
   // Writes octets() octets. Requires: out.size() >= kLongest.

@@ -208,8 +208,8 @@ std::size_t answer_atomic(Regions& regions, channel::Octets question, channel::M
     return kAnswerHead;
   }
   const std::size_t octets = q->count * *atomic_size(q->kind, q->datatype, q->op);
-  const std::uint64_t rights = (q->kind != AtomicKind::write ? FI_REMOTE_READ : 0) |
-                               (q->op != FI_ATOMIC_READ ? FI_REMOTE_WRITE : 0);
+  const std::uint64_t rights =
+      (q->kind != AtomicKind::write ? FI_REMOTE_READ : 0) | (q->op != FI_ATOMIC_READ ? FI_REMOTE_WRITE : 0);
   const std::byte* operands = question.data() + AtomicQuestion::kSize;
   const bool done = regions.with(q->key, q->address, octets, rights, [&] {
     with_type(q->datatype, [&]<class T>(T) { run<T>(*q, operands, operands + octets, answer.data() + kAnswerHead); });

@@ -98,8 +98,8 @@ ssize_t CompletionQueue::take(void* buffer, std::size_t count, fi_addr_t* source
   waiting_.store(waiting - n);
   lock.unlock();
   for (std::size_t i = 0; i < origins.size(); ++i)
-    sources_out[i] = origins[i].endpoint != nullptr ? origins[i].endpoint->address_of(origins[i].peer)
-                                                    : FI_ADDR_NOTAVAIL;
+    sources_out[i] =
+        origins[i].endpoint != nullptr ? origins[i].endpoint->address_of(origins[i].peer) : FI_ADDR_NOTAVAIL;
   return static_cast<ssize_t>(n);
 }
 

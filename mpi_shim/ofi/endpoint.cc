@@ -2,6 +2,7 @@
 
 #include <rdma/fi_cm.h>
 
+#include <cstdlib>
 #include <cstring>
 
 #include "mpi_shim/ofi/fid.h"
@@ -318,6 +319,8 @@ int open_endpoint(fid_domain* d, fi_info* info, fid_ep** out, void* context) noe
     options.address = address.text();
     options.device = domain.device;
     options.progress_thread = true;  // FI_PROGRESS_AUTO
+    // Nobody tells us what applications unmap, so nothing is kept unless somebody takes that upon himself.
+    if (std::getenv("EWARP_CHANNEL_REGISTRATION") == nullptr) options.registration = channel::Registration::cheap;
     std::string error;
     auto channel = channel::Endpoint::open(options, &error);
     if (!channel) {

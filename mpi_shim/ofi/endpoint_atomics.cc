@@ -145,8 +145,8 @@ ssize_t writemsg(fid_ep* ep, const fi_msg_atomic* m, uint64_t flags) noexcept {
   return from_message(ep, AtomicKind::write, *m, nullptr, nullptr, flags);
 }
 
-ssize_t fetch(fid_ep* ep, const void* buffer, size_t count, void*, void* result, void*, fi_addr_t to,
-              uint64_t address, uint64_t key, fi_datatype datatype, fi_op op, void* context) noexcept {
+ssize_t fetch(fid_ep* ep, const void* buffer, size_t count, void*, void* result, void*, fi_addr_t to, uint64_t address,
+              uint64_t key, fi_datatype datatype, fi_op op, void* context) noexcept {
   Endpoint& e = Endpoint::from(ep);
   return e.atomic({.kind = AtomicKind::fetch,
                    .peer = to,

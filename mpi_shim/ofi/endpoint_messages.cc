@@ -30,11 +30,11 @@ ssize_t Endpoint::receive(const Receive& r) {
     if (source == kUnknown) return -FI_EINVAL;
   }
   if ((r.flags & FI_PEEK) != 0) return peek(r, source);
-  const channel::Request request = channel_->irecv(
-      source, r.tag, {static_cast<std::byte*>(r.buffer), r.length}, r.ignore,
-      {.multi = (r.flags & FI_MULTI_RECV) != 0,
-       .least = least_multi_receive(),
-       .report = {.listener = this, .context = r.context, .label = label_of(r.label, r.flags)}});
+  const channel::Request request =
+      channel_->irecv(source, r.tag, {static_cast<std::byte*>(r.buffer), r.length}, r.ignore,
+                      {.multi = (r.flags & FI_MULTI_RECV) != 0,
+                       .least = least_multi_receive(),
+                       .report = {.listener = this, .context = r.context, .label = label_of(r.label, r.flags)}});
   return request ? 0 : -FI_EAGAIN;
 }
 

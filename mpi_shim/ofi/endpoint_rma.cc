@@ -12,13 +12,13 @@ ssize_t Endpoint::put(const Rma& r) {
   if (peer == kUnknown) return -FI_EINVAL;
   const bool inject = (r.flags & FI_INJECT) != 0;
   if (inject && r.length > kInjectSize) return -FI_EINVAL;
-  const channel::Request request =
-      channel_->put(peer, {static_cast<const std::byte*>(r.buffer), r.length},
-                    {.address = r.address, .key = static_cast<std::uint32_t>(r.key)},
-                    {.inject = inject,
-                     .delivered = (r.flags & (FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE | FI_MATCH_COMPLETE)) != 0,
-                     .data = r.data,
-                     .report = {.listener = this, .context = r.context, .label = label_of(FI_RMA | FI_WRITE, r.flags)}});
+  const channel::Request request = channel_->put(
+      peer, {static_cast<const std::byte*>(r.buffer), r.length},
+      {.address = r.address, .key = static_cast<std::uint32_t>(r.key)},
+      {.inject = inject,
+       .delivered = (r.flags & (FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE | FI_MATCH_COMPLETE)) != 0,
+       .data = r.data,
+       .report = {.listener = this, .context = r.context, .label = label_of(FI_RMA | FI_WRITE, r.flags)}});
   return request ? 0 : -FI_EAGAIN;
 }
 
@@ -116,8 +116,8 @@ ssize_t inject_write(fid_ep* ep, const void* buffer, size_t length, fi_addr_t to
   return put(ep, buffer, length, FI_INJECT, to, address, key, {}, nullptr);
 }
 
-ssize_t write_data(fid_ep* ep, const void* buffer, size_t length, void*, uint64_t data, fi_addr_t to,
-                   uint64_t address, uint64_t key, void* context) noexcept {
+ssize_t write_data(fid_ep* ep, const void* buffer, size_t length, void*, uint64_t data, fi_addr_t to, uint64_t address,
+                   uint64_t key, void* context) noexcept {
   return put(ep, buffer, length, Endpoint::from(ep).send_flags(), to, address, key, data, context);
 }
 

@@ -123,8 +123,8 @@ int open_event_queue(fid_fabric* fabric, fi_eq_attr* attributes, fid_eq** out, v
     fi_eq_attr a = attributes != nullptr ? *attributes : fi_eq_attr{};
     if (a.wait_obj == FI_WAIT_UNSPEC) a.wait_obj = FI_WAIT_FD;
     if (a.wait_obj != FI_WAIT_NONE && a.wait_obj != FI_WAIT_FD) return -FI_ENOSYS;
-    auto q = std::make_unique<EventQueue>(*static_cast<Fabric*>(fabric), a.wait_obj, (a.flags & FI_WRITE) != 0,
-                                          context);
+    auto q =
+        std::make_unique<EventQueue>(*static_cast<Fabric*>(fabric), a.wait_obj, (a.flags & FI_WRITE) != 0, context);
     if (a.wait_obj != FI_WAIT_NONE && !q->waiter.open()) return -FI_EMFILE;
     q->fid.ops = &fid_ops;
     q->ops = &queue_ops;

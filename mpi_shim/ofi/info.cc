@@ -64,9 +64,7 @@ struct Route {
     source = source_towards(*destination);
     return source ? 0 : -FI_ENODATA;
   }
-  bool from(const Interface& i) const {
-    return !source || source->unspecified() || source->ip == i.address.ip;
-  }
+  bool from(const Interface& i) const { return !source || source->unspecified() || source->ip == i.address.ip; }
 };
 
 // Who asks for nothing gets everything, but what needs a mode that he does not allow.

@@ -17,8 +17,7 @@ inline constexpr std::uint64_t kDomainCaps = FI_LOCAL_COMM | FI_REMOTE_COMM;
 inline constexpr std::uint64_t kSecondaryCaps = FI_MULTI_RECV | FI_SOURCE | kDomainCaps;
 inline constexpr std::uint64_t kCaps =
     kPrimaryCaps | kMessageDirections | kMemoryDirections | FI_DIRECTED_RECV | kSecondaryCaps;
-inline constexpr std::uint64_t kSendCaps =
-    FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
+inline constexpr std::uint64_t kSendCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
 inline constexpr std::uint64_t kReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ |
                                               FI_REMOTE_WRITE | FI_MULTI_RECV | FI_DIRECTED_RECV | FI_SOURCE;
 // Puts and messages arrive in the order in which they were asked for.

@@ -47,7 +47,8 @@ const char* check(const fi_ep_attr& wanted, const fi_ep_attr& offer) {
   if (wanted.msg_prefix_size > 0) return "ep_attr->msg_prefix_size";
   if (wanted.max_order_raw_size > 0 || wanted.max_order_war_size > 0 || wanted.max_order_waw_size > 0)
     return "ep_attr->max_order_*_size";
-  if (std::countl_zero(wanted.mem_tag_format) < std::countl_zero(offer.mem_tag_format)) return "ep_attr->mem_tag_format";
+  if (std::countl_zero(wanted.mem_tag_format) < std::countl_zero(offer.mem_tag_format))
+    return "ep_attr->mem_tag_format";
   if (wanted.tx_ctx_cnt > 1 || wanted.rx_ctx_cnt > 1) return "ep_attr->*_ctx_cnt";
   if (wanted.auth_key_size > 0) return "ep_attr->auth_key";
   return nullptr;

@@ -49,9 +49,8 @@ int register_one(struct fid* d, iovec memory, std::uint64_t access, std::uint64_
   return guarded([&] {
     if (flags != 0) return -FI_EBADFLAGS;
     Domain& domain = object<Domain, fid_domain>(d);
-    const auto region =
-        domain.device->expose({static_cast<std::byte*>(memory.iov_base), memory.iov_len}, (access & FI_REMOTE_READ) != 0,
-                              (access & FI_REMOTE_WRITE) != 0);
+    const auto region = domain.device->expose({static_cast<std::byte*>(memory.iov_base), memory.iov_len},
+                                              (access & FI_REMOTE_READ) != 0, (access & FI_REMOTE_WRITE) != 0);
     if (!region) return -FI_ENOMEM;
     auto r = std::make_unique<MemoryRegion>();
     r->fid = {.fclass = FI_CLASS_MR, .context = context, .ops = &fid_ops};

@@ -18,10 +18,10 @@ inline constexpr std::uint32_t kProtocolVersion = 2;
 inline constexpr std::uint64_t kMessageSpace = std::uint64_t{1} << 63;
 inline constexpr std::uint64_t kTagMask = ~kMessageSpace;
 
-inline constexpr std::size_t kInjectSize = 4096;  // octets
+inline constexpr std::size_t kInjectSize = 4096;       // octets
 inline constexpr std::size_t kLeastMultiReceive = 64;  // octets; FI_OPT_MIN_MULTI_RECV where nobody says otherwise
-inline constexpr std::size_t kQueueSize = 16384;  // requests under way that are fine; more are taken, too
-inline constexpr std::size_t kDataSize = 8;       // octets of remote CQ data
+inline constexpr std::size_t kQueueSize = 16384;       // requests under way that are fine; more are taken, too
+inline constexpr std::size_t kDataSize = 8;            // octets of remote CQ data
 
 inline constexpr std::uint64_t kCompletionLevels =
     FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE | FI_MATCH_COMPLETE;

@@ -325,7 +325,12 @@ void Engine::after_fork_child() {
 void Engine::at_exit() {
   if (forked_ || !running_) return;
   std::vector<int> fds;
-  enter();
+  // A signal handler may have called exit() while this very thread held the engine, which then is never let go.
+  const auto patience = Clock::now() + std::chrono::milliseconds(200);
+  while (!try_enter()) {
+    if (Clock::now() >= patience) return;
+    sched_yield();
+  }
   for (Connection* c : connections_) {
     if (c->has_output()) c->transmit();
     c->shut_down();

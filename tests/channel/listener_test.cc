@@ -300,8 +300,8 @@ void an_injected_put_is_a_copy(void**) {
   Bytes window(kSmall), data = pattern(kS, 3, kSmall);
   const Bytes expected = data;
   Exposed* exposed = p.scene.net.expose(kR, window);
-  assert_true(static_cast<bool>(
-      p.scene.net[kS].put(kR, data, exposed->remote, {.inject = true, .report = report(p.sender)})));
+  assert_true(
+      static_cast<bool>(p.scene.net[kS].put(kR, data, exposed->remote, {.inject = true, .report = report(p.sender)})));
   assert_int_equal(p.sender.heard.size(), 1);
   std::fill(data.begin(), data.end(), std::byte{0});
   p.scene.net.run();

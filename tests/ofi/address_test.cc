@@ -112,17 +112,20 @@ void a_name_says_where_an_endpoint_is(void**) {
 // What is in use is not closed.
 void nothing_is_closed_under_its_users(void**) {
   Side side;
-  for (fid* f : {&side.addresses->fid, &side.send_queue->fid, &side.receive_queue->fid, &side.domain->fid,
-                 &side.fabric->fid})
+  for (fid* f :
+       {&side.addresses->fid, &side.send_queue->fid, &side.receive_queue->fid, &side.domain->fid, &side.fabric->fid})
     assert_int_equal(fi_close(f), -FI_EBUSY);
 }
 
 }  // namespace
 
 std::vector<CMUnitTest> address_tests() {
-  return {cmocka_unit_test(what_is_inserted_is_found),   cmocka_unit_test(what_is_removed_is_gone),
-          cmocka_unit_test(bad_addresses_are_told_apart), cmocka_unit_test(services_and_ranges_of_them),
-          cmocka_unit_test(an_address_as_text),           cmocka_unit_test(a_name_says_where_an_endpoint_is),
+  return {cmocka_unit_test(what_is_inserted_is_found),
+          cmocka_unit_test(what_is_removed_is_gone),
+          cmocka_unit_test(bad_addresses_are_told_apart),
+          cmocka_unit_test(services_and_ranges_of_them),
+          cmocka_unit_test(an_address_as_text),
+          cmocka_unit_test(a_name_says_where_an_endpoint_is),
           cmocka_unit_test(nothing_is_closed_under_its_users)};
 }
 

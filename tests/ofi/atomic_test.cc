@@ -11,7 +11,9 @@ int context;
 
 template <class T>
 T expected(fi_op op, T now, T operand, T compare) {
-  const auto as_bits = [&](auto f) { return static_cast<T>(f(static_cast<std::uint64_t>(now), static_cast<std::uint64_t>(operand))); };
+  const auto as_bits = [&](auto f) {
+    return static_cast<T>(f(static_cast<std::uint64_t>(now), static_cast<std::uint64_t>(operand)));
+  };
   switch (op) {
     case FI_MIN:
       return std::min(now, operand);
@@ -78,13 +80,12 @@ void one(Pair& p, Registered& target, fi_datatype type, fi_op op, std::uint64_t 
   T* memory = reinterpret_cast<T*>(target.octets.data());
   std::copy_n(o.before, kCount, memory);
   const bool fetch = kind == FI_FETCH_ATOMIC, compare = kind == FI_COMPARE_ATOMIC;
-  const long posted =
-      compare ? fi_compare_atomic(p.a.ep, o.operand, kCount, nullptr, o.compare, nullptr, o.result, nullptr, p.to_b,
-                                  target.address(), target.key(), type, op, &context)
-      : fetch ? fi_fetch_atomic(p.a.ep, o.operand, kCount, nullptr, o.result, nullptr, p.to_b, target.address(),
-                                target.key(), type, op, &context)
-              : fi_atomic(p.a.ep, o.operand, kCount, nullptr, p.to_b, target.address(), target.key(), type, op,
-                          &context);
+  const long posted = compare ? fi_compare_atomic(p.a.ep, o.operand, kCount, nullptr, o.compare, nullptr, o.result,
+                                                  nullptr, p.to_b, target.address(), target.key(), type, op, &context)
+                      : fetch ? fi_fetch_atomic(p.a.ep, o.operand, kCount, nullptr, o.result, nullptr, p.to_b,
+                                                target.address(), target.key(), type, op, &context)
+                              : fi_atomic(p.a.ep, o.operand, kCount, nullptr, p.to_b, target.address(), target.key(),
+                                          type, op, &context);
   MUST(posted);
   const fi_cq_tagged_entry e = p.a.sent();
   assert_ptr_equal(e.op_context, &context);
@@ -99,7 +100,8 @@ template <class T>
 int all_operations(Pair& p, Registered& target, fi_datatype type) {
   int done = 0;
   for (int op = FI_MIN; op < FI_ATOMIC_OP_LAST; ++op)
-    for (const std::uint64_t kind : {std::uint64_t{0}, std::uint64_t{FI_FETCH_ATOMIC}, std::uint64_t{FI_COMPARE_ATOMIC}}) {
+    for (const std::uint64_t kind :
+         {std::uint64_t{0}, std::uint64_t{FI_FETCH_ATOMIC}, std::uint64_t{FI_COMPARE_ATOMIC}}) {
       fi_atomic_attr attributes{};
       const int valid = fi_query_atomic(p.a.domain, type, static_cast<fi_op>(op), &attributes, kind);
       std::size_t count = 0;

@@ -55,11 +55,10 @@ void remote_data_follows_a_write(void**) {
       const iovec from{const_cast<std::uint8_t*>(out.data()), size};
       const fi_rma_iov remote{target.address(), size, target.key()};
       const fi_msg_rma put{&from, nullptr, 1, p.to_b, &remote, 1, &context, kData};
-      MUST(way == 0 ? fi_writedata(p.a.ep, out.data(), size, nullptr, kData, p.to_b, target.address(), target.key(),
-                                   &context)
-           : way == 1
-               ? fi_writemsg(p.a.ep, &put, FI_REMOTE_CQ_DATA)
-               : fi_inject_writedata(p.a.ep, out.data(), size, kData, p.to_b, target.address(), target.key()));
+      MUST(way == 0   ? fi_writedata(p.a.ep, out.data(), size, nullptr, kData, p.to_b, target.address(), target.key(),
+                                     &context)
+           : way == 1 ? fi_writemsg(p.a.ep, &put, FI_REMOTE_CQ_DATA)
+                      : fi_inject_writedata(p.a.ep, out.data(), size, kData, p.to_b, target.address(), target.key()));
       fi_cq_tagged_entry e{};
       fi_addr_t source = FI_ADDR_NOTAVAIL;
       assert_int_equal(fi_cq_sreadfrom(p.b.receive_queue, &e, 1, &source, nullptr, kPatienceMs), 1);

@@ -73,8 +73,8 @@ struct SideOptions {
   fi_cq_format format = FI_CQ_FORMAT_TAGGED;
   fi_wait_obj wait = FI_WAIT_FD;
   fi_av_type addresses = FI_AV_MAP;
-  std::uint64_t bind_flags = 0;      // FI_SELECTIVE_COMPLETION
-  std::uint64_t send_flags = 0;      // of the endpoint
+  std::uint64_t bind_flags = 0;  // FI_SELECTIVE_COMPLETION
+  std::uint64_t send_flags = 0;  // of the endpoint
   std::uint64_t receive_flags = 0;
   bool counters = false;
 };

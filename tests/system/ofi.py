@@ -1,8 +1,9 @@
 """The libfabric provider, through the unmodified libfabric: what fi_info says, fi_pingpong, every call that is claimed,
 and two hosts."""
 import re
+import signal
 
-from harness import BUILD, check, free_port, main, need
+from harness import BUILD, check, free_port, main, need, wait_until
 from veth import DEVICE, SERVER, between, two_hosts
 
 TEST = BUILD / "bin" / "ewarp_ofi_test"
@@ -59,6 +60,21 @@ def pingpong(rig):
                            20 << 20, server_how=how, client_how=how))  # fmt: skip
 
 
+def ended_by_signal(rig):
+    """SIGTERM in the midst of traffic, where a handler calls exit() while its thread may be in the middle of our code: both end.
+
+    libinfinipath, which Debian's libfabric loads, has such a handler."""
+    need("fi_pingpong")
+    port = free_port()
+    endless = words("tagged", "-S", 8, "-I", 100_000_000)
+    server = rig.start_server([*endless, "-B", port], port, env=PROVIDER)
+    client = rig.start([*endless, "-P", port, "127.0.0.1"], env=PROVIDER)
+    wait_until(lambda: rig.octets(client.pid) > 100_000, 20, lambda: f"no traffic\n{client.said()}")
+    for process in (client, server):
+        process.send(signal.SIGTERM)
+        process.wait(10)
+
+
 def two_namespaces(rig):
     """The same between hosts that see each other over a wire; the endpoint is at the address of that wire by itself."""
     need("fi_pingpong")
@@ -72,4 +88,4 @@ def two_namespaces(rig):
 
 
 if __name__ == "__main__":
-    main(info, calls, pingpong, two_namespaces)
+    main(info, calls, pingpong, ended_by_signal, two_namespaces)
