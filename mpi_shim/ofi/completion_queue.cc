@@ -179,11 +179,7 @@ int signal(fid_cq* q) noexcept {
 
 const char* error_text(fid_cq*, int code, const void*, char* buffer, size_t length) noexcept {
   const char* text = channel::text(static_cast<channel::Error>(code));
-  if (buffer != nullptr && length > 0) {
-    std::strncpy(buffer, text, length - 1);
-    buffer[length - 1] = '\0';
-  }
-  return text;
+  return copy_text(text, buffer, length);
 }
 
 int close_queue(struct fid* f) noexcept {
@@ -195,17 +191,7 @@ int close_queue(struct fid* f) noexcept {
 
 int control(struct fid* f, int command, void* argument) noexcept {
   auto& q = object<CompletionQueue, fid_cq>(f);
-  switch (command) {
-    case FI_GETWAIT:
-      if (q.wait_object != FI_WAIT_FD) return -FI_ENODATA;
-      *static_cast<int*>(argument) = q.waiter.fd();
-      return 0;
-    case FI_GETWAITOBJ:
-      *static_cast<fi_wait_obj*>(argument) = q.wait_object;
-      return 0;
-    default:
-      return -FI_ENOSYS;
-  }
+  return wait_control(q.waiter, q.wait_object, command, argument);
 }
 
 fi_ops fid_ops = {.size = sizeof(fi_ops),

@@ -82,17 +82,7 @@ int close_counter(struct fid* f) noexcept {
 
 int control(struct fid* f, int command, void* argument) noexcept {
   auto& c = object<Counter, fid_cntr>(f);
-  switch (command) {
-    case FI_GETWAIT:
-      if (c.wait_object != FI_WAIT_FD) return -FI_ENODATA;
-      *static_cast<int*>(argument) = c.waiter.fd();
-      return 0;
-    case FI_GETWAITOBJ:
-      *static_cast<fi_wait_obj*>(argument) = c.wait_object;
-      return 0;
-    default:
-      return -FI_ENOSYS;
-  }
+  return wait_control(c.waiter, c.wait_object, command, argument);
 }
 
 fi_ops fid_ops = {.size = sizeof(fi_ops),

@@ -81,11 +81,7 @@ ssize_t read_waiting(fid_eq* q, uint32_t* event, void* buffer, size_t length, in
 
 const char* error_text(fid_eq*, int code, const void*, char* buffer, size_t length) noexcept {
   const char* text = fi_strerror(code);
-  if (buffer != nullptr && length > 0) {
-    std::strncpy(buffer, text, length - 1);
-    buffer[length - 1] = '\0';
-  }
-  return text;
+  return copy_text(text, buffer, length);
 }
 
 int close_queue(struct fid* f) noexcept {
@@ -95,10 +91,7 @@ int close_queue(struct fid* f) noexcept {
 
 int control(struct fid* f, int command, void* argument) noexcept {
   auto& q = object<EventQueue, fid_eq>(f);
-  if (command != FI_GETWAIT) return -FI_ENOSYS;
-  if (q.wait_object != FI_WAIT_FD) return -FI_ENODATA;
-  *static_cast<int*>(argument) = q.waiter.fd();
-  return 0;
+  return wait_control(q.waiter, q.wait_object, command, argument);
 }
 
 fi_ops fid_ops = {.size = sizeof(fi_ops),

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "mpi_shim/ofi/completion_queue.h"
 #include "mpi_shim/ofi/counter.h"
@@ -89,6 +90,28 @@ int Deadline::left_ms() const {
 
 bool Deadline::may_spin() const {
   return now_ns() - began_ns_ < spin_ns();
+}
+
+int wait_control(const Waiter& waiter, fi_wait_obj object, int command, void* argument) {
+  switch (command) {
+    case FI_GETWAIT:
+      if (object != FI_WAIT_FD) return -FI_ENODATA;
+      *static_cast<int*>(argument) = waiter.fd();
+      return 0;
+    case FI_GETWAITOBJ:
+      *static_cast<fi_wait_obj*>(argument) = object;
+      return 0;
+    default:
+      return -FI_ENOSYS;
+  }
+}
+
+const char* copy_text(const char* text, char* buffer, std::size_t length) {
+  if (buffer != nullptr && length > 0) {
+    std::strncpy(buffer, text, length - 1);
+    buffer[length - 1] = '\0';
+  }
+  return text;
 }
 
 int try_wait(fid_fabric*, fid** fids, int count) noexcept {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <rdma/fabric.h>
+#include <rdma/fi_eq.h>
 
 #include <atomic>
 #include <mutex>
@@ -68,6 +69,12 @@ class Deadline {
   std::uint64_t began_ns_;
   int timeout_ms_;
 };
+
+// FI_GETWAIT and FI_GETWAITOBJ of an object that has this wait object.
+int wait_control(const Waiter& waiter, fi_wait_obj object, int command, void* argument);
+
+// A text for fi_cq_strerror() and its kin, in the caller's buffer, too, if he has one.
+const char* copy_text(const char* text, char* buffer, std::size_t length);
 
 // fi_trywait.
 int try_wait(fid_fabric* fabric, fid** fids, int count) noexcept;
