@@ -27,6 +27,13 @@ using Settings = std::vector<std::pair<std::string, std::string>>;  // option na
 
 // Replaces this process by the program, with EtherWARP beneath it. Returns only on failure.
 int run(const Settings& settings, const std::vector<std::string>& program);
+// Replaces this process by Open MPI's mpirun with these words, its ranks over EtherWARP. Returns only on failure.
+int mpirun(const std::vector<std::string>& words);
+// Open MPI's mpirun in PATH, empty if there is none; other: an mpirun that is not Open MPI's.
+struct OpenMpi {
+  std::string path, version, other;
+};
+OpenMpi find_open_mpi();
 // Lines for a shell to evaluate.
 int env(const Settings& settings);
 int devices(bool json);

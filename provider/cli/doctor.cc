@@ -93,6 +93,28 @@ void check_own_libraries(Report& r) {
   }
 }
 
+// What MPI programs need beyond that: nobody else does, so nothing here fails.
+void check_mpi(Report& r) {
+  constexpr char kFabric[] = "libfabric", kMpi[] = "Open MPI";
+  const Libraries l = find_libraries();
+  void* library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr)
+    r.warn(kFabric, dlerror(), "MPI programs need it: `apt-get install libfabric1`");
+  else if (l.fabric.empty())
+    r.warn(kFabric, fmt::format("no {} in {}", kFabricProvider, fmt::join(l.searched, ", ")),
+           "MPI programs need it: build EtherWARP where libfabric-dev is installed");
+  else if (const auto why = why_not_loadable(l.fabric); !why.empty())
+    r.warn(kFabric, fmt::format("{} cannot be loaded: {}", l.fabric, why), "rebuild it on this machine");
+  else
+    r.ok(kFabric, fmt::format("{}, provider {}", origin(library), l.fabric));
+  const OpenMpi mpi = find_open_mpi();
+  if (mpi.path.empty())
+    r.warn(kMpi, mpi.other.empty() ? "no mpirun in PATH" : mpi.other + " is another's",
+           "`etherwarp mpirun` needs it: `apt-get install openmpi-bin`");
+  else
+    r.ok(kMpi, fmt::format("{}, {}", mpi.path, mpi.version));
+}
+
 void check_kernel(Report& r) {
   utsname name{};
   uname(&name);
@@ -202,6 +224,7 @@ int doctor() {
   check_libibverbs(r);
   check_librdmacm(r);
   check_own_libraries(r);
+  check_mpi(r);
   check_interfaces(r, read.options);
   check_io_uring(r, read.options);
   check_descriptors(r);

@@ -37,12 +37,15 @@ Libraries find_libraries() {
       prefix / EWARP_LIBDIR / "etherwarp",   // installed: the preload library
       prefix / EWARP_LIBDIR / "libibverbs",  // installed: the provider, where rdma-core keeps its own
       prefix / EWARP_LIBDIR,
+      prefix / "lib" / "libfabric",  // the libfabric provider, alone in its directory
+      prefix / EWARP_LIBDIR / "libfabric",
   };
   Libraries out;
   for (const auto& d : directories)
     if (std::find(out.searched.begin(), out.searched.end(), d.string()) == out.searched.end())
       out.searched.push_back(d.string());
   out.preload = find(directories, kPreload);
+  out.fabric = find(directories, kFabricProvider);
   const char* named = std::getenv("ETHERWARP_PROVIDER");
   out.provider = named != nullptr && named[0] != '\0' ? named : find(directories, kProvider);
   return out;

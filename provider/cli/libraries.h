@@ -6,9 +6,12 @@
 
 namespace ewarp::cli {
 
+inline constexpr char kFabricProvider[] = "libetherwarp-fi.so";
+
 struct Libraries {
   std::string preload;   // libetherwarp-preload.so, empty if not found
   std::string provider;  // libetherwarp-rdmav34.so, empty if not found
+  std::string fabric;    // kFabricProvider, empty if not found
   std::vector<std::string> searched;
 };
 // Beside this program in a build tree, or where `cmake --install` put them. ETHERWARP_PROVIDER names another provider.

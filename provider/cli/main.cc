@@ -82,6 +82,14 @@ class RunFormatter : public CLI::Formatter {
   }
 };
 
+// Nor of mpirun's words.
+class MpirunFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: etherwarp mpirun [OPTIONS OF MPIRUN] PROGRAM [ARGUMENTS...]\n";
+  }
+};
+
 CLI::App* find_command(CLI::App& app, const std::string& name) {
   for (auto* c : app.get_subcommands([&](const CLI::App* s) { return s->get_name() == name; })) return c;
   return nullptr;
@@ -96,6 +104,7 @@ void define(CLI::App& app, Arguments& a) {
       "  etherwarp doctor                                is everything there?\n"
       "  etherwarp run -- ibv_devinfo -v                 a verbs program over EtherWARP\n"
       "  etherwarp run --crc always -- rping -s          with an option\n"
+      "  etherwarp mpirun -n 4 ./program                 an MPI program over EtherWARP\n"
       "  eval \"$(etherwarp env)\"                         for a whole shell\n"
       "  etherwarp stat --watch                          counters, live\n"
       "\n`etherwarp COMMAND --help` says more.");
@@ -108,6 +117,15 @@ void define(CLI::App& app, Arguments& a) {
       "  etherwarp run --interface lo --no-io-uring -- ib_write_bw -R -F 127.0.0.1\n"
       "  etherwarp run --log debug -- rping -c -a 127.0.0.1 -C 10 -v");
   add_settings(*run, a.settings);
+  auto* mpirun = app.add_subcommand("mpirun", "Run an MPI program over EtherWARP, by Open MPI's mpirun");
+  mpirun->formatter(std::make_shared<MpirunFormatter>());
+  mpirun->footer(
+      "Everything behind the command is mpirun's own (`mpirun --help`). What runs over EtherWARP is decided by\n"
+      "environment variables that mpirun hands on to every rank, with ETHERWARP_* (`etherwarp options`).\n"
+      "Examples:\n"
+      "  etherwarp mpirun -n 4 ./program\n"
+      "  etherwarp mpirun --host one:2,other:2 ./program        EtherWARP in the same place on both hosts\n"
+      "  ETHERWARP_CRC=always etherwarp mpirun -n 2 ./program");
   auto* env = app.add_subcommand("env", "Print the environment that `run` would make, as export lines for a shell");
   env->footer("Example:\n  eval \"$(etherwarp env --crc always)\"");
   add_settings(*env, a.settings);
@@ -194,6 +212,7 @@ int help(CLI::App& app, const std::string& topic) {
 int dispatch(CLI::App& app, const Arguments& a) {
   const std::string command = app.get_subcommands().front()->get_name();
   if (command == "run") return run(a.settings, a.program);
+  if (command == "mpirun") return mpirun(a.program);
   if (command == "env") return env(a.settings);
   if (command == "devices") return devices(a.json);
   if (command == "doctor") return doctor();
@@ -213,6 +232,11 @@ int main_with(std::vector<std::string> words) {
   }
   if (words.empty()) return fmt::print(stderr, "{}", app.help()), kUsage;
   if (command != nullptr && command->get_name() == "run") split_program(words, *command, a.program);
+  if (command != nullptr && command->get_name() == "mpirun" && words.size() > 1 && words[1] != "--help" &&
+      words[1] != "-h") {
+    a.program.assign(words.begin() + 1, words.end());
+    words.resize(1);
+  }
   const std::vector<std::string> given(words.begin() + (command == nullptr ? 0 : 1), words.end());
   try {
     std::reverse(words.begin(), words.end());  // CLI11 takes them from the back
@@ -223,6 +247,8 @@ int main_with(std::vector<std::string> words) {
   }
   if (command != nullptr && command->get_name() == "run" && a.program.empty())
     return fail(kUsage, "no program to run; for example `etherwarp run -- ibv_devices`");
+  if (command != nullptr && command->get_name() == "mpirun" && a.program.empty())
+    return fail(kUsage, "no program to run; for example `etherwarp mpirun -n 2 ./program`");
   return dispatch(app, a);
 }
 

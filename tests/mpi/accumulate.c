@@ -104,7 +104,9 @@ static void fetched(int n) {
     memset(before, 0xff, sizeof(int64_t) * (size_t)n);
     MPI(MPI_Get_accumulate(mine, n, MPI_INT64_T, before, n, MPI_INT64_T, to, 0, n, MPI_INT64_T, MPI_SUM, win));
     MPI(MPI_Win_flush(to, win));
-    for (int i = 0; i < n; ++i) CHECK(before[i] == step * (i + 1), "element %d was %lld", i, (long long)before[i]);
+    for (int i = 0; i < n; ++i)
+      CHECK(before[i] == step * (i + 1), "element %d of %d was %lld in step %lld", i, n, (long long)before[i],
+            (long long)step);
   }
   MPI(MPI_Win_unlock(to, win));
   MPI(MPI_Barrier(comm));

@@ -1,0 +1,102 @@
+// `etherwarp mpirun`: Open MPI's launcher, with everything that makes its ranks talk over EtherWARP.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "provider/cli/commands.h"
+#include "provider/cli/launch.h"
+#include "provider/cli/libraries.h"
+
+extern char** environ;
+
+namespace ewarp::cli {
+namespace {
+
+// Open MPI's parameters as environment variables: mpirun hands them on to every host, and its own --mca beats them.
+// That is also why the configuration of Debian, which excludes some of these, does not count.
+constexpr std::pair<const char*, const char*> kParameters[] = {
+    {"pml", "cm"},       {"mtl", "ofi"}, {"mtl_ofi_provider_include", "etherwarp"},
+    {"btl", "self"},      // pml cm needs none; the others would look for devices
+    {"osc", "pt2pt,sm"},  // over the mtl; sm for windows of shared memory
+};
+
+// Variables of ours that the ranks must have as mpirun has them.
+constexpr std::string_view kForwarded[] = {"ETHERWARP_", "EWARP_CHANNEL_"};
+
+// What the program prints when asked for its version; empty if it cannot be run.
+std::string version_of(const std::string& path) {
+  std::string out;
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return out;
+  const pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDOUT_FILENO);
+    dup2(ends[1], STDERR_FILENO);
+    execl(path.c_str(), path.c_str(), "--version", static_cast<char*>(nullptr));
+    _exit(kCannotRun);
+  }
+  close(ends[1]);
+  std::array<char, 512> octets;
+  for (ssize_t n; child > 0 && (n = read(ends[0], octets.data(), octets.size())) > 0;)
+    out.append(octets.data(), static_cast<std::size_t>(n));
+  close(ends[0]);
+  if (child > 0) waitpid(child, nullptr, 0);
+  return out;
+}
+
+}  // namespace
+
+OpenMpi find_open_mpi() {
+  OpenMpi out;
+  // Where several MPI libraries are installed, `mpirun` may be another's.
+  for (const char* name : {"mpirun", "mpirun.openmpi"}) {
+    const std::string path = resolve(name);
+    if (path.empty()) continue;
+    const std::string version = version_of(path);
+    if (version.find("Open MPI") != version.npos) return {path, version.substr(0, version.find('\n')), ""};
+    if (out.other.empty()) out.other = path;
+  }
+  return out;
+}
+
+int mpirun(const std::vector<std::string>& words) {
+  const Libraries libraries = find_libraries();
+  if (const int status = check_libraries(libraries); status != 0) return status;
+  if (libraries.fabric.empty())
+    return fail(kCannotRun, "{} not found in {}; build EtherWARP where libfabric-dev is installed", kFabricProvider,
+                fmt::join(libraries.searched, ", "));
+  if (const auto why = why_not_loadable(libraries.fabric); !why.empty())
+    return fail(kCannotRun, "the libfabric provider cannot be loaded: {}; `etherwarp doctor` says more", why);
+  const OpenMpi found = find_open_mpi();
+  if (found.path.empty() && !found.other.empty())
+    return fail(kNotFound, "'{}' is not Open MPI's, and there is no mpirun.openmpi; `apt-get install openmpi-bin`",
+                found.other);
+  if (found.path.empty()) return fail(kNotFound, "no mpirun in PATH; install Open MPI: `apt-get install openmpi-bin`");
+  if (const int status = check_interfaces({}); status != 0) return status;
+
+  for (const auto& [name, value] : kParameters) setenv(fmt::format("OMPI_MCA_{}", name).c_str(), value, 1);
+  std::vector<std::string> arguments = {found.path};
+  const auto forward = [&](const std::string& assignment) {
+    arguments.push_back("-x");
+    arguments.push_back(assignment);
+  };
+  forward(fmt::format("{}={}", kPreloadVariable, with_preload(environment(kPreloadVariable), libraries.preload)));
+  const std::string directory = std::filesystem::path(libraries.fabric).parent_path().string();
+  const std::string more = environment("FI_PROVIDER_PATH");
+  forward("FI_PROVIDER_PATH=" + directory + (more.empty() ? "" : ":" + more));
+  forward("FI_PROVIDER=etherwarp");  // the others are not even asked
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    const std::string_view text = *variable;
+    for (const auto prefix : kForwarded)
+      if (text.starts_with(prefix)) forward(std::string(text.substr(0, text.find('='))));
+  }
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  return replace_by(found.path, arguments);
+}
+
+}  // namespace ewarp::cli
