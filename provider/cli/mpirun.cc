@@ -79,6 +79,9 @@ int mpirun(const std::vector<std::string>& words) {
   if (found.path.empty()) return fail(kNotFound, "no mpirun in PATH; install Open MPI: `apt-get install openmpi-bin`");
   if (const int status = check_interfaces({}); status != 0) return status;
 
+  // Open MPI's osc pt2pt counts on a message completing before those that its sender sent when it was done; a medium
+  // message that is copied at the sender and read later does not.
+  setenv("EWARP_CHANNEL_HYBRID_THRESHOLD", "0", 0);
   for (const auto& [name, value] : kParameters) setenv(fmt::format("OMPI_MCA_{}", name).c_str(), value, 1);
   std::vector<std::string> arguments = {found.path};
   const auto forward = [&](const std::string& assignment) {
