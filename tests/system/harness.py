@@ -308,6 +308,23 @@ class Rig:
             self.ip("-n", name, "link", "set", "ew0", "up")
         self.wait_for_link(one, other)
 
+    def lan(self, count):
+        """So many namespaces on one bridge, itself in a namespace: ew0 in each, 10.99.0.1 and up; their names, which end in
+        their numbers."""
+        switch = self.namespace("s")
+        self.ip("-n", switch, "link", "add", "br0", "type", "bridge")
+        self.ip("-n", switch, "link", "set", "br0", "up")
+        names = []
+        for number in range(1, count + 1):
+            name = self.namespace(f"h{number}")
+            self.ip("link", "add", "ew0", "netns", name, "type", "veth", "peer", "name", f"port{number}", "netns", switch)
+            self.ip("-n", switch, "link", "set", f"port{number}", "master", "br0", "up")
+            self.ip("-n", name, "addr", "add", f"10.99.0.{number}/24", "dev", "ew0")
+            self.ip("-n", name, "link", "set", "ew0", "up")
+            names.append(name)
+        self.wait_for_link(*names)
+        return names
+
     def wait_for_link(self, *namespaces):
         """Until ew0 runs in each: after both ends are up the kernel takes its time to say so."""
         for name in namespaces:

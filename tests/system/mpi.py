@@ -1,0 +1,204 @@
+"""`etherwarp mpirun`: unmodified MPI programs of all kinds over EtherWARP, on one machine and between four."""
+import os
+import pathlib
+import re
+import signal
+
+from harness import FULL, Skip, check, main, need, wait_until
+from mpi_jobs import as_anybody, check_suite, run_job, suite
+
+SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "mpi" / "python"
+SCALAPACK = pathlib.Path("/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests")
+SCALAPACK_DATA = pathlib.Path("/usr/share/scalapack")
+DEBIAN_PYTHON = "/usr/bin/python3"  # the one that mpi4py is for
+
+POINT_TO_POINT = ["blocking", "nonblocking", "sendrecv", "persistent", "probe", "cancel", "wildcard", "order", "errors"]
+REST = ["datatypes", "collectives", "icollectives", "neighbourhood", "communicators", "onesided", "accumulate", "buffers",
+        "children", "threads"]  # fmt: skip
+KEPT = {"ETHERWARP_STATS_KEEP": "yes"}
+
+
+def words(rig, ranks, program, *options):
+    """Of a job over EtherWARP. osc pt2pt: else windows of one machine are shared memory."""
+    need("mpirun.openmpi")
+    return [rig.etherwarp, "mpirun", *as_anybody(), "--mca", "osc", "pt2pt", "-n", ranks, *options, *program]
+
+
+def job(rig, name, ranks, program, least, seconds=60, **how):
+    env = {**KEPT, **how.pop("env", {})}
+    return run_job(rig, name, words(rig, ranks, program), ranks, least, seconds, env, **how)
+
+
+def run_suite(rig, ranks, subjects, *options, least=1 << 20, seconds=200):
+    name = f"suite{''.join(f' {o}' for o in options)}"
+    output = job(rig, name, ranks, [suite("openmpi"), *options, *subjects], least, seconds)
+    check_suite(name, output, subjects)
+
+
+def two_ranks(rig):
+    """The whole suite with 2 ranks; threads."""
+    run_suite(rig, 2, POINT_TO_POINT + REST, *(["--full"] if FULL else []), least=100 << 20, seconds=600)
+    # Open MPI's osc pt2pt refuses windows to programs with MPI_THREAD_MULTIPLE
+    run_suite(rig, 2, ["threads", "wildcard", "icollectives"], "--threads")
+
+
+def more_ranks(rig):
+    """4 and 16 ranks: what needs many; in the full mode everything."""
+    if FULL:
+        for ranks in (4, 16):
+            run_suite(rig, ranks, POINT_TO_POINT + REST, *(["--full"] if ranks == 4 else []), seconds=1500)
+    else:
+        run_suite(rig, 4, ["wildcard", "order", "communicators", "icollectives", "accumulate"])
+        run_suite(rig, 16, ["wildcard", "communicators", "accumulate"])
+
+
+def large_counts(rig):
+    """One message of more than 2 GiB (full mode)."""
+    if not FULL:
+        raise Skip("only with EWARP_TEST_FULL=1")
+    run_suite(rig, 2, ["large"], least=4 << 30, seconds=900)
+
+
+def mpi4py(rig):
+    """Python scripts, with 2 and 4 ranks, and mpi4py's own."""
+    need(DEBIAN_PYTHON)
+    for ranks in (2, 4, 16) if FULL else (2, 4):
+        output = job(rig, "objects.py", ranks, [DEBIAN_PYTHON, "-B", SCRIPTS / "objects.py"], 1 << 20)
+        for rank in range(ranks):
+            check(f"rank {rank} ok" in output, f"objects.py, {ranks} ranks: rank {rank} is missing\n{output}")
+    output = job(rig, "mpi4py.bench ringtest", 4, [DEBIAN_PYTHON, "-m", "mpi4py.bench", "ringtest", "-n", 1000, "-l", 10],
+                 4 * 10 * 1000)  # fmt: skip
+    check("time for 10 loops" in output, f"ringtest:\n{output}")
+
+
+def netpipe(rig):
+    """NetPIPE: every size with its contents checked, then its figures."""
+    need("NPopenmpi")
+    largest = 1 << 22 if FULL else 1 << 17
+    output = job(rig, "NPopenmpi -i", 2, ["NPopenmpi", "-i", "-u", largest, "-o", f"{rig.rundir}/np.out"], largest, 300)
+    passed = len(re.findall(r"Integrity check passed", output))
+    check(passed >= 25 and "failed" not in output.lower(), f"NPopenmpi -i: {passed} passed\n{output[-1000:]}")
+    output = job(rig, "NPopenmpi", 2, ["NPopenmpi", "-u", largest, "-n", 20, "-p", 0, "-o", f"{rig.rundir}/np.out"],
+                 largest, 300)  # fmt: skip
+    check(len(re.findall(r"Mbps in", output)) >= 25, f"NPopenmpi:\n{output[-1000:]}")
+
+
+def hpcc(rig):
+    """The HPC Challenge on 4 ranks: every part of it, and what it verifies itself."""
+    need("hpcc")
+    here = pathlib.Path(rig.rundir, "hpcc")
+    here.mkdir()
+    text = pathlib.Path("/usr/share/doc/hpcc/examples/_hpccinf.txt").read_text(encoding="ascii")
+    size = 2000 if FULL else 200
+    text = re.sub(r"^1000( +Ns)$", rf"{size}\1", text, flags=re.M)
+    (here / "hpccinf.txt").write_text(text, encoding="ascii")
+    run_job(rig, "hpcc", ["env", "-C", here, *words(rig, 4, ["hpcc"])], 4, 10 << 20, 1200, KEPT)
+    output = (here / "hpccoutf.txt").read_text(encoding="ascii")
+    summary = dict(re.findall(r"^(\w+)=(\S+)$", output, re.M))
+    check(summary.get("Success") == "1", f"hpcc: no success\n{output[-3000:]}")
+    # the residuals of HPL and PTRANS, the errors of RandomAccess
+    check("FAILED" not in output and output.count("PASSED") >= 2, f"hpcc: a part failed\n{output[-3000:]}")
+    for part in ("HPL_Tflops", "PTRANS_GBs", "MPIRandomAccess_GUPs", "MPIFFT_Gflops", "MaxPingPongLatency_usec",
+                 "RandomlyOrderedRingBandwidth_GBytes"):  # fmt: skip
+        check(float(summary.get(part, 0)) > 0, f"hpcc: {part} is {summary.get(part)}")
+
+
+def smaller(text):
+    """A tester's data file with one grid of 2 x 2 and no more than two values of anything."""
+    text = re.sub(r"^(\d+)(\s+number of process grids.*)$", r"1\2", text, flags=re.M)
+    text = re.sub(r"^[\d ]+(\s+values? of [PQ])\s*$", r"2\1", text, flags=re.M)
+    return re.sub(r"^(\d+)(\s+number of (?!process|fact).*)$", lambda m: f"{min(2, int(m[1]))}{m[2]}", text, flags=re.M)
+
+
+def scalapack(rig):
+    """ScaLAPACK's testers with 4 ranks: no residual check fails."""
+    if not SCALAPACK.is_dir():
+        raise Skip("scalapack-mpi-test is not installed (scripts/packages.txt)")
+    testers = ["xdlu", "xzqr"]
+    if FULL:
+        testers = [f"x{kind}{what}" for what in ("lu", "llt", "qr", "ls", "inv", "brd", "hrd", "trd") for kind in "sdcz"]
+    here = pathlib.Path(rig.rundir, "scalapack")
+    here.mkdir()
+    for file in SCALAPACK_DATA.glob("*.dat"):
+        text = file.read_text(encoding="ascii")
+        (here / file.name).write_text(text if FULL else smaller(text), encoding="ascii")
+    for tester in testers:
+        output = run_job(rig, tester, ["env", "-C", here, *words(rig, 4, [SCALAPACK / tester])], 4, 10000, 3000, KEPT)
+        tests = re.search(r"(\d+) tests completed and passed", output)
+        failed = re.search(r"(\d+) tests completed and failed", output)
+        check(tests and int(tests[1]) > 0 and failed and int(failed[1]) == 0 and "FAILED" not in output,
+              f"{tester}: not all passed\n{output[-2000:]}")  # fmt: skip
+        print(f"    {tests[1]} tests passed", flush=True)
+
+
+def children_of(pid):
+    """The processes whose parent it is."""
+    found = []
+    for entry in pathlib.Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                fields = (entry / "stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid:
+                found.append(int(entry.name))
+    return found
+
+
+def begun(rig, ranks, program, **how):
+    """A job that runs for long, every rank in the midst of it; (mpirun, its ranks)."""
+    started = rig.start_plain(words(rig, ranks, program), name="endless.py", **how)
+    wait_until(lambda: started.status is not None or all(f"rank {r} begins" in started.output() for r in range(ranks)), 60,
+               lambda: f"not all ranks begin\n{started.said()}")  # fmt: skip
+    check(started.status is None, f"it ended\n{started.said()}")
+    return started, children_of(started.pid)
+
+
+def killed(rig):
+    """kill -9 of one of 4 ranks: the job ends soon, with an error, and leaves nothing behind."""
+    temporary = pathlib.Path(rig.rundir, "tmp")
+    temporary.mkdir()
+    started, ranks = begun(rig, 4, [DEBIAN_PYTHON, "-B", SCRIPTS / "endless.py"], env={"TMPDIR": str(temporary)})
+    check(len(ranks) == 4, f"{len(ranks)} ranks")
+    check(all(rig.octets(pid) > 0 for pid in ranks), "a rank's octets did not go over EtherWARP")
+    os.kill(ranks[1], signal.SIGKILL)
+    status = started.wait(30, "did not end after a rank was killed")
+    check(status != 0, f"the job ended well\n{started.said()}")
+    check("signal 9" in started.output(), f"mpirun does not say why\n{started.said()}")
+    wait_until(lambda: not any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks), 10, "ranks are left")
+    left = [str(p) for p in temporary.rglob("*") if not p.is_dir()]
+    check(not left, f"files are left: {left}")
+    check(not rig.stat(), f"counters are left: {rig.stat()}")
+
+
+def four_hosts(rig):
+    """4 ranks in 4 network namespaces with host names and TMPDIRs of their own, on a bridge."""
+    need("unshare", "hostname")
+    hosts = rig.lan(4)
+    agent = pathlib.Path(rig.rundir, "agent")
+    # called as `agent [options] address command`: enters that host as ssh would
+    agent.write_text(f"""#!/bin/sh
+while [ "${{1#-}}" != "$1" ]; do shift; done
+number=${{1##*.}}; shift
+mkdir -p {rig.rundir}/tmp$number
+exec ip netns exec {hosts[0][:-1]}$number unshare --uts sh -c "hostname host$number; \\
+    TMPDIR={rig.rundir}/tmp$number; export TMPDIR; $*"
+""", encoding="ascii")  # fmt: skip
+    agent.chmod(0o755)
+    addresses = ",".join(f"10.99.0.{n}:1" for n in range(1, 5))
+    # mpirun is on the first host, under its name
+    inside = ["ip", "netns", "exec", hosts[0], "unshare", "--uts", "sh", "-c", 'hostname host1 && exec "$@"', "sh"]
+    env = {**KEPT, "TMPDIR": rig.rundir}
+    for name, program, least in (("suite", [suite("openmpi"), *POINT_TO_POINT[:2], "wildcard", "collectives"], 10 << 20),
+                                 ("hostname", ["sh", "-c", "hostname; exec $0 -B $1", DEBIAN_PYTHON, SCRIPTS / "objects.py"],
+                                  1 << 20)):  # fmt: skip
+        output = run_job(rig, f"{name}, 4 hosts", [*inside, *words(rig, 4, program, "--mca", "plm_rsh_agent", agent, "--host",
+                         addresses)], 4, least, 180, env, "ewarp_ew0")  # fmt: skip
+        if name == "hostname":
+            names = set(re.findall(r"^host\d$", output, re.M))
+            check(len(names) == 4, f"the ranks ran on {sorted(names)}")
+            check(output.count(" ok") == 4, f"objects.py:\n{output}")
+
+
+if __name__ == "__main__":
+    main(two_ranks, more_ranks, large_counts, mpi4py, netpipe, hpcc, scalapack, killed, four_hosts)
