@@ -1,0 +1,207 @@
+// Two ranks: latency, bandwidth, message rate and overlap of whatever carries MPI's messages; a line of JSON per
+// figure. mpi_bench [--quick] [--cpus LIST0 LIST1] [SCENARIO...]
+#define _GNU_SOURCE
+#include <mpi.h>
+#include <sched.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { kLargest = 4 << 20, kMostWindow = 64, kTag = 1, kDone = 2 };
+
+static int rank;
+static bool quick;
+static char* buffers[kMostWindow];
+
+static double now_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
+}
+
+static int ascending(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
+static double median(double* values, int n) {
+  qsort(values, (size_t)n, sizeof *values, ascending);
+  return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+static void report(const char* scenario, long size, const char* unit, double value) {
+  if (rank == 0)
+    printf("{\"scenario\": \"%s\", \"size\": %ld, \"unit\": \"%s\", \"value\": %.4f}\n", scenario, size, unit, value);
+}
+
+// How often, so that a scenario takes about as long for every size.
+static int times(size_t size, int small, int large) {
+  const int n = size <= 4096 ? small : size >= kLargest ? large : (int)(small / (1 + size / 16384)) + large;
+  return quick ? 4 : n;
+}
+
+static void ping_pong(size_t size) {
+  const int n = times(size, 2000, 30), warm = n / 10 + 2;
+  double* took = malloc(sizeof(double) * (size_t)n);
+  for (int i = -warm; i < n; ++i) {
+    const double began = now_us();
+    if (rank == 0) {
+      MPI_Send(buffers[0], (int)size, MPI_BYTE, 1, kTag, MPI_COMM_WORLD);
+      MPI_Recv(buffers[1], (int)size, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    } else {
+      MPI_Recv(buffers[1], (int)size, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Send(buffers[0], (int)size, MPI_BYTE, 0, kTag, MPI_COMM_WORLD);
+    }
+    if (i >= 0) took[i] = (now_us() - began) / 2;
+  }
+  report("latency", (long)size, "us", median(took, n));
+  free(took);
+}
+
+// Windows of messages, each answered by an empty one; microseconds a window.
+static double windows(size_t size, int window, int n) {
+  MPI_Request requests[kMostWindow];
+  double* took = malloc(sizeof(double) * (size_t)n);
+  for (int i = -2; i < n; ++i) {
+    const double began = now_us();
+    for (int k = 0; k < window; ++k) {
+      if (rank == 0)
+        MPI_Isend(buffers[k], (int)size, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &requests[k]);
+      else
+        MPI_Irecv(buffers[k], (int)size, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &requests[k]);
+    }
+    MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
+    if (rank == 0)
+      MPI_Recv(NULL, 0, MPI_BYTE, 1, kDone, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else
+      MPI_Send(NULL, 0, MPI_BYTE, 0, kDone, MPI_COMM_WORLD);
+    if (i >= 0) took[i] = now_us() - began;
+  }
+  const double middle = median(took, n);
+  free(took);
+  return middle;
+}
+
+static void bandwidth(size_t size) {
+  const int window = size >= (1 << 20) ? 16 : kMostWindow;
+  const double us = windows(size, window, times(size, 100, 10));
+  report("bandwidth", (long)size, "MB/s", (double)size * window / us);
+}
+
+static void rate(size_t size) {
+  const double us = windows(size, kMostWindow, quick ? 4 : 400);
+  report("rate", (long)size, "messages/s", kMostWindow / us * 1e6);
+}
+
+// Work of the CPU that reads no clock: what is taken away from it shows.
+static volatile uint64_t sink;
+static void compute(uint64_t rounds) {
+  uint64_t x = sink + 1;
+  for (uint64_t i = 0; i < rounds; ++i) x = x * 6364136223846793005u + 1442695040888963407u;
+  sink = x;
+}
+
+static double rounds_per_us(void) {
+  double best = 0;
+  for (int i = 0; i < 5; ++i) {
+    const double began = now_us();
+    compute(1000000);
+    const double speed = 1000000 / (now_us() - began);
+    if (speed > best) best = speed;
+  }
+  return best;
+}
+
+// One transfer from rank 0 to 1, one of whose ends computes between its beginning and its Wait; how long it takes that
+// end until the data is at the other: the other's answer says so.
+static double transfer(size_t size, bool sender_computes, uint64_t rounds) {
+  MPI_Request request;
+  const bool computes = (rank == 0) == sender_computes;
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double began = now_us();
+  if (rank == 0)
+    MPI_Isend(buffers[0], (int)size, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &request);
+  else
+    MPI_Irecv(buffers[1], (int)size, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &request);
+  if (computes) compute(rounds);
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  if (rank == 1)
+    MPI_Send(NULL, 0, MPI_BYTE, 0, kDone, MPI_COMM_WORLD);
+  else
+    MPI_Recv(NULL, 0, MPI_BYTE, 1, kDone, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+  double took = now_us() - began;
+  MPI_Bcast(&took, 1, MPI_DOUBLE, sender_computes ? 0 : 1, MPI_COMM_WORLD);
+  return took;
+}
+
+// The share of the transfer that a computation of 1.5 times its length hides: 1 all, 0 nothing.
+static void overlap(size_t size, double speed) {
+  const int n = quick ? 3 : 25;
+  double alone[25], both[25];
+  for (int sender = 0; sender < 2; ++sender) {
+    for (int i = -2; i < n; ++i) {
+      const double took = transfer(size, sender, 0);
+      if (i >= 0) alone[i] = took;
+    }
+    const double transfer_us = median(alone, n), compute_us = 1.5 * transfer_us;
+    for (int i = -2; i < n; ++i) {
+      const double took = transfer(size, sender, (uint64_t)(compute_us * speed));
+      if (i >= 0) both[i] = took;
+    }
+    const double hidden = 1 - (median(both, n) - compute_us) / transfer_us;
+    report(sender ? "overlap sender" : "overlap receiver", (long)size, "hidden", hidden < 0 ? 0 : hidden);
+  }
+}
+
+// Before MPI starts its threads; cpus: 0,2-3
+static void pin(const char* cpus) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const char* at = cpus; *at != 0;) {
+    char* end;
+    long first = strtol(at, &end, 10), last = first;
+    if (*end == '-') last = strtol(end + 1, &end, 10);
+    for (; first <= last; ++first) CPU_SET((size_t)first, &set);
+    if (end == at) break;
+    at = *end == ',' ? end + 1 : end;
+  }
+  sched_setaffinity(0, sizeof set, &set);
+}
+
+static bool wanted(int argc, char** argv, const char* scenario) {
+  bool named = false;
+  for (int i = 1; i < argc; ++i) {
+    if (strcmp(argv[i], "--cpus") == 0)
+      i += 2;
+    else if (argv[i][0] != '-' && (named = true) && strcmp(argv[i], scenario) == 0)
+      return true;
+  }
+  return !named;
+}
+
+int main(int argc, char** argv) {
+  const char* number = getenv("OMPI_COMM_WORLD_RANK");
+  for (int i = 1; i < argc; ++i) {
+    if (strcmp(argv[i], "--quick") == 0) quick = true;
+    if (strcmp(argv[i], "--cpus") == 0 && i + 2 < argc) pin(argv[i + 1 + (number != NULL && atoi(number) == 1)]);
+  }
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  for (int i = 0; i < kMostWindow; ++i) {
+    buffers[i] = aligned_alloc(4096, kLargest);
+    memset(buffers[i], i, kLargest);
+  }
+  const double speed = rounds_per_us();
+  for (size_t size = 8; size <= kLargest; size *= 2)
+    if (wanted(argc, argv, "latency")) ping_pong(size);
+  for (size_t size = 8; size <= kLargest; size *= 2)
+    if (wanted(argc, argv, "bandwidth")) bandwidth(size);
+  if (wanted(argc, argv, "rate")) rate(8);
+  for (size_t size = 65536; size <= kLargest; size *= 4)
+    if (wanted(argc, argv, "overlap")) overlap(size, speed);
+  MPI_Finalize();
+  return 0;
+}

@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""Open MPI over EtherWARP beside what it has for the same network: one run, rounds in turn, medians of the ratios.
+
+    tests/bench/mpi_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [SCENARIO...]
+
+Scenarios: latency, bandwidth, rate, overlap. Two ranks on the loopback interface, each on half of the CPUs, over
+    etherwarp   pml cm, mtl ofi, provider etherwarp (`etherwarp mpirun`)
+    btl-tcp     pml ob1, btl tcp
+    ucx-tcp     pml ucx, UCX_TLS=tcp
+    ofi-tcp     pml cm, mtl ofi, provider tcp;ofi_rxm
+Writes mpi.txt, mpi.json and a chart (SVG) a scenario. Ratios are EtherWARP's speed by the other's, round by round: more
+than 1 is better than the other.
+"""
+import argparse
+import collections
+import json
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+
+from common import Failure, chart, cpu_sets, run_to_end
+
+SCENARIOS = ("latency", "bandwidth", "rate", "overlap")
+LESS_IS_BETTER = {"latency"}
+COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "ofi-tcp": "#7f7f7f"}
+SKIPPED = 77  # what CTest takes for "skipped"
+
+
+def transports(etherwarp):
+    """Of each: the words in front of mpirun's common ones, and the environment."""
+    def mca(**values):
+        return [word for name, value in values.items() for word in ("--mca", name, value)]
+
+    return {
+        "etherwarp": ([etherwarp, "mpirun"], {"ETHERWARP_INTERFACES": "lo", "ETHERWARP_STATS_KEEP": "yes"}),
+        "btl-tcp": (["mpirun.openmpi", *mca(pml="ob1", btl="tcp,self", btl_tcp_if_include="lo")], {}),
+        "ucx-tcp": (["mpirun.openmpi", *mca(pml="ucx", btl="self", opal_common_ucx_tls="any", opal_common_ucx_devices="any")],
+                    {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}),
+        "ofi-tcp": (["mpirun.openmpi", *mca(pml="cm", mtl="ofi", mtl_ofi_provider_include="tcp;ofi_rxm")],
+                    {"FI_PROVIDER": "tcp,ofi_rxm", "FI_TCP_IFACE": "lo"}),
+    }  # fmt: skip
+
+
+class Bench:
+    def __init__(self, a):
+        self.a = a
+        self.build = a.build.resolve()
+        self.etherwarp = str(self.build / "bin" / "etherwarp")
+        self.program = self.build / "bin" / "ewarp_mpi_bench"
+        self.cpus = cpu_sets(None, None)
+        # name -> (scenario, size) -> a value a round
+        self.found = collections.defaultdict(lambda: collections.defaultdict(list))
+        self.units, self.octets = {}, 0
+
+    def run(self, name, folder):
+        words, env = transports(self.etherwarp)[name]
+        command = [*words, *(["--allow-run-as-root"] if os.geteuid() == 0 else []), "--oversubscribe", "--bind-to", "none",
+                   "--mca", "mpi_yield_when_idle", "0", "-n", "2", str(self.program), "--cpus", *self.cpus,
+                   *(["--quick"] if self.a.smoke else []), *self.a.scenarios]  # fmt: skip
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_MCA_", "UCX_", "FI_", "ETHERWARP_"))}
+        out = run_to_end(command, self.a.timeout, {**clean, "ETHERWARP_RUNDIR": folder, **env})
+        for line in out.splitlines():
+            if line.startswith("{"):
+                row = json.loads(line)
+                self.found[name][row["scenario"], row["size"]].append(row["value"])
+                self.units[row["scenario"]] = row["unit"]
+        if name == "etherwarp":
+            self.check_path(folder)
+
+    def check_path(self, folder):
+        """The octets of both ranks went over EtherWARP, or the figures mean nothing."""
+        processes = json.loads(run_to_end([self.etherwarp, "stat", "--ended", "--json"], 20,
+                                          {**os.environ, "ETHERWARP_RUNDIR": folder}))  # fmt: skip
+        octets = [sum(d["tx_octets"] for d in p["devices"]) for p in processes]
+        if len(octets) != 2 or min(octets) < 1000:
+            raise Failure(f"EtherWARP's counters show {octets} octets: the messages did not go over it")
+        self.octets += sum(octets)
+        for file in pathlib.Path(folder).iterdir():
+            if file.name.isdigit():
+                file.unlink()
+
+    def rounds(self):
+        with tempfile.TemporaryDirectory(prefix="ewarp-mpi-bench-") as folder:
+            names = list(COLOURS)
+            for number in range(self.a.rounds):
+                # each begins as often as the others, and follows each other one
+                for name in names[number % len(names):] + names[: number % len(names)]:
+                    self.run(name, folder)
+                print(f"round {number + 1} of {self.a.rounds}", file=sys.stderr, flush=True)
+
+    def rows(self):
+        """By scenario and size: median, least and most of each transport, and of the ratios to each other one."""
+        out = collections.defaultdict(list)
+        for scenario, size in self.found["etherwarp"]:
+            row = {"size": size, "unit": self.units[scenario]}
+            ours = self.found["etherwarp"][scenario, size]
+            for name, values in self.found.items():
+                row[name] = spread(values[scenario, size])
+                if name != "etherwarp" and not scenario.startswith("overlap"):
+                    pairs = zip(ours, values[scenario, size], strict=True)
+                    row[f"by {name}"] = spread([o / m if scenario in LESS_IS_BETTER else m / o for m, o in pairs])
+            out[scenario].append(row)
+        return out
+
+
+def spread(values):
+    return {"median": statistics.median(values), "least": min(values), "most": max(values), "values": values}
+
+
+def table(scenario, rows):
+    lines = [f"{scenario} ({rows[0]['unit']}); then EtherWARP's speed by the others': median [least most]"]
+    lines.append("  " + " " * 8 + "".join(f"{n:>12}" for n in COLOURS))
+    for row in rows:
+        cells = "".join(f"{row[n]['median']:12.2f}" for n in COLOURS)
+        ratios = "".join(f"  {n} {r['median']:.2f} [{r['least']:.2f} {r['most']:.2f}]" for n in COLOURS
+                         if (r := row.get(f"by {n}")))  # fmt: skip
+        lines.append(f"  {row['size']:8d}{cells}{ratios}")
+    return lines
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO")
+    parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("mpi-bench"))
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--timeout", type=float, default=300)
+    parser.add_argument("--smoke", action="store_true", help="tiny numbers: shows that it runs, says nothing about speed")
+    a = parser.parse_args()
+    if unknown := set(a.scenarios) - set(SCENARIOS):
+        parser.error(f"no scenario {', '.join(unknown)}; there are {', '.join(SCENARIOS)}")
+    bench = Bench(a)
+    if not bench.program.exists():
+        print(f"no {bench.program}: mpicc.openmpi was not there at build time (scripts/packages.txt)")
+        sys.exit(SKIPPED)
+    load = os.getloadavg()[0]
+    try:
+        bench.rounds()
+    except Failure as e:
+        sys.exit(str(e))
+    lines = [f"{len(os.sched_getaffinity(0))} CPUs, ranks on {' and '.join(bench.cpus)}, load {load:.1f}, {a.rounds} rounds, "
+             f"{bench.octets} octets over EtherWARP"]  # fmt: skip
+    a.output.mkdir(parents=True, exist_ok=True)
+    found = bench.rows()
+    for scenario, rows in found.items():
+        lines += table(scenario, rows)
+        medians = {n: [r[n]["median"] for r in rows] for n in COLOURS}
+        picture = chart(f"{scenario} ({rows[0]['unit']})", "octets", [r["size"] for r in rows], medians, COLOURS)
+        (a.output / f"{scenario.replace(' ', '_')}.svg").write_text(picture, encoding="utf-8")
+    (a.output / "mpi.json").write_text(json.dumps({"about": lines[0], **found}, indent=1), encoding="utf-8")
+    (a.output / "mpi.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
