@@ -6,7 +6,7 @@
 
 Scenarios: pingpong, progress (ICS'09 figures 8 to 10), overlap (thesis figure 4.13), delay (4.14), exchange (4.15,
 4.16), reuse (5.6).
-Two processes under `etherwarp run`, on the loopback interface; all modes take turns in one run.
+Two processes under `etherwarp run`, each on half of the CPUs, on the loopback interface; all modes take turns in one run.
 """
 import argparse
 import collections
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-from common import chart
+from common import as_words, chart, cpu_sets, with_spin
 
 SCENARIOS = ("pingpong", "progress", "overlap", "delay", "exchange", "reuse")
 COLOURS = {"new": "#1f77b4", "plain": "#d62728", "thread": "#7f7f7f"}
@@ -35,7 +35,10 @@ def run(a, scenarios, env=None):
         os.mkdir(os.path.join(folder, "run"), 0o700)
         words = [*scenarios, "--rounds", str(a.rounds), *(["--quick"] if a.smoke else [])]
         everything = {**os.environ, "ETHERWARP_RUNDIR": os.path.join(folder, "run"), **(env or {})}
-        ranks = [subprocess.Popen([bin_dir / "etherwarp", "run", "--", bin_dir / "ewarp_channel_bench", folder, str(rank), *words],
+        cpus = cpu_sets(None, None)
+        options = as_words(with_spin([], cpus))
+        ranks = [subprocess.Popen(["taskset", "-c", cpus[rank], bin_dir / "etherwarp", "run", *options, "--",
+                                   bin_dir / "ewarp_channel_bench", folder, str(rank), *words],
                                   stdout=subprocess.PIPE, text=True, env=everything) for rank in (0, 1)]  # fmt: skip
         try:
             outputs = [rank.communicate(timeout=a.timeout)[0] for rank in ranks]
