@@ -17,9 +17,13 @@ void Association::wake(Time now) {
 
 // Each lane may have one segment under way, whatever the window says: after a timeout a request that the peer answers
 // with an error report would fill it, and with two such requests neither report could ever be sent.
+// After a timeout it stays at that one until something is acknowledged. What comes is taken to be as long as what went:
+// max_seg_ would let small segments into a small window one by one where max_seg_ is large, as on the loopback.
 bool Association::room(Lane lane) const {
-  if (flight_ == nullptr || flight_->tx[index(lane)].in_flight() == 0) return true;
-  return in_flight() + max_seg_ <= congestion_.window();
+  if (flight_ == nullptr) return true;
+  SendLane& tx = flight_->tx[index(lane)];
+  if (tx.in_flight() == 0) return true;
+  return tries_ == 0 && in_flight() + tx.at(tx.size() - 1).octets <= congestion_.window();
 }
 
 // Whether a new segment of this lane can go now.
@@ -50,21 +54,18 @@ void Association::pump(Time now) {
     if (flight_ == nullptr || (lane == Lane::req && flight_->frozen_until != 0)) continue;
     SendLane& tx = flight_->tx[index(lane)];
     while (tx.has_lost() && room(lane) && burst_left()) {
-      octets += max_seg_;
+      octets += tx.at(tx.first_lost()).octets;
       if (!transmit(now, lane, tx.first_lost(), flag::kAckNow)) return;
     }
   }
   while (burst_left()) {
     const Lane first = turn_ ? Lane::req : Lane::rsp, second = turn_ ? Lane::rsp : Lane::req;
-    if (may_send(first)) {
-      if (!send_next(now, first)) return;
-    } else if (may_send(second)) {
-      if (!send_next(now, second)) return;
-    } else {
-      return;
-    }
+    if (!may_send(first) && !may_send(second)) return;
+    const Lane lane = may_send(first) ? first : second;
+    if (!send_next(now, lane)) return;
     turn_ = !turn_;
-    octets += max_seg_;
+    SendLane& tx = flight_->tx[index(lane)];
+    octets += tx.at(tx.size() - 1).octets;
   }
   // The rest at the pace at which the window would be used up in a round trip.
   const Time pace = round_trip_.smoothed() / std::max<std::uint32_t>(1, congestion_.window() / shared_.config.burst);

@@ -199,8 +199,9 @@ void DatagramPort::arrived(const llp::UdpArrival& arrival) {
 }
 
 bool DatagramPort::turn() {
+  if (rd_ != nullptr) rd_->begin_turn();
   const bool any = reader_.read(socket_, [this](const llp::UdpArrival& a) { arrived(a); });
-  if (rd_ != nullptr) rd_->end_of_turn();
+  if (rd_ != nullptr) rd_->end_turn(any);
   return (!waiting_.empty() && serve_waiting()) || any;
 }
 

@@ -21,6 +21,7 @@ using Clock = Reactor::Clock;
 
 constexpr std::size_t kRoomForWindow = 4 * 1024 * 1024;  // octets of receive buffer
 constexpr std::size_t kLeastInBuffer = 24;               // datagrams of the largest size
+constexpr unsigned kBusyTurns = 16;                      // a socket that is never empty does not stop the timers
 constexpr std::uint8_t kCongestionExperienced = 0x03;    // RFC 3168 section 5
 
 // A small receive buffer (net.core.rmem_max) is better filled with many datagrams than with a few: what is lost for
@@ -97,15 +98,22 @@ void RdPort::receive(const llp::UdpArrival& arrival) {
   received_ = true;
   arrival_ = &arrival;
   const bool marked = (arrival.tos & kCongestionExperienced) == kCongestionExperienced;
-  table_.receive(now(), RdPaths::address_of(arrival.from), octets, marked);
+  table_.receive(turn_, RdPaths::address_of(arrival.from), octets, marked);
   arrival_ = nullptr;
 }
 
-void RdPort::end_of_turn() {
-  const Time due = table_.deadline();
-  const Time time = due == kNever ? 0 : now();
-  if (due <= time) table_.expire(time);
-  if (due <= time || std::exchange(received_, false)) settle();
+void RdPort::begin_turn() {
+  turn_ = now();
+}
+
+void RdPort::end_turn(bool any) {
+  if (!any || ++busy_turns_ == kBusyTurns) {
+    busy_turns_ = 0;
+    seen_until_ = turn_;
+  }
+  const bool due = table_.deadline() <= seen_until_;
+  if (due) table_.expire(turn_);
+  if (std::exchange(received_, false) || due) settle();
 }
 
 void RdPort::wake(const Key& peer, const AddressHandle& ah) {
@@ -180,21 +188,21 @@ void RdPort::schedule() {
   timer_at_ = due;
   const std::uint64_t generation = ++timer_generation_;
   timer_ = engine().add_timer(Clock::time_point(std::chrono::nanoseconds(due)),
-                              [this, alive = port_.weak_from_this(), generation] {
+                              [this, alive = port_.weak_from_this(), due, generation] {
                                 const auto port = alive.lock();
                                 if (port == nullptr) return;
                                 Engine& e = engine();
                                 e.enter();
-                                on_timer(generation);
+                                on_timer(due, generation);
                                 e.leave();
                               });
 }
 
-void RdPort::on_timer(std::uint64_t generation) {
+void RdPort::on_timer(Time due, std::uint64_t generation) {
   if (generation != timer_generation_) return;
   timer_at_ = kNever;
   timer_ = 0;
-  table_.expire(now());
+  while (table_.deadline() <= due && seen_until_ < due) port_.turn();
   settle();
 }
 

@@ -38,8 +38,9 @@ class RdPort final : private llp::rd::Upper, private llp::rd::Entropy {
   void detach(std::uint32_t number, std::uint32_t qkey);
 
   void receive(const llp::UdpArrival& arrival);
-  // Everything that arrived at once has been received.
-  void end_of_turn();
+  // Around a read of the socket, and all receive() of it. any: something had arrived.
+  void begin_turn();
+  void end_turn(bool any);
   // Requests for this peer wait; ah: the way to it, should there be no association yet.
   void wake(const llp::rd::Key& peer, const AddressHandle& ah);
   // Receives are there for associations that refused a message.
@@ -74,7 +75,7 @@ class RdPort final : private llp::rd::Upper, private llp::rd::Entropy {
   void limit_paths();
   void tell_users();
   void schedule();
-  void on_timer(std::uint64_t generation);
+  void on_timer(llp::rd::Time due, std::uint64_t generation);
   void publish();
 
   // Upper
@@ -109,6 +110,10 @@ class RdPort final : private llp::rd::Upper, private llp::rd::Entropy {
   llp::rd::Table table_;
   llp::rd::Time timer_at_ = llp::rd::kNever;
   std::uint64_t timer_ = 0, timer_generation_ = 0;
+  // What was in the socket at seen_until_ has been received. Timers run by that time: an acknowledgement that lies
+  // there while the process stands still is not late.
+  llp::rd::Time turn_ = 0, seen_until_ = 0;
+  unsigned busy_turns_ = 0;
   bool received_ = false;  // something, in this turn
   bool holds_ = false;     // the port, on behalf of associations
   llp::rd::Counters published_;

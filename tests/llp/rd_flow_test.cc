@@ -151,6 +151,21 @@ void initial_window_and_its_growth(void**) {
   assert_int_equal(s.heard.size(), 4);  // two acknowledged, two more for the growth
 }
 
+// On the loopback a segment may have 65507 octets and most have few.
+void small_segments_share_the_window_of_large_ones(void**) {
+  Config c;
+  c.max_seg = 65507;
+  Scene s(c);
+  Open o = s.offer();
+  o.max_seg = 65507;
+  s.establish(o);
+  s.pass(kSecond);
+  s.send(7, 200, 1300);
+  assert_in_range(s.heard.size(), 45, 52);  // a burst of 64 KiB
+  s.pass(kMillisecond);
+  assert_in_range(s.heard.size(), 90, 101);  // two segments of 65507
+}
+
 void an_idle_sender_begins_anew(void**) {
   Scene s;
   s.establish();
@@ -314,6 +329,7 @@ int main() {
       cmocka_unit_test(rnr_pauses_the_request_lane),
       cmocka_unit_test(rnr_retries_run_out),
       cmocka_unit_test(initial_window_and_its_growth),
+      cmocka_unit_test(small_segments_share_the_window_of_large_ones),
       cmocka_unit_test(an_idle_sender_begins_anew),
       cmocka_unit_test(losses_halve_the_window_once_a_round_trip),
       cmocka_unit_test(congestion_echo_counts_as_a_loss),
