@@ -23,9 +23,10 @@ from common import (ROOT, Failure, Rig, Row, Skip, as_words, chart, cpu_model, c
 MARKERS = "RC with markers"
 # Name: arguments of the program, options of EtherWARP at both ends.
 TRANSPORTS = {"UD": (["--transport", "ud"], []),
+              "RD": (["--transport", "rd"], []),
               "RC": (["--transport", "rc"], []),
               MARKERS: (["--transport", "rc"], ["--markers", "--log", "debug"])}  # fmt: skip
-DATAGRAMS = ("UD",)  # measured against RC; the rest is what they are measured against
+DATAGRAMS = ("UD", "RD")  # measured against RC; the rest is what they are measured against
 
 # Latencies of what fits the MTU; both ways also what fits it where 2 KiB do not.
 Link = collections.namedtuple("Link", "name device address mtu latency_sizes sizes")

@@ -22,7 +22,8 @@ from common import ROOT, SKIPPED, Failure, Rig, Skip
 # Name: argument of the program, what is posted.
 TRANSPORTS = {"RC": ("rc", "16 receives for each connection"),
               "RC, SRQ": ("rc-srq", "256 receives for all"),
-              "UD": ("ud", "256 receives for all")}  # fmt: skip
+              "UD": ("ud", "256 receives for all"),
+              "RD": ("rd", "256 receives for all")}  # fmt: skip
 STEPS = ("open", "make", "connect", "talk")
 
 # The kernel's objects of a socket: itself, its inode, its file, its bucket by port, what watches it.

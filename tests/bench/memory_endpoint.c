@@ -1,7 +1,7 @@
 // One of many endpoints that all know each other, for tests/bench/memory.py: it does one step for each line on its
 // standard input and then says so, so that memory can be measured in between.
 //
-//   ewarp_memory_endpoint --transport ud|rc|rc-srq --peers N [--device NAME]
+//   ewarp_memory_endpoint --transport ud|rd|rc|rc-srq --peers N [--device NAME]
 //
 //   open                      the device, a completion queue, memory       -> opened
 //   make                      queue pairs with receives                    -> address GID QPN, one for each peer; made
@@ -23,11 +23,11 @@ enum { kOwnReceives = 16, kSharedReceives = 256, kSends = 16, kMessage = 64, kSl
 struct peer {
   struct address address;
   struct ibv_qp* qp;
-  struct ibv_ah* ah;  // UD
+  struct ibv_ah* ah;  // UD, RD
 };
 
 static struct {
-  bool datagrams, shared;
+  bool datagrams, reliable, shared;
   const char* device;
   unsigned count, known;
   struct peer* peers;
@@ -60,7 +60,7 @@ static struct ibv_qp* make_qp(enum ibv_qp_type type, uint32_t receives) {
       .srq = self.srq,
       .qp_type = type,
       .cap = {.max_send_wr = kSends, .max_recv_wr = receives, .max_send_sge = 1, .max_recv_sge = 1}};
-  struct ibv_qp* qp = ibv_create_qp(self.pd, &init);
+  struct ibv_qp* qp = type == IBV_QPT_DRIVER ? create_rd_qp(self.pd, &init) : ibv_create_qp(self.pd, &init);
   must(qp != NULL, "ibv_create_qp");
   return qp;
 }
@@ -86,7 +86,7 @@ static void make_all(void) {
     must(self.srq != NULL, "ibv_create_srq");
     post_receives(NULL, kSharedReceives);
   }
-  struct ibv_qp* one = self.datagrams ? make_qp(IBV_QPT_UD, kSharedReceives) : NULL;
+  struct ibv_qp* one = self.datagrams ? make_qp(self.reliable ? IBV_QPT_DRIVER : IBV_QPT_UD, kSharedReceives) : NULL;
   for (unsigned i = 0; i < self.count; ++i) {
     self.peers[i].qp = one != NULL ? one : make_qp(IBV_QPT_RC, self.shared ? 0 : kOwnReceives);
     tell_address(self.peers[i].qp);
@@ -174,7 +174,8 @@ int main(int argc, char** argv) {
   const struct option names[] = {{"transport", 1, 0, 't'}, {"peers", 1, 0, 'p'}, {"device", 1, 0, 'd'}, {0, 0, 0, 0}};
   for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
     if (c == 't') {
-      self.datagrams = strcmp(optarg, "ud") == 0;
+      self.reliable = strcmp(optarg, "rd") == 0;
+      self.datagrams = self.reliable || strcmp(optarg, "ud") == 0;
       self.shared = strcmp(optarg, "rc-srq") == 0;
     } else if (c == 'p') {
       self.count = (unsigned)atoi(optarg);

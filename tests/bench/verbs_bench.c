@@ -1,17 +1,16 @@
-// Two endpoints of one transport over plain libibverbs: a ping-pong, or both ends sending as fast as the other takes
+// Two endpoints of one transport: a ping-pong, or both ends sending as fast as the other takes
 // it. What counts is what arrived. The server prints nothing; the client prints one line of JSON.
 //
-//   ewarp_verbs_bench --transport ud|rc --mode latency|bandwidth [options] [ADDRESS OF THE SERVER]
-#include <arpa/inet.h>
+//   ewarp_verbs_bench --transport ud|rc|rd --mode latency|bandwidth [options] [ADDRESS OF THE SERVER]
 #include <errno.h>
 #include <getopt.h>
 #include <infiniband/verbs.h>
-#include <netinet/tcp.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "verbs_ends.h"
@@ -38,7 +37,8 @@ struct result {
 struct bench;
 struct transport {
   const char* name;
-  enum ibv_qp_type type;
+  struct ibv_qp* (*create)(struct ibv_pd*, struct ibv_qp_init_attr*);
+  bool loses;       // messages may be lost
   uint32_t header;  // octets in front of a received message
   void (*connect)(struct bench*, const struct address* peer);
   void (*direct)(struct bench*, struct ibv_send_wr*);  // the destination, in each request
@@ -63,36 +63,9 @@ struct bench {
 
 // --- the two ends find each other ---
 
-static int tcp_to_peer(const struct options* o) {
-  const struct sockaddr_in a = {.sin_family = AF_INET,
-                                .sin_port = htons((uint16_t)o->port),
-                                .sin_addr.s_addr = o->server != NULL ? inet_addr(o->server) : htonl(INADDR_ANY)};
-  const int one = 1;
-  int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  must(s >= 0, "socket");
-  if (o->server != NULL) {
-    must(connect(s, (const struct sockaddr*)&a, sizeof a) == 0, "connect");
-  } else {
-    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-    must(bind(s, (const struct sockaddr*)&a, sizeof a) == 0 && listen(s, 1) == 0, "listen");
-    const int peer = accept(s, NULL, NULL);
-    must(peer >= 0, "accept");
-    close(s);
-    s = peer;
-  }
-  setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  return s;
-}
-
-// Both send and both receive: nobody goes on before the other is here.
-static void exchange(struct bench* b, const void* mine, void* theirs, size_t n) {
-  must(write(b->tcp, mine, n) == (ssize_t)n, "write to the peer");
-  must(recv(b->tcp, theirs, n, MSG_WAITALL) == (ssize_t)n, "read from the peer");
-}
-
 static void meet(struct bench* b) {
   char c = 0;
-  exchange(b, &c, &c, 1);
+  exchange(b->tcp, &c, &c, 1);
 }
 
 // --- transports ---
@@ -118,9 +91,24 @@ static void direct_ud(struct bench* b, struct ibv_send_wr* wr) {
   wr->wr.ud.remote_qkey = kQkey;
 }
 
+static struct ibv_qp* create_rc(struct ibv_pd* pd, struct ibv_qp_init_attr* init) {
+  init->qp_type = IBV_QPT_RC;
+  return ibv_create_qp(pd, init);
+}
+
+static struct ibv_qp* create_ud(struct ibv_pd* pd, struct ibv_qp_init_attr* init) {
+  init->qp_type = IBV_QPT_UD;
+  return ibv_create_qp(pd, init);
+}
+
+static struct ibv_qp* create_rd(struct ibv_pd* pd, struct ibv_qp_init_attr* init) {
+  return create_rd_qp(pd, init);
+}
+
 static const struct transport kTransports[] = {
-    {"rc", IBV_QPT_RC, 0, connect_rc, direct_rc},
-    {"ud", IBV_QPT_UD, kGrh, connect_ud, direct_ud},
+    {"rc", create_rc, false, 0, connect_rc, direct_rc},
+    {"ud", create_ud, true, kGrh, connect_ud, direct_ud},
+    {"rd", create_rd, false, 0, connect_ud, direct_ud},
 };
 
 // --- objects ---
@@ -160,18 +148,17 @@ static void set_up(struct bench* b) {
   must(b->mr != NULL && b->cq != NULL, "ibv_create_cq");
   struct ibv_qp_init_attr init = {.send_cq = b->cq,
                                   .recv_cq = b->cq,
-                                  .qp_type = b->t->type,
                                   .cap = {.max_send_wr = b->send_depth,
                                           .max_recv_wr = b->receives,
                                           .max_send_sge = 1,
                                           .max_recv_sge = 1,
                                           .max_inline_data = kInline}};
-  b->qp = ibv_create_qp(b->pd, &init);
-  must(b->qp != NULL, "ibv_create_qp");
+  b->qp = b->t->create(b->pd, &init);
+  must(b->qp != NULL, "a queue pair");
 
-  b->tcp = tcp_to_peer(&b->o);
+  b->tcp = tcp_between(b->o.server, b->o.port);
   struct address mine = address_of(b->qp, b->o.gid_index), theirs;
-  exchange(b, &mine, &theirs, sizeof mine);
+  exchange(b->tcp, &mine, &theirs, sizeof mine);
   b->t->connect(b, &theirs);
   for (uint64_t slot = 0; slot < b->receives; ++slot) post_receives(b, &slot, 1);
   meet(b);
@@ -252,11 +239,11 @@ static void ping(struct bench* b) {
     const double begin = now();
     send_one(b, ++number);
     uint64_t answer = 0;
-    // On RC nothing is lost, but the first may have to wait for the connection.
-    for (int waits = b->t->type == IBV_QPT_RC ? 50 : 1; waits > 0 && answer != number;)
+    // Where nothing is lost the first may have to wait for the connection.
+    for (int waits = b->t->loses ? 1 : 50; waits > 0 && answer != number;)
       if (!wait_for_one(b, &answer)) --waits;
     if (i >= 0) half[i] = (now() - begin) * 0.5e6;
-    if (answer != number && (b->t->type == IBV_QPT_RC || ++lost > 100)) die("the peer is silent");
+    if (answer != number && (!b->t->loses || ++lost > 100)) die("the peer is silent");
   }
   qsort(half, (size_t)b->o.iterations, sizeof *half, ascending);
   printf("{\"half_round_trip_us\": {\"median\": %.3f, \"p99\": %.3f}, \"lost\": %llu}\n", half[b->o.iterations / 2],
@@ -344,7 +331,7 @@ static void exchange_until(struct bench* b, struct flow* f, double end) {
       if (wc[i].opcode & IBV_WC_RECV) take(b, f, &wc[i]);
     if (f->next - f->told >= kAckEvery) tell(b, f);
     // Lost, all that were under way, or the acknowledgements of them.
-    if (b->t->type != IBV_QPT_RC && f->sent != f->seen && t - f->progress > kSilence) {
+    if (b->t->loses && f->sent != f->seen && t - f->progress > kSilence) {
       f->seen = f->sent;
       f->progress = t;
       ++f->stalls;
@@ -361,7 +348,7 @@ static void bandwidth(struct bench* b) {
   exchange_until(b, &f, begin + b->o.seconds);
   const struct result mine = {f.arrived - before, f.next - f.arrived - gone, f.stalls, now() - begin};
   struct result theirs;
-  exchange(b, &mine, &theirs, sizeof mine);
+  exchange(b->tcp, &mine, &theirs, sizeof mine);
   if (b->o.server == NULL) return;
   const double octets = (double)mine.arrived / mine.seconds + (double)theirs.arrived / theirs.seconds;
   printf("{\"gbit_per_s\": %.4f, \"arrived\": %llu, \"lost\": %llu, \"stalls\": %llu}\n", octets * b->o.size * 8e-9,

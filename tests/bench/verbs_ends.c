@@ -1,11 +1,15 @@
 #include "verbs_ends.h"
 
+#include <arpa/inet.h>
 #include <errno.h>
+#include <infiniband/etherwarpdv.h>
+#include <netinet/tcp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 void die(const char* format, ...) {
   va_list a;
@@ -30,6 +34,32 @@ double now(void) {
   struct timespec t;
   clock_gettime(CLOCK_MONOTONIC, &t);
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+int tcp_between(const char* server, int port) {
+  const struct sockaddr_in a = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t)port),
+                                .sin_addr.s_addr = server != NULL ? inet_addr(server) : htonl(INADDR_ANY)};
+  const int one = 1;
+  int s = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  must(s >= 0, "socket");
+  if (server != NULL) {
+    must(connect(s, (const struct sockaddr*)&a, sizeof a) == 0, "connect");
+  } else {
+    setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+    must(bind(s, (const struct sockaddr*)&a, sizeof a) == 0 && listen(s, 1) == 0, "listen");
+    const int peer = accept(s, NULL, NULL);
+    must(peer >= 0, "accept");
+    close(s);
+    s = peer;
+  }
+  setsockopt(s, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  return s;
+}
+
+void exchange(int tcp, const void* mine, void* theirs, size_t n) {
+  must(write(tcp, mine, n) == (ssize_t)n, "write to the peer");
+  must(recv(tcp, theirs, n, MSG_WAITALL) == (ssize_t)n, "read from the peer");
 }
 
 struct ibv_context* open_device(const char* name) {
@@ -71,6 +101,19 @@ void rc_to_rts(struct ibv_qp* qp, const struct address* peer, int gid_index) {
       IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER);
   modify(qp, IBV_QPS_RTS, (struct ibv_qp_attr){.timeout = 14, .retry_cnt = 7, .rnr_retry = 7, .max_rd_atomic = 1},
          IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC);
+}
+
+struct ibv_qp* create_rd_qp(struct ibv_pd* pd, const struct ibv_qp_init_attr* init) {
+  struct ibv_qp_init_attr_ex more = {.send_cq = init->send_cq,
+                                     .recv_cq = init->recv_cq,
+                                     .srq = init->srq,
+                                     .cap = init->cap,
+                                     .qp_type = IBV_QPT_DRIVER,
+                                     .comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS,
+                                     .pd = pd,
+                                     .send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE};
+  const struct etherwarpdv_qp_init_attr rd = {.qp_type = ETHERWARPDV_QP_TYPE_RD};
+  return etherwarpdv_create_qp_ex(pd->context, &more, &rd, sizeof rd);
 }
 
 void ud_to_rts(struct ibv_qp* qp) {

@@ -1,9 +1,10 @@
-// What the measuring programs on plain libibverbs share: complaints, time, devices, and queue pairs on their way to
-// RTS.
+// What the measuring programs on libibverbs share: complaints, time, devices, and queue pairs on their way to RTS.
+// Queue pairs of RD are the only ones that need more than libibverbs: libetherwarpdv.
 #pragma once
 
 #include <infiniband/verbs.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 enum { kGrh = 40, kQkey = 0x11111111 };
@@ -20,9 +21,16 @@ void must(bool good, const char* what);  // errno says why
 void checked(int rc, const char* what);  // for calls that return 0 or an errno
 double now(void);                        // seconds
 
+// A connection on which the two ends find each other; server: NULL at the one that waits for the other.
+int tcp_between(const char* server, int port);
+// Both send and both receive: nobody goes on before the other is here.
+void exchange(int tcp, const void* mine, void* theirs, size_t n);
+
 struct ibv_context* open_device(const char* name);  // NULL: the first
 struct address address_of(struct ibv_qp* qp, int gid_index);
 
+// A queue pair of RD that can Send and Write; RTS as for UD. init->qp_type is ignored.
+struct ibv_qp* create_rd_qp(struct ibv_pd* pd, const struct ibv_qp_init_attr* init);
 void rc_to_rts(struct ibv_qp* qp, const struct address* peer, int gid_index);
-void ud_to_rts(struct ibv_qp* qp);  // its Q_Key is kQkey
+void ud_to_rts(struct ibv_qp* qp);  // RD too; its Q_Key is kQkey
 struct ibv_ah* handle_for(struct ibv_pd* pd, const struct address* peer, int gid_index);
