@@ -4,7 +4,7 @@ EWARP_TEST_FULL=1: 10 GiB at 1 %."""
 import re
 
 from harness import BUILD, FULL, check, free_port, main, need
-from reliable import drop
+from reliable import drop, without_offloads
 
 DEVICE, RECEIVER = "ewarp_ew0", "10.99.0.1"
 MIB = 1 << 20
@@ -16,10 +16,8 @@ def transfer(rig, percent, octets, seconds, per_packet=True):
     hosts = rig.namespace("a"), rig.namespace("b")
     rig.veth(*hosts)
     for host in hosts:
-        if per_packet:  # else a train of datagrams is lost as one
-            done = rig.start_plain(["ip", "netns", "exec", host, "ethtool", "-K", "ew0", "tx-udp-segmentation", "off", "gso",
-                                    "off", "gro", "off"])  # fmt: skip
-            done.must_end_well(10)
+        if per_packet:
+            without_offloads(rig, host)
         drop(host, percent)
     port = free_port()
     words = [BUILD / "bin" / "ewarp_rd_transfer", "--device", DEVICE, "--port", port, "--octets", octets]

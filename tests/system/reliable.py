@@ -57,10 +57,16 @@ def ud_programs(rig):
     reliably(rig, "udaddy", ["udaddy"], ["udaddy", "-s", "127.0.0.1"], UDADDY_PORT, 1000, **both)
 
 
-def drop(namespace, percent):
-    """Of the datagrams that come in, so many are dropped at random."""
+def without_offloads(rig, namespace):
+    """Each packet goes by itself, and is lost by itself: a train of datagrams is one packet to a filter."""
+    rig.start_plain(["ip", "netns", "exec", namespace, "ethtool", "-K", "ew0", "tx-udp-segmentation", "off", "tso", "off",
+                     "gso", "off", "gro", "off"]).must_end_well(10)  # fmt: skip
+
+
+def drop(namespace, percent, protocols="udp"):
+    """Of the packets that come in, so many are dropped at random."""
     rules = ("table inet loss {\n chain arriving {\n  type filter hook input priority 0;\n"
-             f"  meta l4proto udp numgen random mod 1000 < {int(percent * 10)} drop\n }}\n}}\n")  # fmt: skip
+             f"  meta l4proto {{ {protocols} }} numgen random mod 1000 < {int(percent * 10)} drop\n }}\n}}\n")  # fmt: skip
     done = subprocess.run(["ip", "netns", "exec", namespace, "nft", "-f", "-"], input=rules, capture_output=True,
                           text=True, check=False)  # fmt: skip
     if done.returncode != 0:
