@@ -12,4 +12,12 @@ Cut cut(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::siz
   return Cut{offset, static_cast<std::uint32_t>(payload), payload == left};
 }
 
+Cut cut_evenly(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::size_t header) {
+  constexpr std::uint64_t kFew = 16;  // in more, the shorter last one matters little
+  const std::size_t room = mulpdu - header;
+  const std::uint64_t segments = (length + room - 1) / room;
+  if (segments < 2 || segments > kFew) return cut(length, offset, mulpdu, header);
+  return cut(length, offset, static_cast<std::size_t>((length + segments - 1) / segments) + header, header);
+}
+
 }  // namespace ewarp::ddp

@@ -60,8 +60,8 @@ void Association::pump(Time now) {
   }
   while (burst_left()) {
     const Lane first = turn_ ? Lane::req : Lane::rsp, second = turn_ ? Lane::rsp : Lane::req;
-    if (!may_send(first) && !may_send(second)) return;
     const Lane lane = may_send(first) ? first : second;
+    if (lane == second && !may_send(second)) return;
     if (!send_next(now, lane)) return;
     turn_ = !turn_;
     SendLane& tx = flight_->tx[index(lane)];

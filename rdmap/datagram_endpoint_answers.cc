@@ -43,7 +43,7 @@ void DatagramEndpoint::answer_report(Stream& s, std::uint32_t psn, Octets messag
 void DatagramEndpoint::answer_read(Stream& s, PeersRequest& q, std::size_t mulpdu, Outgoing& out) {
   auto& read = std::get<PeersRead>(q.what);
   const ReadRequest& r = read.request;
-  const ddp::Cut cut = ddp::cut(r.length, read.sent, mulpdu, ddp::TaggedHeader::kSize);
+  const ddp::Cut cut = ddp::cut_evenly(r.length, read.sent, mulpdu, ddp::TaggedHeader::kSize);
   if (cut.payload > 0) {
     llp::Extent source;
     std::optional<Fault> f;

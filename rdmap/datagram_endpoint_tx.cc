@@ -110,7 +110,7 @@ void DatagramEndpoint::take_payload(Stream& s, Activity& act, std::size_t mulpdu
     out.immediate = r.immediate_data;
     mulpdu -= sizeof r.immediate_data;
   }
-  const ddp::Cut cut = ddp::cut(r.length, act.offset, mulpdu, payload_header(r));
+  const ddp::Cut cut = ddp::cut_evenly(r.length, act.offset, mulpdu, payload_header(r));
   out.head_size = static_cast<std::uint8_t>(emit_payload_header(r, ImmediatePlace::beside, s.tx_msn[ddp::kQueueSend],
                                                                 act.offset, cut.last, MutableOctets(out.head)));
   out.message = act.current_name;
