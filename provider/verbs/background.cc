@@ -65,24 +65,25 @@ void Engine::run() {
     if (look) looked = Clock::now();
     housekeeping(look);
     if (driver_.load(std::memory_order_relaxed) == Driver::application) {
+      // A timer may have ended the sleep early: then nothing can be said yet, and nobody is to be disturbed.
+      if (const auto since = Clock::now() - seen_at; since < takeover_) {
+        sleep(takeover_ - since);
+        looked = Clock::now();
+        continue;
+      }
       const std::uint64_t now = application_passes_.load(std::memory_order_relaxed);
       tick_.fetch_add(1, std::memory_order_relaxed);
-      // A timer may have ended the sleep early: then nothing can be said yet.
-      if (now == seen && Clock::now() - seen_at >= takeover_) {
+      if (now == seen) {
         driver_.store(Driver::background);
         if (Clock::now() - aside_since_ < kTooShort) windows_needed_ = std::min(windows_needed_ * 2, kMaxWindows);
         busy_until = Clock::now() + spin_;
         continue;
       }
-      if (now != seen) {
-        seen = now;
-        seen_at = Clock::now();
-        enter();
-        demote_silent();
-        leave();
-      }
-      sleep(takeover_);
-      looked = Clock::now();
+      seen = now;
+      seen_at = Clock::now();
+      enter();
+      demote_silent();
+      leave();
       continue;
     }
     const bool any = background_pass();

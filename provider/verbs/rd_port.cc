@@ -21,8 +21,9 @@ using Clock = Reactor::Clock;
 
 constexpr std::size_t kRoomForWindow = 4 * 1024 * 1024;  // octets of receive buffer
 constexpr std::size_t kLeastInBuffer = 24;               // datagrams of the largest size
-constexpr unsigned kBusyTurns = 16;                      // a socket that is never empty does not stop the timers
-constexpr std::uint8_t kCongestionExperienced = 0x03;    // RFC 3168 section 5
+constexpr auto kTimerSlack = std::chrono::microseconds(50);
+constexpr unsigned kBusyTurns = 16;                    // a socket that is never empty does not stop the timers
+constexpr std::uint8_t kCongestionExperienced = 0x03;  // RFC 3168 section 5
 
 // A small receive buffer (net.core.rmem_max) is better filled with many datagrams than with a few: what is lost for
 // lack of room costs less, and so does sending it again.
@@ -181,29 +182,46 @@ const RdPath* RdPort::path(const Key& peer) {
 // --- time ---
 
 // One timer of the engine, at the time of the table's deadline or earlier: a deadline that moves away costs nothing.
+// Passes of the engine look at the deadline themselves (end_turn), so the timer comes a little later and finds most of
+// them kept.
 void RdPort::schedule() {
   const Time due = table_.deadline();
-  if (due >= timer_at_) return;
-  engine().cancel_timer(timer_);
-  timer_at_ = due;
-  const std::uint64_t generation = ++timer_generation_;
-  timer_ = engine().add_timer(Clock::time_point(std::chrono::nanoseconds(due)),
-                              [this, alive = port_.weak_from_this(), due, generation] {
-                                const auto port = alive.lock();
-                                if (port == nullptr) return;
-                                Engine& e = engine();
-                                e.enter();
-                                on_timer(due, generation);
-                                e.leave();
+  due_.store(due);
+  if (due >= timer_at_.load()) return;
+  engine().cancel_timer(timer_.load());
+  set_timer(due, ++timer_generation_);
+}
+
+void RdPort::set_timer(Time due, std::uint64_t generation) {
+  timer_at_.store(due);
+  timer_ = engine().add_timer(Clock::time_point(std::chrono::nanoseconds(due) + kTimerSlack),
+                              [this, alive = port_.weak_from_this(), generation] {
+                                if (const auto port = alive.lock()) on_timer(generation);
                               });
 }
 
-void RdPort::on_timer(Time due, std::uint64_t generation) {
-  if (generation != timer_generation_) return;
-  timer_at_ = kNever;
-  timer_ = 0;
-  while (table_.deadline() <= due && seen_until_ < due) port_.turn();
-  settle();
+// Engine not held: an application that makes passes is not disturbed for what it has done.
+void RdPort::on_timer(std::uint64_t generation) {
+  for (;;) {
+    if (generation != timer_generation_.load()) return;
+    const Time due = due_.load();
+    if (due <= now()) break;
+    if (due == kNever)
+      timer_at_.store(due);
+    else
+      set_timer(due, generation);
+    // Pairs with schedule(): it says what is due, then looks at the timer; we set the timer, then look at what is due.
+    if (due_.load() >= due) return;
+  }
+  Engine& e = engine();
+  e.enter();
+  if (generation == timer_generation_.load()) {
+    timer_at_.store(kNever);
+    const Time time = now();
+    while (table_.deadline() <= time && seen_until_ < time) port_.turn();
+    settle();
+  }
+  e.leave();
 }
 
 // --- Upper: by queue pair ---

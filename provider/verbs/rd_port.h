@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 
 #include "llp/rd_table.h"
@@ -75,7 +76,8 @@ class RdPort final : private llp::rd::Upper, private llp::rd::Entropy {
   void limit_paths();
   void tell_users();
   void schedule();
-  void on_timer(llp::rd::Time due, std::uint64_t generation);
+  void set_timer(llp::rd::Time due, std::uint64_t generation);
+  void on_timer(std::uint64_t generation);
   void publish();
 
   // Upper
@@ -108,8 +110,10 @@ class RdPort final : private llp::rd::Upper, private llp::rd::Entropy {
   const RdPath* fresh_ = nullptr;             // the way to the peer that is being woken
   RdWire wire_;
   llp::rd::Table table_;
-  llp::rd::Time timer_at_ = llp::rd::kNever;
-  std::uint64_t timer_ = 0, timer_generation_ = 0;
+  // The table's deadline; that for which there is a timer, which is not later. Changed with the engine held, or by the
+  // timer itself.
+  std::atomic<llp::rd::Time> due_ = llp::rd::kNever, timer_at_ = llp::rd::kNever;
+  std::atomic<std::uint64_t> timer_ = 0, timer_generation_ = 0;
   // What was in the socket at seen_until_ has been received. Timers run by that time: an acknowledgement that lies
   // there while the process stands still is not late.
   llp::rd::Time turn_ = 0, seen_until_ = 0;

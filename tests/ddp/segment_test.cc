@@ -84,6 +84,24 @@ void full_segments_need_no_pad_where_mulpdu_is_not_clamped(void**) {
       }
 }
 
+void few_segments_are_equally_long(void**) {
+  constexpr std::size_t kMulpdu = 1442, kHeader = 18;
+  for (std::uint64_t length = 1; length < 40000; length += 37) {
+    std::uint64_t offset = 0, segments = 0;
+    const std::uint64_t least = (length + kMulpdu - kHeader - 1) / (kMulpdu - kHeader);
+    const std::uint32_t first = ddp::cut_evenly(length, 0, kMulpdu, kHeader).payload;
+    for (bool last = false; !last; ++segments) {
+      const Cut c = ddp::cut_evenly(length, offset, kMulpdu, kHeader);
+      assert_true(c.offset == offset && c.payload <= kMulpdu - kHeader && c.payload <= first);
+      last = c.last;
+      assert_true(c.payload == first || (last && (least > 16 || first - c.payload < least)));
+      offset += c.payload;
+    }
+    assert_int_equal(offset, length);
+    assert_int_equal(segments, least);
+  }
+}
+
 }  // namespace
 
 const std::vector<CMUnitTest> kSegmentTests = {
@@ -91,6 +109,7 @@ const std::vector<CMUnitTest> kSegmentTests = {
     cmocka_unit_test(ddp_4_6_and_7_every_small_length),
     cmocka_unit_test(ddp_26_the_longest_message_does_not_overflow),
     cmocka_unit_test(full_segments_need_no_pad_where_mulpdu_is_not_clamped),
+    cmocka_unit_test(few_segments_are_equally_long),
 };
 
 }  // namespace ewarp::test
