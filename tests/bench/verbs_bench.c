@@ -343,10 +343,11 @@ static void exchange_until(struct bench* b, struct flow* f, double end) {
 static void bandwidth(struct bench* b) {
   struct flow f = {.progress = now()};
   exchange_until(b, &f, now() + b->o.seconds / 4);
-  const uint64_t before = f.arrived, gone = f.next - f.arrived;
+  const uint64_t before = f.arrived, gone = f.next - f.arrived;  // of those some may come late
   const double begin = now();
   exchange_until(b, &f, begin + b->o.seconds);
-  const struct result mine = {f.arrived - before, f.next - f.arrived - gone, f.stalls, now() - begin};
+  const uint64_t missing = f.next - f.arrived;
+  const struct result mine = {f.arrived - before, missing > gone ? missing - gone : 0, f.stalls, now() - begin};
   struct result theirs;
   exchange(b->tcp, &mine, &theirs, sizeof mine);
   if (b->o.server == NULL) return;
