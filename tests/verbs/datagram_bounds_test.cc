@@ -25,6 +25,12 @@ std::atomic<long> live_octets{0};  // of operator new: EtherWARP is linked into 
   live_octets += static_cast<long>(malloc_usable_size(p));
   return p;
 }
+// Sanitizers bring one of their own.
+[[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+  void* p = std::malloc(n);
+  live_octets += static_cast<long>(malloc_usable_size(p));
+  return p;
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept {
   if (p != nullptr) live_octets -= static_cast<long>(malloc_usable_size(p));
   std::free(p);
