@@ -88,8 +88,10 @@ int QueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
 int QueuePair::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad) {
   int rc;
   std::uint64_t octets = 0;  // that this thread would copy into the socket
+  bool idle;
   {
     const std::lock_guard guard(sq_.lock);
+    idle = sq_.head() == sq_.tail();
     rc = put_sends(sq_, whole, wr, bad, [&](const ibv_send_wr& next, std::uint64_t position) {
       const int refused = put_next(next, position);
       if (refused == 0) octets += octets_to_send(sq_.entry(position));
@@ -97,9 +99,10 @@ int QueuePair::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad) {
     });
   }
   if (rc != 0 && whole) return rc;
-  // What came before the bad one is posted, and runs.
+  // What came before the bad one is posted, and runs. Who keeps the queue filled is not waiting to compute: two threads
+  // that take turns at one stream would only be in each other's way.
   const unsigned limit = options().hand_over_octets;
-  const bool large = limit != 0 && octets >= limit && state_.load(std::memory_order_relaxed) == IBV_QPS_RTS;
+  const bool large = idle && limit != 0 && octets >= limit && state_.load(std::memory_order_relaxed) == IBV_QPS_RTS;
   large ? engine().hand_over(*this) : engine().kick(*this);
   return rc;
 }
