@@ -166,7 +166,9 @@ void Association::send_reset(ResetReason reason) {
 
 void Association::on_reset(ResetReason reason) {
   ++shared_.counters.resets_received;
-  if (state_ == State::close_sent || state_ == State::embryonic) return end({});
+  // To who has adopted the peer's OPEN, `unknown` says only that the peer has begun anew since.
+  const bool outdated = state_ == State::open_sent && adopted_ && reason == ResetReason::unknown;
+  if (state_ == State::close_sent || state_ == State::embryonic || outdated) return end({});
   end({state_ == State::open_sent ? Ending::refused : Ending::reset, reason, 0, Lane::req});
 }
 

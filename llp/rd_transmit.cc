@@ -187,7 +187,7 @@ Time Association::due() const {
     case State::closed:
       return kNever;
     case State::embryonic:
-      return timer_from_ + c.embryonic;
+      return timer_from_ + (stalled() ? c.rto_init : c.embryonic);
     case State::open_sent:
     case State::close_sent:
       return timer_from_ + backed_off();
@@ -211,7 +211,8 @@ Time Association::due_when_nothing_is_sent() const {
   if (stalled()) return timer_from_ + std::min(kSecond, rto << std::min<unsigned>(probes_, 20));
   const Time last = std::max(last_rx_, last_tx_);
   if (quiet()) return last + c.idle_close;
-  return std::max(last, timer_from_) + std::max(8 * rto, kSecond);
+  // A slow measurement or two must not make it a minute: what says that the peer has gone may be lost.
+  return std::max(last, timer_from_) + std::min(std::max(8 * rto, kSecond), std::max(c.rto_max, kSecond));
 }
 
 void Association::expire(Time now) {
@@ -219,7 +220,12 @@ void Association::expire(Time now) {
     case State::closed:
       return;
     case State::embryonic:
-      return end({});
+      if (!stalled()) return end({});
+      // The peer should have spoken. If it has forgotten what it began, only asking brings that to light; if its answer
+      // was lost, this is an OPEN that crosses its own.
+      tries_ = 0;
+      set_state(State::open_sent);
+      return send_open(now);
     case State::open_sent:
       if (++tries_ >= shared_.config.handshake_tries) return end({.why = Ending::unreachable});
       return send_open(now);

@@ -101,6 +101,54 @@ void embryonic_ends_after_thirty_seconds(void**) {
   s.silence();
 }
 
+// Whoever began it has gone silent while we have something to say: we open it ourselves, as it is.
+void embryonic_with_something_to_send_opens(void**) {
+  const auto begin = [](Scene& s) {
+    s.be_opened();
+    s.send(7);
+    s.silence();
+    s.pass(Config{}.rto_init);
+    const Heard open = s.expect(Type::open);
+    assert_true(open.open().initial_tag == s.own_tag && open.open().isn == s.own_isn);
+    assert_int_equal(s.table.embryonic(), 0);
+  };
+  {
+    Scene s;  // it is there, and its acknowledgement was lost
+    begin(s);
+    s.say_openack(s.offer());
+    assert_true(s.expect(Type::req).psn() == s.own_isn[0]);
+  }
+  {
+    Scene s;  // the acknowledgement was late
+    begin(s);
+    s.say_ack();
+    assert_true(s.expect(Type::req).psn() == s.own_isn[0]);
+  }
+  {
+    Scene s;  // the queue pair has gone
+    begin(s);
+    s.say_reset(s.own_tag, ResetReason::qp_gone);
+    assert_true(s.gone() && s.endings.back().why == Ending::refused);
+  }
+  {
+    Scene s;  // it knows nothing of what it began: that may be said of our OPENACK, so we begin anew
+    begin(s);
+    s.say_reset(kPeerTag, ResetReason::unknown, flag::kReflected);
+    assert_true(s.endings.back().why == Ending::idle);
+    const Heard open = s.expect(Type::open);
+    assert_int_not_equal(open.open().initial_tag, s.own_tag);
+    s.note_open(open);
+    s.say_openack(s.offer());
+    s.expect(Type::req);
+  }
+  {
+    Scene s;  // nobody is there
+    begin(s);
+    s.pass(60 * kSecond);
+    assert_true(s.gone() && s.endings.back().why == Ending::unreachable);
+  }
+}
+
 void simultaneous_opens_use_their_own_tags(void**) {
   Scene s;
   s.send(7);
@@ -311,6 +359,7 @@ int main() {
       cmocka_unit_test(refusal),
       cmocka_unit_test(repeated_open_gets_the_same_answer),
       cmocka_unit_test(embryonic_ends_after_thirty_seconds),
+      cmocka_unit_test(embryonic_with_something_to_send_opens),
       cmocka_unit_test(simultaneous_opens_use_their_own_tags),
       cmocka_unit_test(forged_open_is_corrected_by_the_openack),
       cmocka_unit_test(another_open_is_challenged),

@@ -157,6 +157,25 @@ void waiting_for_a_response_asks(void**) {
   assert_true(!s.endings.empty() && s.endings[0].why == Ending::unreachable);
 }
 
+// However slow the path was when it was measured.
+void an_answer_is_asked_for_within_the_longest_timeout(void**) {
+  Scene s;
+  s.establish();
+  s.send(7);
+  s.expect(Type::req);
+  s.now += 3 * kSecond;  // nobody looked at the clock
+  ++s.acked[0];
+  s.say_ack();
+  s.quiet();
+  assert_in_range(s.association().round_trip().timeout(Config{}), kSecond, Config{}.rto_max);
+  s.waits = true;
+  s.say_ack();
+  s.pass(Config{}.rto_max - 1);
+  s.silence();
+  s.pass(1);
+  assert_true(s.expect(Type::ack).has(flag::kAckNow));
+}
+
 void round_trips_are_less_the_peer_s_delay(void**) {
   Scene s;
   s.establish();
@@ -183,6 +202,7 @@ int main() {
       cmocka_unit_test(silence_for_long_is_death),
       cmocka_unit_test(answers_without_progress_keep_no_peer_alive),
       cmocka_unit_test(waiting_for_a_response_asks),
+      cmocka_unit_test(an_answer_is_asked_for_within_the_longest_timeout),
       cmocka_unit_test(round_trips_are_less_the_peer_s_delay),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
