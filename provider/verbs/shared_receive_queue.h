@@ -47,6 +47,7 @@ class SharedReceiveQueue final : public Kickable {
   // The QP stands in line until it is served, which may be at once, or forgotten.
   void wait(Kickable& qp);
   void forget(Kickable& qp);
+  std::size_t in_line() const { return line_.size(); }
   // It is in line no more: serve() is its turn.
   bool serves(const Kickable& qp) const { return served_ == &qp; }
 
