@@ -12,21 +12,17 @@
 #include "provider/verbs/kickable.h"
 #include "provider/verbs/memory.h"
 #include "provider/verbs/qp_numbers.h"
-#include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/queue_pair_base.h"
 #include "provider/verbs/shared_receive_queue.h"
 #include "provider/verbs/work_queue.h"
 
 namespace ewarp::verbs {
 
-class DatagramPair : public QueuePairApi, public Kickable, public DatagramSink {
+class DatagramPair : public QueuePairBase, public Kickable, public DatagramSink {
  public:
   static constexpr std::uint32_t kOwnQkey = 0x80000000;  // in remote_qkey: the QP's own is meant
   static constexpr std::uint32_t kMaxQpn = 0xffffff;
 
-  std::uint32_t number() const override { return number_; }
-  Context& context() const override { return pd_.context; }
-  void set_handle(std::uint64_t handle) override { handle_ = handle; }
-  ibv_qp_type type() const override { return type_; }
   int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) override;
   int modify(const ibv_qp_attr& attr, int mask) override;
   int query(ibv_qp_attr& attr, ibv_qp_init_attr& init) override;
@@ -37,15 +33,8 @@ class DatagramPair : public QueuePairApi, public Kickable, public DatagramSink {
   void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override { *ird = *ord = 0; }
   void disconnect(bool) override {}
 
-  // Caps above the device's, no CQ: EINVAL. An SRQ: there is no receive queue.
-  static int check_caps(ibv_qp_cap& cap, const CompletionQueue* send_cq, const CompletionQueue* recv_cq,
-                        const SharedReceiveQueue* srq);
-
  protected:
-  static constexpr std::uint32_t kMinInline = 64;
-
-  DatagramPair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq,
-               std::uint32_t number, ibv_qp_type type);
+  using QueuePairBase::QueuePairBase;
   // Makes the receive queue. False: no memory, and then destroy() does nothing.
   bool make_receive_queue(const ibv_qp_cap& cap);
   // From now on it receives; init's caps become what was granted. send: depth, pieces and inline octets of the queue.
@@ -71,22 +60,12 @@ class DatagramPair : public QueuePairApi, public Kickable, public DatagramSink {
   void flush_receive(const ReceiveEntry& e);
   void fail();
   void check_overflow();
-  void complete(CompletionQueue& cq, ibv_wc& wc, bool solicited);
   template <class Count>
   void count_traffic(Count count) {
     count(context().device().counters().traffic);
     if (slot_ != nullptr) count(slot_->traffic);
   }
 
-  Pd& pd_;
-  CompletionQueue* const send_cq_;
-  CompletionQueue* const recv_cq_;
-  SharedReceiveQueue* const srq_;
-  const std::uint32_t number_;
-  const ibv_qp_type type_;
-  std::uint64_t handle_ = 0;
-  bool signal_all_ = false;
-  ibv_qp_cap cap_{};
   std::shared_ptr<DatagramPort> port_;
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   std::atomic<std::uint32_t> qkey_{0};
@@ -96,13 +75,10 @@ class DatagramPair : public QueuePairApi, public Kickable, public DatagramSink {
  private:
   void reset_queues();
 
-  void* qp_context_ = nullptr;
   bool destroyed_ = false;
   std::uint32_t sq_psn_ = 0;
-  bool first_told_ = false;  // COMM_EST, since RTR
-  bool overflowed_ = false;
+  bool first_told_ = false;     // COMM_EST, since RTR
   bool tells_drained_ = false;  // SQ_DRAINED is owed
-  stats::QpPage* slot_ = nullptr;
 };
 
 // ibv_create_qp() of a type that lives on a UDP port. EADDRNOTAVAIL: none can be had.

@@ -16,7 +16,6 @@
 namespace ewarp::verbs {
 namespace {
 
-constexpr std::uint32_t kMinInline = 64;
 
 struct Registry {
   std::mutex mutex;
@@ -40,11 +39,7 @@ QueuePairApi& api(QueuePair& qp) { return qp; }
 int create_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
               std::shared_ptr<QueuePair>* out, SharedReceiveQueue* srq) {
   if (init.qp_type != IBV_QPT_RC) return EOPNOTSUPP;
-  ibv_qp_cap& c = init.cap;
-  if (srq != nullptr) c.max_recv_wr = c.max_recv_sge = 0;  // a receive queue of its own does not exist
-  if (send_cq == nullptr || recv_cq == nullptr || c.max_send_wr > kMaxQpWr || c.max_recv_wr > kMaxQpWr ||
-      c.max_send_sge > kMaxSge || c.max_recv_sge > kMaxSge || c.max_inline_data > kMaxInline)
-    return EINVAL;
+  if (const int rc = QueuePair::check_caps(init.cap, send_cq, recv_cq, srq)) return rc;
   const std::uint32_t number = qp_numbers().take();
   auto qp = std::make_shared<QueuePair>(pd, send_cq, recv_cq, srq, number);
   if (const int rc = qp->create(init)) {
@@ -67,13 +62,7 @@ std::shared_ptr<QueuePair> find_qp(std::uint32_t number) {
 
 QueuePair::QueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq,
                      std::uint32_t number)
-    : pd_(pd),
-      send_cq_(send_cq),
-      recv_cq_(recv_cq),
-      srq_(srq),
-      number_(number),
-      ird_(kMaxRdAtomic),
-      ord_(kMaxRdAtomic) {}
+    : QueuePairBase(pd, send_cq, recv_cq, srq, number, IBV_QPT_RC), ird_(kMaxRdAtomic), ord_(kMaxRdAtomic) {}
 
 QueuePair::~QueuePair() { destroy(); }
 
@@ -85,29 +74,7 @@ int QueuePair::create(ibv_qp_init_attr& init) {
     destroyed_ = true;
     return ENOMEM;
   }
-  c.max_send_wr = sq_.depth();
-  c.max_send_sge = sq_.sges();
-  c.max_inline_data = sq_.extra();
-  if (srq_ == nullptr) {
-    c.max_recv_wr = rq_.depth();
-    c.max_recv_sge = rq_.sges();
-  }
-  cap_ = c;
-  type_ = init.qp_type;
-  signal_all_ = init.sq_sig_all != 0;
-  qp_context_ = init.qp_context;
-  pd_.users.fetch_add(1);
-  send_cq_->users.fetch_add(1);
-  recv_cq_->users.fetch_add(1);
-  if (srq_ != nullptr) srq_->users.fetch_add(1);
-  slot_ = stats::take_qp_slot();
-  if (slot_ != nullptr) {
-    slot_->device = context().device().index();
-    slot_->type = static_cast<std::uint32_t>(type_);
-    slot_->state.store(IBV_QPS_RESET, std::memory_order_relaxed);
-    slot_->number.store(number_, std::memory_order_relaxed);
-  }
-  stats::add(context().device().counters().qps_created);
+  settle_in(init, {sq_.depth(), rq_.depth(), sq_.sges(), rq_.sges(), sq_.extra()});
   return 0;
 }
 
@@ -127,24 +94,12 @@ void QueuePair::destroy() {
   }
   state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
   stop_timer();
-  send_cq_->purge(number_);
-  recv_cq_->purge(number_);
-  if (slot_ != nullptr) stats::release_qp_slot(std::exchange(slot_, nullptr));
-  stats::add(context().device().counters().qps_destroyed);
+  leave_queues();
   e.leave();
-  qp_numbers().give(number_);
-  pd_.users.fetch_sub(1);
-  send_cq_->users.fetch_sub(1);
-  recv_cq_->users.fetch_sub(1);
-  if (srq_ != nullptr) srq_->users.fetch_sub(1);
+  leave_owners();
 }
 
 // --- completions ---
-
-void QueuePair::complete(CompletionQueue& cq, ibv_wc& wc, bool solicited) {
-  wc.qp_num = number_;
-  if (!push_counted(cq, context(), slot_, wc, solicited)) overflowed_ = true;
-}
 
 void QueuePair::send_done(rdmap::SendRequest& request, rdmap::Status status) {
   auto& e = static_cast<SendEntry&>(request);

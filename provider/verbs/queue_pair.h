@@ -13,7 +13,7 @@
 #include "provider/verbs/connection.h"
 #include "provider/verbs/kickable.h"
 #include "provider/verbs/memory.h"
-#include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/queue_pair_base.h"
 #include "provider/verbs/shared_receive_queue.h"
 #include "provider/verbs/work_queue.h"
 #include "rdmap/request.h"
@@ -34,19 +34,15 @@ struct SendEntry : rdmap::SendRequest {
   WindowBind bind;
 };
 
-class QueuePair final : public QueuePairApi,
+class QueuePair final : public QueuePairBase,
                         public Kickable,
-                        private rdmap::Consumer,
+                        private OverMemory<rdmap::Consumer>,
                         public std::enable_shared_from_this<QueuePair> {
  public:
   QueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq, std::uint32_t number);
   ~QueuePair() override;
   int create(ibv_qp_init_attr& init);  // 0 or errno
 
-  std::uint32_t number() const override { return number_; }
-  Context& context() const override { return pd_.context; }
-  void set_handle(std::uint64_t handle) override { handle_ = handle; }
-  ibv_qp_type type() const override { return type_; }
   int post_send(ibv_send_wr* wr, ibv_send_wr** bad) override;
   int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) override;
   int post_all(ibv_send_wr* wr) override;
@@ -92,14 +88,6 @@ class QueuePair final : public QueuePairApi,
   ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
                        llp::Extent& out) override;
   ddp::Verdict invalidate(std::uint32_t stag) override;
-  bool copy_in(const llp::Extent& to, const std::byte* from) override { return verbs::copy_in(to, from); }
-  bool copy_out(std::byte* to, const llp::Extent& from) override { return verbs::copy_out(to, from); }
-  bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& request, std::uint64_t* original) override {
-    return verbs::atomic(target, request, original);
-  }
-  bool readable(const llp::Extent& extent) override { return verbs::readable(extent); }
-  bool hold(const llp::Extent& extent) override { return verbs::hold(extent); }
-  void let_go(const llp::Extent& extent) override { verbs::let_go(extent); }
 
   // Posting (queue_pair_post.cc).
   int check_send(const ibv_send_wr& wr, std::uint64_t* length) const;
@@ -131,7 +119,6 @@ class QueuePair final : public QueuePairApi,
   void flush_receives();
   void flush_posted();
   void retire_sends();
-  void complete(CompletionQueue& cq, ibv_wc& wc, bool solicited);
   void raise_for(const Fault& fault);
   void start_timer(unsigned milliseconds);
   void stop_timer();
@@ -140,17 +127,6 @@ class QueuePair final : public QueuePairApi,
   void check_stall();
   bool leave_stall();
   void publish_counters();
-
-  Pd& pd_;
-  CompletionQueue* send_cq_;
-  CompletionQueue* recv_cq_;
-  SharedReceiveQueue* const srq_;  // null: receives are posted to rq_
-  const std::uint32_t number_;
-  std::uint64_t handle_ = 0;
-  ibv_qp_type type_ = IBV_QPT_RC;
-  bool signal_all_ = false;
-  ibv_qp_cap cap_{};
-  void* qp_context_ = nullptr;
 
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   bool destroyed_ = false;
@@ -172,7 +148,6 @@ class QueuePair final : public QueuePairApi,
   enum class Phase { none, running, closing, terminating };
   Phase phase_ = Phase::none;
   bool established_told_ = false;
-  bool overflowed_ = false;
   bool local_failed_ = false;
   bool last_receive_told_ = false;  // LAST_WQE_REACHED, since the QP was reset
   bool quiet_ = false;  // the last send that completed did not say so
@@ -187,7 +162,6 @@ class QueuePair final : public QueuePairApi,
   unsigned timer_generation_ = 0;
   rdmap::EndpointCounters published_;
   std::uint64_t published_tx_ = 0, published_rx_ = 0;
-  stats::QpPage* slot_ = nullptr;
 };
 
 }  // namespace ewarp::verbs

@@ -50,7 +50,7 @@ class RdOpenReceives {
   std::vector<std::uint32_t> free_, returned_;
 };
 
-class RdQueuePair final : public DatagramPair, private RdUser, private rdmap::DatagramConsumer {
+class RdQueuePair final : public DatagramPair, private RdUser, private OverMemory<rdmap::DatagramConsumer> {
  public:
   RdQueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq, std::uint32_t number,
               ibv_qp_type type);
@@ -110,14 +110,6 @@ class RdQueuePair final : public DatagramPair, private RdUser, private rdmap::Da
   ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
                        llp::Extent& out) override;
   ddp::Verdict invalidate(std::uint32_t stag) override;
-  bool copy_in(const llp::Extent& to, const std::byte* from) override { return verbs::copy_in(to, from); }
-  bool copy_out(std::byte* to, const llp::Extent& from) override { return verbs::copy_out(to, from); }
-  bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& request, std::uint64_t* original) override {
-    return verbs::atomic(target, request, original);
-  }
-  bool readable(const llp::Extent& extent) override { return verbs::readable(extent); }
-  bool hold(const llp::Extent& extent) override { return verbs::hold(extent); }
-  void let_go(const llp::Extent& extent) override { verbs::let_go(extent); }
 
   RdSendQueue sq_;
   RdOpenReceives open_;
