@@ -84,21 +84,34 @@ std::size_t Endpoint::on_call(channel::PeerId, channel::Octets question, channel
 
 namespace {
 
+// The arguments that the calls for one element have in common.
+struct Target {
+  fi_addr_t peer;
+  std::uint64_t address, key;
+  fi_datatype datatype;
+  fi_op op;
+};
+
+ssize_t ask(fid_ep* ep, AtomicKind kind, const void* operands, const void* compares, void* results, std::size_t count,
+            const Target& t, std::uint64_t flags, void* context) {
+  return Endpoint::from(ep).atomic({.kind = kind,
+                                    .peer = t.peer,
+                                    .op = t.op,
+                                    .datatype = t.datatype,
+                                    .count = count,
+                                    .operands = operands,
+                                    .compares = compares,
+                                    .results = results,
+                                    .address = t.address,
+                                    .key = t.key,
+                                    .flags = flags,
+                                    .context = context});
+}
+
 ssize_t write(fid_ep* ep, const void* buffer, size_t count, void*, fi_addr_t to, uint64_t address, uint64_t key,
               fi_datatype datatype, fi_op op, void* context) noexcept {
-  Endpoint& e = Endpoint::from(ep);
-  return e.atomic({.kind = AtomicKind::write,
-                   .peer = to,
-                   .op = op,
-                   .datatype = datatype,
-                   .count = count,
-                   .operands = buffer,
-                   .compares = nullptr,
-                   .results = nullptr,
-                   .address = address,
-                   .key = key,
-                   .flags = e.send_flags(),
-                   .context = context});
+  return ask(ep, AtomicKind::write, buffer, nullptr, nullptr, count, {to, address, key, datatype, op},
+             Endpoint::from(ep).send_flags(), context);
 }
 
 ssize_t writev(fid_ep* ep, const fi_ioc* v, void** d, size_t count, fi_addr_t to, uint64_t address, uint64_t key,
@@ -109,36 +122,17 @@ ssize_t writev(fid_ep* ep, const fi_ioc* v, void** d, size_t count, fi_addr_t to
 
 ssize_t inject(fid_ep* ep, const void* buffer, size_t count, fi_addr_t to, uint64_t address, uint64_t key,
                fi_datatype datatype, fi_op op) noexcept {
-  return Endpoint::from(ep).atomic({.kind = AtomicKind::write,
-                                    .peer = to,
-                                    .op = op,
-                                    .datatype = datatype,
-                                    .count = count,
-                                    .operands = buffer,
-                                    .compares = nullptr,
-                                    .results = nullptr,
-                                    .address = address,
-                                    .key = key,
-                                    .flags = 0});
+  return ask(ep, AtomicKind::write, buffer, nullptr, nullptr, count, {to, address, key, datatype, op}, 0, nullptr);
 }
 
 // One element at most of everything. FI_ATOMIC_READ has no operands.
 ssize_t from_message(fid_ep* ep, AtomicKind kind, const fi_msg_atomic& m, const fi_ioc* compares, fi_ioc* results,
                      std::uint64_t flags) {
   if (m.iov_count > 1 || m.rma_iov_count != 1) return -FI_EINVAL;
-  Endpoint& e = Endpoint::from(ep);
-  return e.atomic({.kind = kind,
-                   .peer = m.addr,
-                   .op = m.op,
-                   .datatype = m.datatype,
-                   .count = m.rma_iov->count,
-                   .operands = m.iov_count > 0 ? m.msg_iov->addr : nullptr,
-                   .compares = compares != nullptr ? compares->addr : nullptr,
-                   .results = results != nullptr ? results->addr : nullptr,
-                   .address = m.rma_iov->addr,
-                   .key = m.rma_iov->key,
-                   .flags = e.send_flags(flags),
-                   .context = m.context});
+  return ask(ep, kind, m.iov_count > 0 ? m.msg_iov->addr : nullptr, compares != nullptr ? compares->addr : nullptr,
+             results != nullptr ? results->addr : nullptr, m.rma_iov->count,
+             {m.addr, m.rma_iov->addr, m.rma_iov->key, m.datatype, m.op}, Endpoint::from(ep).send_flags(flags),
+             m.context);
 }
 
 ssize_t writemsg(fid_ep* ep, const fi_msg_atomic* m, uint64_t flags) noexcept {
@@ -147,19 +141,8 @@ ssize_t writemsg(fid_ep* ep, const fi_msg_atomic* m, uint64_t flags) noexcept {
 
 ssize_t fetch(fid_ep* ep, const void* buffer, size_t count, void*, void* result, void*, fi_addr_t to, uint64_t address,
               uint64_t key, fi_datatype datatype, fi_op op, void* context) noexcept {
-  Endpoint& e = Endpoint::from(ep);
-  return e.atomic({.kind = AtomicKind::fetch,
-                   .peer = to,
-                   .op = op,
-                   .datatype = datatype,
-                   .count = count,
-                   .operands = buffer,
-                   .compares = nullptr,
-                   .results = result,
-                   .address = address,
-                   .key = key,
-                   .flags = e.send_flags(),
-                   .context = context});
+  return ask(ep, AtomicKind::fetch, buffer, nullptr, result, count, {to, address, key, datatype, op},
+             Endpoint::from(ep).send_flags(), context);
 }
 
 ssize_t fetchv(fid_ep* ep, const fi_ioc* v, void** d, size_t count, fi_ioc* results, void** rd, size_t result_count,
@@ -176,19 +159,8 @@ ssize_t fetchmsg(fid_ep* ep, const fi_msg_atomic* m, fi_ioc* results, void**, si
 
 ssize_t compare(fid_ep* ep, const void* buffer, size_t count, void*, const void* compares, void*, void* result, void*,
                 fi_addr_t to, uint64_t address, uint64_t key, fi_datatype datatype, fi_op op, void* context) noexcept {
-  Endpoint& e = Endpoint::from(ep);
-  return e.atomic({.kind = AtomicKind::compare,
-                   .peer = to,
-                   .op = op,
-                   .datatype = datatype,
-                   .count = count,
-                   .operands = buffer,
-                   .compares = compares,
-                   .results = result,
-                   .address = address,
-                   .key = key,
-                   .flags = e.send_flags(),
-                   .context = context});
+  return ask(ep, AtomicKind::compare, buffer, compares, result, count, {to, address, key, datatype, op},
+             Endpoint::from(ep).send_flags(), context);
 }
 
 ssize_t comparev(fid_ep* ep, const fi_ioc* v, void** d, size_t count, const fi_ioc* compares, void** cd,

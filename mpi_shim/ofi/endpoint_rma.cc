@@ -34,17 +34,17 @@ ssize_t Endpoint::get(const Rma& r) {
 
 namespace {
 
-// What one element at most of each side says; nothing if there are more, or their lengths differ.
-std::optional<Endpoint::Rma> only_element(const iovec* local, std::size_t locals, const fi_rma_iov* remote,
-                                          std::size_t remotes) {
-  const iovec one = locals > 0 ? *local : iovec{};
-  if (locals > 1 || remotes != 1 || remote->len != one.iov_len) return std::nullopt;
-  return Endpoint::Rma{.peer = FI_ADDR_UNSPEC,
+// One element at most of each side; nothing if there are more, or their lengths differ.
+std::optional<Endpoint::Rma> from_message(const Endpoint& e, const fi_msg_rma& m, std::uint64_t flags) {
+  const iovec one = m.iov_count > 0 ? *m.msg_iov : iovec{};
+  if (m.iov_count > 1 || m.rma_iov_count != 1 || m.rma_iov->len != one.iov_len) return std::nullopt;
+  return Endpoint::Rma{.peer = m.addr,
                        .buffer = one.iov_base,
                        .length = one.iov_len,
-                       .address = remote->addr,
-                       .key = remote->key,
-                       .flags = 0};
+                       .address = m.rma_iov->addr,
+                       .key = m.rma_iov->key,
+                       .flags = e.send_flags(flags),
+                       .context = m.context};
 }
 
 ssize_t read(fid_ep* ep, void* buffer, size_t length, void*, fi_addr_t from, uint64_t address, uint64_t key,
@@ -68,12 +68,8 @@ ssize_t readv(fid_ep* ep, const iovec* v, void** descriptors, size_t count, fi_a
 
 ssize_t readmsg(fid_ep* ep, const fi_msg_rma* m, uint64_t flags) noexcept {
   Endpoint& e = Endpoint::from(ep);
-  auto rma = only_element(m->msg_iov, m->iov_count, m->rma_iov, m->rma_iov_count);
-  if (!rma) return -FI_EINVAL;
-  rma->peer = m->addr;
-  rma->flags = e.send_flags(flags);
-  rma->context = m->context;
-  return e.get(*rma);
+  const auto rma = from_message(e, *m, flags);
+  return rma ? e.get(*rma) : -FI_EINVAL;
 }
 
 ssize_t put(fid_ep* ep, const void* buffer, size_t length, std::uint64_t flags, fi_addr_t to, uint64_t address,
@@ -102,11 +98,8 @@ ssize_t writev(fid_ep* ep, const iovec* v, void** descriptors, size_t count, fi_
 
 ssize_t writemsg(fid_ep* ep, const fi_msg_rma* m, uint64_t flags) noexcept {
   Endpoint& e = Endpoint::from(ep);
-  auto rma = only_element(m->msg_iov, m->iov_count, m->rma_iov, m->rma_iov_count);
+  auto rma = from_message(e, *m, flags);
   if (!rma) return -FI_EINVAL;
-  rma->peer = m->addr;
-  rma->flags = e.send_flags(flags);
-  rma->context = m->context;
   if ((flags & FI_REMOTE_CQ_DATA) != 0) rma->data = m->data;
   return e.put(*rma);
 }
