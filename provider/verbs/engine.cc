@@ -27,7 +27,6 @@ namespace {
 constexpr std::size_t kBatch = 32;      // streams per system call of a pass
 constexpr unsigned kKickSpins = 64;     // how long a poster waits for a holder in a short pass
 constexpr unsigned kPassesOfAWaiter = 8;  // an application thread that makes so many waits for what it has posted
-constexpr unsigned kGivesWay = 16;      // one of so many passes is made although somebody waits for the engine
 constexpr std::size_t kPooled = 64;     // buffers kept for reuse
 
 }  // namespace
@@ -64,8 +63,10 @@ void Engine::enter() {
   if (try_enter()) return;
   // Threads that only make passes let us go first: one that polls without pause would never leave a gap.
   waiting_.fetch_add(1, std::memory_order_relaxed);
-  for (unsigned spins = 0; !try_enter();)
+  for (unsigned spins = 0; !try_enter();) {
+    signs_.fetch_add(1, std::memory_order_relaxed);
     ++spins % 128 == 0 ? static_cast<void>(sched_yield()) : llp::cpu_relax();
+  }
   waiting_.fetch_sub(1, std::memory_order_relaxed);
 }
 
@@ -123,11 +124,14 @@ void Engine::serve_kicks() {
 
 void Engine::application_pass(bool armed) {
   if (forked_) return;
-  // Who waits gets its gaps, but may itself be waiting for a CPU: then we must not stand still.
-  if (waiting_.load(std::memory_order_relaxed) != 0 &&
-      given_way_.fetch_add(1, std::memory_order_relaxed) % kGivesWay != kGivesWay - 1) {
-    llp::cpu_relax();
-    return;
+  // Who waits gets its gaps, but if it gives no sign of life since our last pass, it waits for a CPU, perhaps for this
+  // one: then we must not stand still.
+  if (waiting_.load(std::memory_order_relaxed) != 0) {
+    thread_local unsigned seen = 0;
+    if (const unsigned signs = signs_.load(std::memory_order_relaxed); std::exchange(seen, signs) != signs) {
+      llp::cpu_relax();
+      return;
+    }
   }
   if (!try_enter()) return;
   pass();

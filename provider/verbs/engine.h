@@ -56,6 +56,8 @@ class Engine final : public Reactor {
   // Whether this holder may send for a queue pair that has much to send. An application thread may when it polls
   // persistently, for then it waits. Engine held.
   bool may_send(const QueuePair& qp) const;
+  // Application threads make the passes, or did until takeover_us ago.
+  bool application_drives() const { return driver_.load(std::memory_order_relaxed) == Driver::application; }
 
   // --- streams; all need the engine held ---
   void add(Connection& connection);
@@ -144,8 +146,8 @@ class Engine final : public Reactor {
   void drain(int fd, std::uint64_t timer);
 
   std::atomic<int> held_{0};
-  std::atomic<int> waiting_{0};  // threads in enter()
-  std::atomic<unsigned> given_way_{0};
+  std::atomic<int> waiting_{0};     // threads in enter()
+  std::atomic<unsigned> signs_{0};  // of life, of those threads
   std::atomic<Kickable*> kicks_{nullptr};
 
   // Engine held.
