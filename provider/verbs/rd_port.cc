@@ -104,7 +104,7 @@ void RdPort::receive(const llp::UdpArrival& arrival) {
 }
 
 void RdPort::begin_turn() {
-  turn_ = now();
+  turn_.store(now(), std::memory_order_relaxed);
 }
 
 void RdPort::end_turn(bool any) {
@@ -181,15 +181,23 @@ const RdPath* RdPort::path(const Key& peer) {
 
 // --- time ---
 
+// Passes of the engine look at the deadline themselves (end_turn). While an application makes them, the timer is for
+// the case that it stops: a background thread that came for each deadline would take the engine, and with it the
+// application's work, to another CPU.
+Time RdPort::looked_after_until() const {
+  if (!engine().application_drives()) return 0;
+  return turn_.load(std::memory_order_relaxed) + options().takeover_us * kMicrosecond;
+}
+
 // One timer of the engine, at the time of the table's deadline or earlier: a deadline that moves away costs nothing.
-// Passes of the engine look at the deadline themselves (end_turn), so the timer comes a little later and finds most of
-// them kept.
+// It comes a little later than that and finds most of them kept.
 void RdPort::schedule() {
   const Time due = table_.deadline();
   due_.store(due);
-  if (due >= timer_at_.load()) return;
+  const Time at = std::max(due, looked_after_until());
+  if (at >= timer_at_.load()) return;
   engine().cancel_timer(timer_.load());
-  set_timer(due, ++timer_generation_);
+  set_timer(at, ++timer_generation_);
 }
 
 void RdPort::set_timer(Time due, std::uint64_t generation) {
@@ -204,12 +212,12 @@ void RdPort::set_timer(Time due, std::uint64_t generation) {
 void RdPort::on_timer(std::uint64_t generation) {
   for (;;) {
     if (generation != timer_generation_.load()) return;
-    const Time due = due_.load();
-    if (due <= now()) break;
+    const Time due = due_.load(), at = std::max(due, looked_after_until());
+    if (at <= now()) break;
     if (due == kNever)
       timer_at_.store(due);
     else
-      set_timer(due, generation);
+      set_timer(at, generation);
     // Pairs with schedule(): it says what is due, then looks at the timer; we set the timer, then look at what is due.
     if (due_.load() >= due) return;
   }

@@ -75,6 +75,7 @@ class RdPort final : private llp::rd::Upper, private llp::rd::Entropy {
   const RdPath* route(const llp::rd::Address& to, std::uint32_t number);
   void limit_paths();
   void tell_users();
+  llp::rd::Time looked_after_until() const;
   void schedule();
   void set_timer(llp::rd::Time due, std::uint64_t generation);
   void on_timer(std::uint64_t generation);
@@ -116,7 +117,8 @@ class RdPort final : private llp::rd::Upper, private llp::rd::Entropy {
   std::atomic<std::uint64_t> timer_ = 0, timer_generation_ = 0;
   // What was in the socket at seen_until_ has been received. Timers run by that time: an acknowledgement that lies
   // there while the process stands still is not late.
-  llp::rd::Time turn_ = 0, seen_until_ = 0;
+  std::atomic<llp::rd::Time> turn_ = 0;
+  llp::rd::Time seen_until_ = 0;
   unsigned busy_turns_ = 0;
   bool received_ = false;  // something, in this turn
   bool holds_ = false;     // the port, on behalf of associations
