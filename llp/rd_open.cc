@@ -14,7 +14,7 @@ void Association::set_state(State state) {
 // A new stream: nothing of an earlier one but what was learnt about the path would do harm, and that may be out of
 // date.
 void Association::begin(const Identity& identity) {
-  adopted_ = barrier_ = barrier_last_ = reported_ = skip_ = refused_ = ack_now_ = crc_demanded_ = false;
+  adopted_ = barrier_ = barrier_last_ = reported_ = skip_ = refused_ = ack_now_ = answer_ = crc_demanded_ = false;
   echo_ = tries_ = probes_ = 0;
   own_tag_ = identity.tag;
   peer_tag_ = 0;

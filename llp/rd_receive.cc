@@ -31,10 +31,7 @@ void Association::receive(Time now, std::uint16_t port, const Datagram& d, bool 
   if (state_ == State::open_sent || state_ == State::embryonic) establish(now);
   last_rx_ = now;
   if (!unacknowledged()) tries_ = 0;
-  if (closing) {
-    on_close(now, p, std::get<Close>(d.body));
-    return pump(now);
-  }
+  if (closing) return on_close(now, p, std::get<Close>(d.body));
   if (state_ == State::close_sent) {  // somebody still has something to say
     set_state(State::established);
     timer_from_ = now;
@@ -42,7 +39,7 @@ void Association::receive(Time now, std::uint16_t port, const Datagram& d, bool 
   }
   if (const Ack* ack = std::get_if<Ack>(&d.body)) {
     on_standing(now, p, ack->standing, ack);
-    if (state_ == State::established && (p.flags & flag::kAckNow)) send_ack(now);
+    if (state_ == State::established && (p.flags & flag::kAckNow)) answer_ = true;
   } else {
     const Data& data = std::get<Data>(d.body);
     on_standing(now, p, data.standing, nullptr);
@@ -57,7 +54,12 @@ void Association::receive(Time now, std::uint16_t port, const Datagram& d, bool 
     in.error_psn = data.error_psn;
     on_segment(now, in, p.flags, ce);
   }
+}
+
+// What goes out first carries the acknowledgement, if it can say all of it.
+void Association::respond(Time now) {
   pump(now);
+  if (answer_) send_ack(now);
 }
 
 // Nothing here ever moves backwards: the datagram may be an old one. ack: null unless it is an RD_ACK.
@@ -188,9 +190,8 @@ void Association::on_segment(Time now, Incoming in, std::uint8_t flags, bool ce)
         return fail({.why = Ending::violation}, ResetReason::violation);
     }
   }
-  // pump() may give the acknowledgement a ride, and sends the error report that it stands behind.
   if (ack_now_ || f.unanswered >= kAckEvery)
-    send_ack(now);
+    answer_ = true;
   else if (f.ack_at == kNever)
     f.ack_at = now + shared_.config.ack_delay;
 }

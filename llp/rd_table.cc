@@ -23,7 +23,7 @@ Table::Table(const Config& config, Upper& upper, Wire& wire, Entropy& entropy)
 
 // --- what arrives ---
 
-void Table::receive(Time now, const Address& from, Octets datagram, bool ce) {
+void Table::receive(Time now, const Address& from, Octets datagram, bool ce, bool more) {
   auto parsed = parse(datagram, shared_.config.without_crc);
   if (!parsed.ok()) {
     count(parsed.error());
@@ -50,7 +50,23 @@ void Table::receive(Time now, const Address& from, Octets datagram, bool ce) {
     return;
   }
   a->receive(now, from.port, d, ce);
+  if (more && a->state_ == Association::State::established) {
+    if (!a->late_) late_.push_back(a->self_);
+    a->late_ = true;
+    return;
+  }
+  a->respond(now);
   settle(now, *a);
+}
+
+void Table::finish(Time now) {
+  for (std::size_t i = 0; i < late_.size(); ++i) {
+    Association& a = slab_[late_[i]];
+    a.late_ = false;
+    a.respond(now);
+    settle(now, a);
+  }
+  late_.clear();
 }
 
 void Table::count(Drop why) {
@@ -336,6 +352,7 @@ std::uint32_t& Table::key_head(const Association& a) {
 }
 
 void Table::remove(Association& a) {
+  if (a.late_) std::erase(late_, a.self_);
   unlink_tag(a);
   unlink(a, &Association::next_by_key_, key_head(a));
   deadlines_.remove(a);

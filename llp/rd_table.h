@@ -60,8 +60,10 @@ class Table {
   Table(const Config& config, Upper& upper, Wire& wire, Entropy& entropy);
   Table(const Table&) = delete;
 
-  // One UDP payload from `from`; ce: it carried a CE mark.
-  void receive(Time now, const Address& from, Octets datagram, bool ce = false);
+  // One UDP payload from `from`; ce: it carried a CE mark. more: others follow at once, so that what it gives rise to
+  // is sent by finish(), and one acknowledgement answers them all.
+  void receive(Time now, const Address& from, Octets datagram, bool ce = false, bool more = false);
+  void finish(Time now);
   // peek() has something for this peer. Opens an association where there is none; `user` becomes its Association::user.
   void wake(Time now, const Key& key, std::uint16_t port, void* user = nullptr);
   Association* find(const Key& key) const;
@@ -120,6 +122,7 @@ class Table {
   CookieJar cookies_;
   Slab slab_;
   Deadlines deadlines_{slab_};
+  std::vector<std::uint32_t> late_;             // associations that finish() is for
   std::vector<std::uint32_t> by_tag_, by_key_;  // heads of chains through the associations
   Time second_began_ = 0;
   unsigned resets_in_second_ = 0;

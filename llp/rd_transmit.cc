@@ -8,6 +8,7 @@ namespace ewarp::llp::rd {
 namespace {
 
 constexpr std::size_t kMaxExtents = 40;
+constexpr std::size_t kManyUnderWay = 4;  // segments of a lane: more than what SACK takes for reordering
 
 }  // namespace
 
@@ -134,6 +135,7 @@ bool Association::transmit(Time now, Lane lane, std::size_t i, std::uint8_t flag
   if (f.rx[0].empty() && f.rx[1].empty()) {
     f.unanswered = 0;
     f.ack_at = kNever;
+    answer_ = refused_;
   }
   last_tx_ = now;
   put(Octets(head).first(at), std::span(pieces).first(static_cast<std::size_t>(count)), (flags & flag::kAgain) != 0);
@@ -175,7 +177,7 @@ void Association::send_ack(Time now, std::uint8_t flags, std::uint8_t aux) {
     aux = shared_.config.rnr_code;
     ++shared_.counters.rnr_sent;
   }
-  ack_now_ = false;
+  ack_now_ = answer_ = false;
   std::array<std::byte, kMaxHeader> out;
   put(Octets(out).first(emit(prefix(Type::ack, flags | acknowledging_flags(), aux), standing(0), delay, sack, out)));
 }
@@ -260,15 +262,28 @@ void Association::on_timeout(Time now) {
   if (tries_ > c.retry_max && now - f.progress_at >= c.dead_time)
     return fail({.why = Ending::unreachable}, ResetReason::unspecified);
   round_trip_.back_off(c);
-  congestion_.timeout(in_flight(), max_seg_);
-  f.recover = f.order;
   timer_from_ = now;
+  // Nothing is taken for lost at first where much is under way: a peer that did not run for a while is far more often
+  // the cause. The newest one's acknowledgement shows what is lost (RFC 8985 section 7 has the like).
+  const auto probes = [this](const SendLane& tx) { return tries_ == 1 && tx.size() > kManyUnderWay; };
+  if (!probes(f.tx[0]) && !probes(f.tx[1])) {
+    congestion_.timeout(in_flight(), max_seg_);
+    f.recover = f.order;
+  }
   // The oldest of each lane at once, even if it was SACKed: a lost last acknowledgement is repeated only if asked for.
   for (const Lane lane : {Lane::rsp, Lane::req}) {
     SendLane& tx = f.tx[index(lane)];
     if (tx.empty() || (lane == Lane::req && f.frozen_until != 0)) continue;
-    tx.lose_all();
+    const std::size_t newest = tx.size() - 1;
+    const bool probe = probes(tx) && !tx.at(newest).sacked;
+    if (probes(tx)) {
+      tx.lose(0);
+      if (probe) tx.lose(newest);
+    } else {
+      tx.lose_all();
+    }
     if (!transmit(now, lane, 0, flag::kAckNow)) return;
+    if (probe && !transmit(now, lane, newest, flag::kAckNow)) return;
   }
 }
 

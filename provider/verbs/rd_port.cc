@@ -99,7 +99,7 @@ void RdPort::receive(const llp::UdpArrival& arrival) {
   received_ = true;
   arrival_ = &arrival;
   const bool marked = (arrival.tos & kCongestionExperienced) == kCongestionExperienced;
-  table_.receive(turn_, RdPaths::address_of(arrival.from), octets, marked);
+  table_.receive(turn_, RdPaths::address_of(arrival.from), octets, marked, true);
   arrival_ = nullptr;
 }
 
@@ -108,6 +108,7 @@ void RdPort::begin_turn() {
 }
 
 void RdPort::end_turn(bool any) {
+  table_.finish(turn_);
   if (!any || ++busy_turns_ == kBusyTurns) {
     busy_turns_ = 0;
     seen_until_ = turn_;

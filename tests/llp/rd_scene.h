@@ -120,7 +120,9 @@ class Scene final : public Upper, public Wire, public Entropy {
   }
 
   // --- what the peer says ---
-  void say(const Bytes& octets, bool ce = false) { table.receive(now, peer_address(), octets, ce); }
+  void say(const Bytes& octets, bool ce = false, bool more = false) {
+    table.receive(now, peer_address(), octets, ce, more);
+  }
   Open offer() const {
     Open o;
     o.initial_tag = kPeerTag;
@@ -156,13 +158,13 @@ class Scene final : public Upper, public Wire, public Entropy {
     say_as(Type::ack, flags, aux, standing(), std::uint16_t{0}, sack);
   }
   void say_data(Lane lane, std::uint32_t psn, const Bytes& segment, std::uint8_t flags = 0, bool ce = false,
-                std::optional<std::uint32_t> error_psn = {}) {
+                std::optional<std::uint32_t> error_psn = {}, bool more = false) {
     Data d;
     d.standing = standing();
     d.standing.psn = psn;
     d.error_psn = error_psn;
     const Prefix p{lane == Lane::req ? Type::req : Type::rsp, flags, 0, kOwnQpn, kPeerQpn};
-    say(datagram(p, d, segment), ce);
+    say(datagram(p, d, segment), ce, more);
   }
   void say_close(std::uint8_t flags = 0) { say_as(Type::close, flags, 0, Close{own_tag, peer_next, acked, 1}); }
   void say_reset(std::uint32_t tag, ResetReason reason, std::uint8_t flags = 0) {

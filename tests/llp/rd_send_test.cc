@@ -137,6 +137,60 @@ void answers_without_progress_keep_no_peer_alive(void**) {
   assert_true(!s.endings.empty() && s.endings[0].why == Ending::unreachable);
 }
 
+// Where much is under way the first timeout only asks: the oldest, and the newest, whose SACK shows what is lost.
+void first_timeout_of_many_asks(void**) {
+  Scene s;
+  s.establish();
+  s.send(7, 8);
+  s.quiet();
+  const std::uint32_t una = s.acked[0];
+  const auto window = s.association().congestion().window();
+  s.pass(4 * kMillisecond);
+  for (const std::uint32_t psn : {una, una + 7}) {
+    const Heard h = s.expect(Type::req);
+    assert_true(h.psn() == psn && h.has(flag::kAckNow | flag::kAgain));
+  }
+  s.silence();
+  assert_int_equal(s.association().congestion().window(), window);
+  // The peer had only been asleep.
+  Scene t;
+  t.establish();
+  t.send(7, 8);
+  t.quiet();
+  t.pass(4 * kMillisecond);
+  t.quiet();
+  t.acked[0] += 8;
+  t.say_ack();
+  t.silence();
+  assert_true(t.table.counters().retransmitted == 2 && t.table.counters().losses == 0);
+  // All but what was asked with is lost.
+  ++s.acked[0];
+  s.say_ack({una + 7});
+  for (std::uint32_t psn = una + 1; psn <= una + 4; ++psn) assert_true(s.expect(Type::req).psn() == psn);
+  s.silence();
+  s.acked[0] += 4;
+  s.say_ack({una + 7});
+  s.quiet();
+  assert_int_equal(s.table.counters().losses, 1);
+}
+
+// Nobody answers at all: then everything is taken for lost.
+void second_timeout_of_many_loses_all(void**) {
+  Scene s;
+  s.establish();
+  s.send(7, 8);
+  s.quiet();
+  const std::uint32_t una = s.acked[0];
+  s.pass(4 * kMillisecond);
+  s.quiet();
+  s.pass(8 * kMillisecond);
+  assert_true(s.expect(Type::req).psn() == una);
+  s.silence();
+  ++s.acked[0];
+  s.say_ack();
+  assert_true(s.expect(Type::req).psn() == una + 1);
+}
+
 // A response is owed and nothing is unacknowledged: ask, and give up by the same limit.
 void waiting_for_a_response_asks(void**) {
   Scene s;
@@ -201,6 +255,8 @@ int main() {
       cmocka_unit_test(the_oldest_is_repeated_even_if_sacked),
       cmocka_unit_test(silence_for_long_is_death),
       cmocka_unit_test(answers_without_progress_keep_no_peer_alive),
+      cmocka_unit_test(first_timeout_of_many_asks),
+      cmocka_unit_test(second_timeout_of_many_loses_all),
       cmocka_unit_test(waiting_for_a_response_asks),
       cmocka_unit_test(an_answer_is_asked_for_within_the_longest_timeout),
       cmocka_unit_test(round_trips_are_less_the_peer_s_delay),

@@ -209,6 +209,7 @@ class Host final : public Node, public llp::rd::Upper, public llp::rd::Wire, pub
   Config config_;
   std::mt19937_64 random_;
   std::uint64_t drawn_ = 0;
+  bool in_batch_ = false;  // finish() is to come
   std::map<unsigned, std::unique_ptr<Stream>> streams_;
   std::map<std::uint32_t, std::unique_ptr<Request>> requests_;
   std::map<std::uint32_t, Bytes> written_;  // by the peer's Writes

@@ -90,7 +90,14 @@ void Host::restart() {
 
 void Host::receive(const Address& from, const Bytes& datagram, bool ce) {
   const Bytes exact(datagram.begin(), datagram.end());
-  table_->receive(network_.now(), from, exact, ce);
+  // Half of the time it is one of a batch.
+  const bool more = random_() % 2 == 0;
+  table_->receive(network_.now(), from, exact, ce, more);
+  if (!more || std::exchange(in_batch_, true)) return;
+  network_.at(network_.now() + random_() % (300 * llp::rd::kMicrosecond), [this] {
+    in_batch_ = false;
+    table_->finish(network_.now());
+  });
 }
 
 // --- below ---
