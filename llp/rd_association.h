@@ -117,7 +117,7 @@ class Association {
 
   // Receiving (rd_receive.cc).
   void receive(Time now, std::uint16_t port, const Datagram& datagram, bool ce);
-  void respond(Time now);
+  bool respond(Time now, bool may_wait = false);
   void on_standing(Time now, const Prefix& prefix, const Standing& standing, const Ack* ack);
   bool on_lane_ack(Lane lane, std::uint32_t ack, SackView sack, Progress& progress);
   void on_progress(Time now, const Progress& progress, std::uint32_t in_flight, const Ack* ack);
@@ -173,6 +173,7 @@ class Association {
   bool refused_ : 1 = false;       // no receive for what is due: say so in the next acknowledgement
   bool ack_now_ : 1 = false;
   bool answer_ : 1 = false;  // an acknowledgement is due, of its own or with data
+  bool waited_ : 1 = false;  // that acknowledgement, once
   bool late_ : 1 = false;    // in Table::late_
   bool crc_demanded_ : 1 = false;
   std::uint8_t echo_ = 0;    // acknowledging datagrams that still carry the echo of a CE mark

@@ -56,10 +56,14 @@ void Association::receive(Time now, std::uint16_t port, const Datagram& d, bool 
   }
 }
 
-// What goes out first carries the acknowledgement, if it can say all of it.
-void Association::respond(Time now) {
+// What goes out first carries the acknowledgement, if it can say all of it. False: the acknowledgement waits.
+bool Association::respond(Time now, bool may_wait) {
   pump(now);
-  if (answer_) send_ack(now);
+  const bool waits = answer_ && may_wait && !waited_ && state_ == State::established;
+  if (waits) flight().ack_at = std::min(flight().ack_at, now + shared_.config.ack_delay);
+  if (answer_ && !waits) send_ack(now);
+  waited_ = waits;
+  return !waits;
 }
 
 // Nothing here ever moves backwards: the datagram may be an old one. ack: null unless it is an RD_ACK.

@@ -59,14 +59,17 @@ void Table::receive(Time now, const Address& from, Octets datagram, bool ce, boo
   settle(now, *a);
 }
 
-void Table::finish(Time now) {
-  for (std::size_t i = 0; i < late_.size(); ++i) {
-    Association& a = slab_[late_[i]];
-    a.late_ = false;
-    a.respond(now);
+bool Table::finish(Time now, bool again) {
+  if (late_.empty()) return false;
+  being_finished_.swap(late_);
+  for (const std::uint32_t i : being_finished_) {
+    Association& a = slab_[i];
+    a.late_ = !a.respond(now, again);
+    if (a.late_) late_.push_back(i);
     settle(now, a);
   }
-  late_.clear();
+  being_finished_.clear();
+  return true;
 }
 
 void Table::count(Drop why) {

@@ -61,9 +61,11 @@ class Table {
   Table(const Table&) = delete;
 
   // One UDP payload from `from`; ce: it carried a CE mark. more: others follow at once, so that what it gives rise to
-  // is sent by finish(), and one acknowledgement answers them all.
+  // is sent by finish(), and one acknowledgement answers them all. finish() comes soon again if `again`: what is only
+  // an acknowledgement waits for that, since an answer of the application's may go out first and carry it. False:
+  // nothing was to do.
   void receive(Time now, const Address& from, Octets datagram, bool ce = false, bool more = false);
-  void finish(Time now);
+  bool finish(Time now, bool again = false);
   // peek() has something for this peer. Opens an association where there is none; `user` becomes its Association::user.
   void wake(Time now, const Key& key, std::uint16_t port, void* user = nullptr);
   Association* find(const Key& key) const;
@@ -122,8 +124,8 @@ class Table {
   CookieJar cookies_;
   Slab slab_;
   Deadlines deadlines_{slab_};
-  std::vector<std::uint32_t> late_;             // associations that finish() is for
-  std::vector<std::uint32_t> by_tag_, by_key_;  // heads of chains through the associations
+  std::vector<std::uint32_t> late_, being_finished_;  // associations that finish() is for
+  std::vector<std::uint32_t> by_tag_, by_key_;        // heads of chains through the associations
   Time second_began_ = 0;
   unsigned resets_in_second_ = 0;
 };

@@ -108,7 +108,7 @@ void RdPort::begin_turn() {
 }
 
 void RdPort::end_turn(bool any) {
-  table_.finish(turn_);
+  if (table_.finish(turn_, engine().application_drives())) received_ = true;
   if (!any || ++busy_turns_ == kBusyTurns) {
     busy_turns_ = 0;
     seen_until_ = turn_;

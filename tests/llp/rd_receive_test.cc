@@ -204,6 +204,37 @@ void a_batch_is_answered_once(void**) {
   s.silence();
 }
 
+// Where the application is about to answer, its answer carries the acknowledgement; it need not come.
+void an_acknowledgement_waits_for_an_answer(void**) {
+  Scene s;
+  s.establish();
+  std::uint32_t next = kReq;
+  const auto arrive = [&] {
+    s.say_data(Lane::req, next++, segment(true), flag::kAckNow, false, {}, true);
+    assert_true(s.table.finish(s.now, true));
+    s.silence();
+  };
+  arrive();
+  s.send(7);
+  assert_true(s.expect(Type::req).data().standing.ack[0] == next);
+  assert_true(s.table.finish(s.now, true));
+  s.silence();
+  assert_false(s.table.finish(s.now, true));
+  ++s.acked[0];
+  s.say_ack();
+  // No answer until the next time.
+  arrive();
+  s.table.finish(s.now, true);
+  assert_true(s.expect(Type::ack).ack().standing.ack[0] == next);
+  s.silence();
+  // There is no next time.
+  arrive();
+  s.pass(kMillisecond);
+  assert_true(s.expect(Type::ack).ack().standing.ack[0] == next);
+  s.table.finish(s.now);
+  s.silence();
+}
+
 // What was refused is kept; when its copy is taken instead, nothing of it stays.
 void refused_then_repeated(void**) {
   Scene s;
@@ -340,6 +371,7 @@ int main() {
       cmocka_unit_test(congestion_is_echoed_three_times),
       cmocka_unit_test(acknowledgements_ride_on_data),
       cmocka_unit_test(a_batch_is_answered_once),
+      cmocka_unit_test(an_acknowledgement_waits_for_an_answer),
       cmocka_unit_test(sack_says_what_is_ahead),
       cmocka_unit_test(copies_are_delivered_once),
       cmocka_unit_test(placed_ahead),

@@ -195,6 +195,7 @@ class Host final : public Node, public llp::rd::Upper, public llp::rd::Wire, pub
   Stream& stream(const Association& a) const;
   Request& request(std::uint64_t id);
   void finish(Request& r);
+  void end_batch();
   void take_request(Association& a, Stream& s, std::uint32_t psn, Outgoing& out);
   void take_response(Association& a, Stream& s, std::uint32_t psn, Outgoing& out);
   Take refuse(Stream& s, const Incoming& in);

@@ -93,10 +93,14 @@ void Host::receive(const Address& from, const Bytes& datagram, bool ce) {
   // Half of the time it is one of a batch.
   const bool more = random_() % 2 == 0;
   table_->receive(network_.now(), from, exact, ce, more);
-  if (!more || std::exchange(in_batch_, true)) return;
+  if (more && !std::exchange(in_batch_, true)) end_batch();
+}
+
+void Host::end_batch() {
   network_.at(network_.now() + random_() % (300 * llp::rd::kMicrosecond), [this] {
-    in_batch_ = false;
-    table_->finish(network_.now());
+    in_batch_ = random_() % 2 == 0;
+    table_->finish(network_.now(), in_batch_);
+    if (in_batch_) end_batch();
   });
 }
 
