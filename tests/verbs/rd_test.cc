@@ -53,6 +53,36 @@ void pieces(void**) {
   assert_int_equal(a.request(ah, b.qp->number(), {.sges = {a.sge(0, 257)}, .flags = IBV_SEND_INLINE}), EINVAL);
 }
 
+void over_ipv6(void**) {
+  bool v6 = false;
+  for (const ibv_gid& g : any_device().gids()) v6 |= !llp::is_v4(address_of(g));
+  if (!v6) skip();
+  RdSide a, b;
+  AddressHandleObject ah = a.address("::1"), back = b.address("::1");
+  for (const std::uint32_t n : {1u, 3000u, 400000u}) {
+    a.fill(0, n, n);
+    assert_int_equal(b.receive({b.sge(0, n)}), 0);
+    assert_int_equal(a.request(ah, b.qp->number(), {.sges = {a.sge(0, n)}}), 0);
+    expect_done(a, IBV_WC_SEND);
+    expect_message(b, a, n);
+    assert_true(b.filled(0, n, n));
+    assert_int_equal(b.request(back, a.qp->number(),
+                               {.opcode = IBV_WR_RDMA_READ,
+                                .sges = {b.sge(500000, n)},
+                                .remote_address = a.remote(0),
+                                .rkey = a.rkey()}),
+                     0);
+    expect_done(b, IBV_WC_RDMA_READ);
+    assert_true(b.filled(500000, n, n));
+  }
+  // To the same queue pair by the other family: another association.
+  AddressHandleObject ah4 = a.address();
+  assert_int_equal(b.receive({b.sge(0, 10)}, 5), 0);
+  assert_int_equal(a.request(ah4, b.qp->number(), {.sges = {a.sge(0, 10)}}), 0);
+  expect_done(a, IBV_WC_SEND);
+  expect_message(b, a, 10, 5);
+}
+
 void immediate_and_invalidate(void**) {
   RdSide a, b;
   AddressHandleObject ah = a.address();
@@ -562,6 +592,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(sends_of_all_sizes),
       cmocka_unit_test(pieces),
+      cmocka_unit_test(over_ipv6),
       cmocka_unit_test(immediate_and_invalidate),
       cmocka_unit_test(one_sided),
       cmocka_unit_test(atomics),
