@@ -14,6 +14,8 @@ namespace ewarp::verbs {
 namespace {
 
 constexpr int kArmedSolicited = 1, kArmedNext = 2;
+// Who polls an armed queue oftener than that does not do so to sleep.
+constexpr unsigned kPollsToSleep = 4;
 
 std::uint64_t nanoseconds(clockid_t clock) {
   timespec now;
@@ -69,12 +71,18 @@ int CompletionQueue::take(int n, ibv_wc* wc, CompletionStamp* stamps) {
   return taken;
 }
 
+// An event for solicited completions alone may stay armed for ever, while the application polls for others.
+bool CompletionQueue::about_to_sleep() {
+  return armed_.load(std::memory_order_relaxed) != 0 &&
+         polls_since_armed_.fetch_add(1, std::memory_order_relaxed) < kPollsToSleep;
+}
+
 int CompletionQueue::poll(int n, ibv_wc* wc) {
   if (n <= 0) return n < 0 ? -EINVAL : 0;
   const int taken = take(n, wc);
   if (taken > 0) return taken;
   if (overflowed_.load(std::memory_order_relaxed)) return -EOVERFLOW;
-  engine().application_pass(armed());
+  engine().application_pass(about_to_sleep());
   return take(n, wc);
 }
 
@@ -82,12 +90,13 @@ int CompletionQueue::poll_one(ibv_wc* wc, CompletionStamp* stamp, bool pass) {
   if (take(1, wc, stamp) == 1) return 0;
   if (overflowed_.load(std::memory_order_relaxed)) return EOVERFLOW;
   if (!pass) return ENOENT;
-  engine().application_pass(armed());
+  engine().application_pass(about_to_sleep());
   return take(1, wc, stamp) == 1 ? 0 : ENOENT;
 }
 
 void CompletionQueue::arm(bool solicited_only) {
   const int want = solicited_only ? kArmedSolicited : kArmedNext;
+  polls_since_armed_.store(0, std::memory_order_relaxed);
   // A read-modify-write that is ordered with push()'s: whoever comes second sees the other (verbs-semantics.md
   // section 6). NEXT is never weakened to SOLICITED.
   int now = armed_.load(std::memory_order_seq_cst);

@@ -49,7 +49,6 @@ class CompletionQueue {
 
   // False: there was no memory for the ring.
   bool valid() const { return ring_.entries != nullptr; }
-  bool armed() const { return armed_.load(std::memory_order_relaxed) != 0; }
   std::atomic<int> users{0};  // queues attached; destroy is EBUSY while not 0
 
   // Engine's holder only. False: overflow (the CQ is dead; CQ_ERR has been raised).
@@ -70,6 +69,7 @@ class CompletionQueue {
     void copy(std::size_t to, const Ring& from, std::size_t at);
   };
   int take(int n, ibv_wc* wc, CompletionStamp* stamps = nullptr);
+  bool about_to_sleep();
   CompletionStamp stamp_now() const;
   void notify();
   Context& context_;
@@ -82,6 +82,7 @@ class CompletionQueue {
   std::size_t head_ = 0;
   std::atomic<std::size_t> count_{0};
   std::atomic<int> armed_{0};  // 0, 1 solicited only, 2 next
+  std::atomic<unsigned> polls_since_armed_{0};  // that found nothing
   std::atomic<bool> overflowed_{false};
   std::atomic<std::uint64_t> events_posted_{0};
 };
