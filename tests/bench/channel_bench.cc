@@ -84,6 +84,22 @@ struct Mode {
   }
 };
 
+// A transfer as one side sees it, in us: all of it, and what parts took.
+struct Side {
+  double all = 0, call = 0, computation = 0, wait = 0;
+};
+
+// What a transfer that is hidden behind computation costs all the same: in the calls, and because the computation runs
+// slower beside it.
+struct Costs {
+  std::vector<double> call, slower, wait;
+};
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
 class Bench {
  public:
   Bench(std::string directory, int rank) : directory_(std::move(directory)), rank_(rank) {
@@ -119,7 +135,7 @@ class Bench {
   // The figures of all modes, which take turns; what the first iterations of each show is not counted.
   std::map<std::string, std::vector<double>> in_turns(int iterations, const Iteration& once);
   double progress_once(Mode& mode, const double (&comp)[6], std::size_t size);
-  double one_side(Mode& mode, bool sends, bool early, double delay_us, std::size_t size, double compute_us);
+  Side one_side(Mode& mode, bool sends, bool early, double delay_us, std::size_t size, double compute_us);
   double exchange_once(Mode& mode, int model, double compute_us, int steps);
 
   std::string directory_;
@@ -227,13 +243,18 @@ void Bench::progress() {
 // Thesis figure 4.13: how much of a transfer is hidden behind as much computation, or (_twice) behind twice as much, at
 // the side that computes. The other side only waits. early: this side starts first, by so much that its control message
 // is there when the other comes.
-double Bench::one_side(Mode& mode, bool sends, bool early, double delay_us, std::size_t size, double compute_us) {
+Side Bench::one_side(Mode& mode, bool sends, bool early, double delay_us, std::size_t size, double compute_us) {
   if (!early) std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(delay_us));
+  Side out;
   const auto began = Clock::now();
   const Request r = sends ? mode.send(Octets(out_).first(size)) : mode.receive(MutableOctets(in_).first(size));
+  out.call = us_since(began);
   work_(compute_us);
+  out.computation = us_since(began) - out.call;
   mode.wait(r);
-  return us_since(began);
+  out.all = us_since(began);
+  out.wait = out.all - out.call - out.computation;
+  return out;
 }
 
 void Bench::overlap() {
@@ -243,14 +264,12 @@ void Bench::overlap() {
       for (const bool sender_first : {true, false}) {
         const bool sends = rank_ == 0, computes = sends == sender_computes, early = sends == sender_first;
         const int iterations = quick ? 2 : 20;
-        const auto bare = in_turns(iterations, [&](Mode& m) { return one_side(m, sends, early, kDelayUs, size, 0); });
+        const auto bare =
+            in_turns(iterations, [&](Mode& m) { return one_side(m, sends, early, kDelayUs, size, 0).all; });
         std::map<std::string, double> alone;
-        for (const auto& [name, values] : bare) {
-          std::vector<double> sorted = values;
-          std::sort(sorted.begin(), sorted.end());
-          alone[name] = sorted[sorted.size() / 2];
-        }
+        for (const auto& [name, values] : bare) alone[name] = median(values);
         for (const double factor : {1., 2.}) {
+          std::map<std::string, Costs> costs;
           const auto hidden = in_turns(iterations, [&](Mode& m) {
             // How long the computation takes by itself, here and now.
             const double bare_us = alone[m.name], compute_us = computes ? factor * bare_us : 0;
@@ -258,13 +277,26 @@ void Bench::overlap() {
             work_(compute_us);
             const double computed_us = us_since(began);
             m.barrier();
-            const double both_us = one_side(m, sends, early, kDelayUs, size, compute_us);
-            return std::clamp(1 - (both_us - computed_us) / bare_us, 0.0, 1.0);
+            const Side both = one_side(m, sends, early, kDelayUs, size, compute_us);
+            Costs& c = costs[m.name];
+            c.call.push_back(both.call);
+            c.slower.push_back(both.computation - computed_us);
+            c.wait.push_back(both.wait);
+            return std::clamp(1 - (both.all - computed_us) / bare_us, 0.0, 1.0);
           });
           if (!computes) continue;
           const std::string name = std::string("overlap_") + (sends ? "sender" : "receiver") +
                                    (sender_first ? "_sender_first" : "_receiver_first") + (factor > 1 ? "_twice" : "");
-          for (Mode& mode : modes_) say(name.c_str(), mode, size, alone[mode.name], hidden.at(mode.name));
+          for (Mode& mode : modes_) {
+            say(name.c_str(), mode, size, alone[mode.name], hidden.at(mode.name));
+            const Costs& c = costs[mode.name];
+            if (factor > 1)
+              std::printf(
+                  "{\"scenario\": \"costs_%s\", \"mode\": \"%s\", \"rank\": %d, \"size\": %zu, \"parameter\": %.3f, "
+                  "\"call\": %.3f, \"slower\": %.3f, \"wait\": %.3f}\n",
+                  name.c_str() + std::strlen("overlap_"), mode.name.c_str(), rank_, size, alone[mode.name],
+                  median(c.call), median(c.slower), median(c.wait));
+          }
         }
       }
 }
@@ -279,7 +311,7 @@ void Bench::delay() {
       for (const double us : {0., 250., 500., 1000., 2000., 4000.}) {
         const bool sends = rank_ == 0, computes = sends == sender_computes, early = sends == sender_first;
         const auto found = in_turns(
-            quick ? 2 : 20, [&](Mode& m) { return one_side(m, sends, early, kDelayUs, kSize, computes ? us : 0); });
+            quick ? 2 : 20, [&](Mode& m) { return one_side(m, sends, early, kDelayUs, kSize, computes ? us : 0).all; });
         if (computes) continue;
         const std::string name = std::string("delay_") + (sender_computes ? "sender" : "receiver") +
                                  (sender_first ? "_sender_first" : "_receiver_first");

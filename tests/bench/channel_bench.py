@@ -74,6 +74,16 @@ def table(scenario, modes):
     return lines
 
 
+def costs(scenario, modes):
+    """What hidden transfers cost all the same: no figure, medians only."""
+    lines = [f"{scenario} (octets; us; the transfer by itself: what the call, slower computation and wait() cost)"]
+    for rows in zip(*(modes[n] for n in COLOURS if n in modes)):
+        cells = "".join(f"  {r['mode']} {r['parameter']:.0f}: {r['call']:.0f} + {r['slower']:.0f} + {r['wait']:.0f}"
+                        for r in rows)  # fmt: skip
+        lines.append(f"  {rows[0]['size']:10d}{cells}")
+    return lines
+
+
 def svg(scenario, modes):
     places = [abscissa(scenario, r) for r in next(iter(modes.values()))]
     medians = {mode: [r["median"] for r in rows] for mode, rows in modes.items()}
@@ -119,6 +129,9 @@ def main():
     a.output.mkdir(parents=True, exist_ok=True)
     lines = [f"{len(os.sched_getaffinity(0))} CPUs, load {os.getloadavg()[0]:.1f}"]
     for scenario, modes in sorted(by_scenario(rows).items()):
+        if scenario.startswith("costs_"):
+            lines += costs(scenario, modes)
+            continue
         lines += table(scenario, modes)
         (a.output / f"{scenario}.svg").write_text(svg(scenario, modes), encoding="utf-8")
     (a.output / "channel.json").write_text(json.dumps(rows, indent=1), encoding="utf-8")
