@@ -130,6 +130,7 @@ class Endpoint {
   // Handles what has come; for applications without a progress thread, or with listeners.
   void progress();
   // The caller is about to sleep until a listener wakes it: from now on the progress thread handles at once what comes.
+  // Otherwise it need not look at what only ends requests before the application does.
   // False: something has come, or there is no such thread.
   bool rest();
   Counters counters() const;

@@ -66,11 +66,14 @@ class Endpoint::Impl final : public Driven {
 
     explicit Visit(Impl& impl, Kind kind = Kind::other) : impl_(impl), kind_(kind) {
       impl_.progress.enter();
+      // Before the lock: what the progress thread does with it is no pause of the application's.
+      const std::uint64_t now = impl_.transport.now();
       impl_.mutex.lock();
-      impl_.gaps[static_cast<std::size_t>(impl_.last_visit)] = impl_.transport.now() - impl_.left_at;
+      impl_.gaps[static_cast<std::size_t>(impl_.last_visit)] = now - std::min(now, impl_.left_at);
     }
     ~Visit() {
-      if (impl_.gaps[static_cast<std::size_t>(kind_)] > kLongGapNs) impl_.arm();
+      if (impl_.gaps[static_cast<std::size_t>(kind_)] > kLongGapNs || impl_.armed_for_less()) impl_.arm();
+      impl_.note_help();
       if (!impl_.waiters.empty()) impl_.wake_waiters();
       const bool timers = impl_.transport.take_timers_changed();
       impl_.last_visit = kind_;
@@ -94,25 +97,35 @@ class Endpoint::Impl final : public Driven {
     Kind kind_;
   };
 
-  // Help will wake up for what comes. True if something had come before.
-  bool arm() {
-    if (!progress.running() || progress.armed() || !machine->needs_progress()) return false;
-    arm_events();
-    return transport.poll();  // raises no event
+  // Help will wake up for what the requests may need it for.
+  void arm() {
+    const Wake wake = machine->wake_for();
+    if (!progress.running() || wake == Wake::nothing) return;
+    // Once more: an adapter in software learns from it that nobody polls any more.
+    if (progress.armed() >= wake) return transport.arm(wake);
+    while (progress.armed() < machine->wake_for()) {
+      arm_events(machine->wake_for());
+      if (!transport.poll(false)) return;  // what came before raises no event
+    }
+  }
+  // The progress thread relies on events, and would get too few.
+  bool armed_for_less() const {
+    const Wake armed = progress.armed();
+    return armed != Wake::nothing && armed < machine->wake_for();
   }
   // In this order: the progress thread may take the event, and say so, before the next line.
-  void arm_events() {
-    progress.set_armed(true);
-    transport.arm();
+  void arm_events(Wake wake) {
+    progress.set_armed(wake);
+    transport.arm(wake);
   }
 
   // As arm(), whatever there is to wait for. False if something had come before, or help is not running.
   bool rest() {
     if (!progress.running()) return false;
+    rests = true;
     if (transport.take_timers_changed()) progress.wake();
-    if (progress.armed()) return true;
-    transport.arm();
-    progress.set_armed(true);
+    if (progress.armed() == Wake::everything) return true;
+    arm_events(Wake::everything);
     if (!transport.poll()) return true;
     wake_waiters();
     return false;
@@ -128,14 +141,18 @@ class Endpoint::Impl final : public Driven {
 
   // --- Driven: by the progress thread ---
 
-  void drive() override {
+  void drive(bool connections) override {
     const std::lock_guard lock(mutex);
-    while (transport.poll()) {
+    if (connections) transport.look_at_connections();
+    while (transport.poll(connections)) {
     }
+    Wake wake = Wake::nothing;
     do {
-      transport.arm();
-    } while (transport.poll());
-    progress.set_armed(true);
+      wake = rests || !waiters.empty() ? Wake::everything : std::max(machine->wake_for(), Wake::control);
+      transport.arm(wake);
+    } while (transport.poll(false));
+    progress.set_armed(wake);
+    note_help();
     machine->tick();
     wake_waiters();
   }
@@ -143,14 +160,13 @@ class Endpoint::Impl final : public Driven {
   // they are said not to be, so what is taken here are old ones.
   void take_events() override {
     transport.take_events();
-    progress.set_armed(false);
+    progress.set_armed(Wake::nothing);
   }
   int completion_fd() const override { return transport.completion_fd(); }
   int connection_fd() const override { return transport.connection_fd(); }
-  bool needs_help() override {
-    const std::lock_guard lock(mutex);
-    return machine->needs_progress();
-  }
+  // Without the lock: while another thread polls, waiting for it costs both of them a system call each time.
+  bool needs_help() override { return helps.load(std::memory_order_relaxed); }
+  void note_help() { helps.store(machine->wake_for() != Wake::nothing, std::memory_order_relaxed); }
   int patience_ms() override {
     const std::lock_guard lock(mutex);
     const std::uint64_t now = transport.now(), at = transport.deadline();
@@ -184,6 +200,8 @@ class Endpoint::Impl final : public Driven {
   // How long after the last visit of each kind the next one came; at first, that help is needed.
   std::array<std::uint64_t, 3> gaps{~std::uint64_t{0}, ~std::uint64_t{0}, ~std::uint64_t{0}};
   Visit::Kind last_visit = Visit::Kind::other;
+  bool rests = false;  // somebody sleeps on what a listener does, now and then
+  std::atomic<bool> helps{false};
   static constexpr std::uint64_t kTickNs = 1'000'000;
   std::uint64_t left_at = 0, ticked_at = 0;
   bool closed = false;
@@ -203,9 +221,8 @@ bool Endpoint::Impl::wait(Request request, Status* status, std::uint64_t patienc
   };
   {
     Visit visit(*this);
-    for (;; visit.pause()) {
-      transport.poll();
-      if (ended()) return true;
+    for (bool again = false;; again = true, visit.pause()) {
+      if (ended() || (transport.poll(again) && ended())) return true;
       const std::uint64_t spent = transport.now() - began;
       if (spent >= patience_ns) return false;
       if (spent >= spin_ns) break;
@@ -223,8 +240,8 @@ bool Endpoint::Impl::wait(Request request, Status* status, std::uint64_t patienc
 
 void Endpoint::Impl::sleep(std::unique_lock<std::mutex>& lock, Request request, std::uint64_t ns) {
   if (progress.running()) {
-    if (!progress.armed()) {
-      arm_events();
+    if (progress.armed() != Wake::everything) {
+      arm_events(Wake::everything);
       if (transport.poll()) return wake_waiters();
     }
     Waiter waiter{.request = request, .woken = {}};
@@ -233,7 +250,7 @@ void Endpoint::Impl::sleep(std::unique_lock<std::mutex>& lock, Request request, 
     std::erase(waiters, &waiter);
     return;
   }
-  transport.arm();
+  transport.arm(Wake::everything);
   if (!transport.poll() && machine->pending_request(request)) {
     pollfd fds[] = {{completion_fd(), POLLIN, 0}, {connection_fd(), POLLIN, 0}};
     lock.unlock();
@@ -241,6 +258,7 @@ void Endpoint::Impl::sleep(std::unique_lock<std::mutex>& lock, Request request, 
     ::poll(fds, 2, most < 0 ? mine : std::min(most, mine));
     lock.lock();
     transport.take_events();
+    transport.look_at_connections();
   }
   transport.poll();
   machine->tick();
@@ -325,8 +343,12 @@ Request Endpoint::isend(PeerId peer, Tag tag, Octets data, bool synchronous) {
 
 Request Endpoint::isend(PeerId peer, Tag tag, Octets data, const SendOptions& options) {
   const Impl::Visit visit(*impl_, Impl::Visit::Kind::send);
-  impl_->transport.poll();  // an announcement that has come decides about the protocol
-  return impl_->machine->send(peer, tag, data, options);
+  // An announcement that has come decides about the protocol of a large message.
+  if (data.size() > impl_->options.tuning.eager_threshold && !impl_->machine->announced(peer, tag))
+    impl_->transport.poll(false);
+  const Request request = impl_->machine->send(peer, tag, data, options);
+  if (impl_->machine->stalled()) impl_->transport.poll(false);  // completions, or credits, may make room
+  return request;
 }
 
 Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore) {
@@ -335,14 +357,18 @@ Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore
 
 Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore, const ReceiveOptions& options) {
   const Impl::Visit visit(*impl_, Impl::Visit::Kind::receive);
-  impl_->transport.poll();
+  // A message that has come needs no announcement.
+  if (buffer.size() > impl_->options.tuning.eager_threshold) impl_->transport.poll(false);
   return impl_->machine->receive(source, tag, ignore, buffer, options);
 }
 
 bool Endpoint::test(Request request, Status* status) {
   const Impl::Visit visit(*impl_);
-  impl_->transport.poll();
-  const auto found = impl_->machine->test(request);
+  auto found = impl_->machine->test(request);
+  if (!found) {
+    impl_->transport.poll();
+    found = impl_->machine->test(request);
+  }
   if (found) *status = *found;
   return found.has_value();
 }

@@ -46,6 +46,7 @@ void Link::set_down() {
   releases_.clear();
   retracting.clear();
   copied = 0;
+  note_stall();
 }
 
 void Link::connect() {
@@ -90,6 +91,31 @@ void Link::flush() {
   }
   return_credits();
   if (releases_.size() >= kReleaseBatch || (urgent_ && !releases_.empty())) push_note();
+  note_stall();
+}
+
+void Link::note_stall() {
+  const bool now = state_ == State::up && !(queue_.empty() && reads_.empty());
+  if (now == stalled_) return;
+  stalled_ = now;
+  now ? ++pool_.stalled : --pool_.stalled;
+}
+
+// Whether the peer may have to act before its application comes. It need not where only a request of its ends, and one
+// that waits for credits looks at everything; but when half of them are used it is to return some.
+bool Link::solicits(const Outgoing& o) const {
+  if (o.needs_credit() && credits_left() <= tuning_.receive_depth / 2 + 1) return true;
+  if (o.what != Outgoing::What::send) return false;
+  switch (o.message.kind) {
+    case wire::Kind::eager:
+      return o.message.has_extra(wire::extra::kConfirm);
+    case wire::Kind::written:
+      return false;
+    case wire::Kind::note:
+      return o.message.has(wire::flag::kClosing);
+    default:
+      return true;
+  }
 }
 
 bool Link::hand_over(Outgoing& o) {
@@ -104,10 +130,10 @@ bool Link::hand_over(Outgoing& o) {
       taken = send(o, false);
       break;
     case Outgoing::What::write:
-      note(transport_.write(peer_, o.source(), o.memory, o.remote, {}, o.inject, cookie));
+      note(transport_.write(peer_, o.source(), o.memory, o.remote, {}, o.inject, false, cookie));
       break;
     case Outgoing::What::write_immediate:
-      note(transport_.write(peer_, o.source(), o.memory, o.remote, o.immediate, o.inject, cookie));
+      note(transport_.write(peer_, o.source(), o.memory, o.remote, o.immediate, o.inject, solicits(o), cookie));
       break;
     case Outgoing::What::read:
       taken = transport_.read(peer_, {o.data, o.length}, o.memory, o.remote, cookie);
@@ -135,8 +161,8 @@ bool Link::send(Outgoing& o, bool reserve) {
   m.release_count = static_cast<std::uint8_t>(n);
   std::array<std::byte, wire::Message::kLongest> header;
   m.emit(header);
-  const Transport::Taken taken =
-      transport_.send(peer_, std::span(header).first(m.octets()), o.source(), o.inject, reinterpret_cast<Cookie>(&o));
+  const Transport::Taken taken = transport_.send(peer_, std::span(header).first(m.octets()), o.source(), o.inject,
+                                                 solicits(o), reinterpret_cast<Cookie>(&o));
   if (taken == Transport::Taken::refused) return false;
   o.copied = taken == Transport::Taken::copied;
   told_ = consumed_;

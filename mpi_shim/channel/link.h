@@ -46,6 +46,8 @@ class OutgoingPool {
   Outgoing& take(Outgoing::What what, PeerId peer);
   void give(Outgoing& o);
 
+  std::size_t stalled = 0;  // links that are up and have something that could not be handed over
+
  private:
   std::vector<std::unique_ptr<Outgoing>> all_;
   std::vector<Outgoing*> free_;
@@ -103,6 +105,8 @@ class Link {
   std::uint32_t credits_left() const { return granted_ - used_; }
   bool hand_over(Outgoing& o);
   bool send(Outgoing& o, bool reserve);
+  bool solicits(const Outgoing& o) const;
+  void note_stall();
   void push_note();
   void return_credits();
 
@@ -112,7 +116,7 @@ class Link {
   OutgoingPool& pool_;
   Counters& counters_;
   State state_ = State::unconnected;
-  bool peer_closing_ = false, note_queued_ = false, urgent_ = false, connecting_ = false;
+  bool peer_closing_ = false, note_queued_ = false, urgent_ = false, connecting_ = false, stalled_ = false;
   List<Outgoing, &Outgoing::links> queue_, reads_;
   std::size_t under_way_ = 0;
   std::uint32_t granted_, used_ = 0;       // totals, modulo 2^32

@@ -84,8 +84,15 @@ class Machine final : public TransportEvents {
   std::size_t unexpected() const { return unexpected_.size(); }
   // Requests that were not tested for, and are not done.
   std::size_t pending() const { return pending_; }
-  // Some of them may need us to do something before they end, not just the adapter.
-  bool needs_progress() const { return large_ > 0; }
+  // What has to be looked at although the application computes.
+  Wake wake_for() const {
+    if (stalled() || releasing_ > 0) return Wake::everything;
+    return large_ > 0 ? Wake::control : Wake::nothing;
+  }
+  // The receive that the next message with this tag will get is known.
+  bool announced(PeerId peer, Tag tag) { return links_[peer]->sent.peek(tag) != nullptr; }
+  // Something could not be handed over to the transport.
+  bool stalled() const { return pool_.stalled > 0; }
 
   void on_peer_up(PeerId peer) override;
   void on_peer_down(PeerId peer) override;
@@ -113,6 +120,7 @@ class Machine final : public TransportEvents {
   void finish(Operation& op, Error error);
   void settle(Operation& op, Error error);
   bool leave_parent(Operation& parent);
+  void leave_to_adapter(Operation& op);
   void end_posted(Operation& op, Error error);
   void violation(PeerId peer, const char* what);
   bool expose(Operation& op, bool writable);
@@ -187,7 +195,8 @@ class Machine final : public TransportEvents {
   HybridBuffers hybrid_buffers_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<bool> self_;
-  std::size_t pending_ = 0, large_ = 0;
+  // Requests: not done; large ones of them; those with a Read whose end the sender waits for.
+  std::size_t pending_ = 0, large_ = 0, releasing_ = 0;
   std::uint64_t round_trip_ns_ = 20'000;  // the shortest Read so far
 };
 

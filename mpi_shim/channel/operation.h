@@ -54,6 +54,8 @@ struct Operation : Posted {
   std::uint32_t release_id = 0;  // receive, fetching: what the sender has to hear when it is done
 
   bool done() const { return state == State::done; }
+  // The sender waits for its end.
+  bool releasing() const { return state == State::fetching && (release_id & wire::kRequestId) != 0; }
   MutableOctets buffer() const { return {data, length}; }
 };
 

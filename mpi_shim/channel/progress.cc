@@ -51,10 +51,10 @@ void Progress::wake() {
 
 void Progress::run() {
   pthread_setname_np(pthread_self(), "channel");
-  driven_.drive();
+  driven_.drive(true);
   std::uint64_t seen = visits_.load();
   while (!stop_.load()) {
-    const bool aside = !armed_.load();
+    const bool aside = armed_.load() == Wake::nothing;
     pollfd fds[] = {{wake_fd_, POLLIN, 0}, {driven_.connection_fd(), POLLIN, 0}, {driven_.completion_fd(), POLLIN, 0}};
     const int n =
         aside ? look(fds, 3, driven_.needs_help() ? kLookForHelpNs : kLookNs) : poll(fds, 3, driven_.patience_ms());
@@ -69,7 +69,7 @@ void Progress::run() {
     seen = visits;
     if (polled && fds[0].revents == 0 && fds[1].revents == 0) continue;
     if (aside) takeovers_.fetch_add(1);
-    driven_.drive();
+    driven_.drive(n <= 0 || fds[0].revents != 0 || fds[1].revents != 0);
   }
 }
 

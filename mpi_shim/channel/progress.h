@@ -10,19 +10,22 @@
 #include <cstdint>
 #include <thread>
 
+#include "mpi_shim/channel/transport.h"
+
 namespace ewarp::channel {
 
 // What is driven. Each function takes the lock that it needs, and tells Progress::set_armed().
 class Driven {
  public:
   virtual ~Driven() = default;
-  // Handles what there is, arms, and wakes the threads whose requests are done.
-  virtual void drive() = 0;
-  // Takes the events that woke us. Nothing is armed afterwards.
+  // Handles what there is (connections: also what rdma_cm has to say, and what is due), arms, and wakes the threads
+  // whose requests are done.
+  virtual void drive(bool connections) = 0;
+  // Takes the events that woke us. Nothing is armed afterwards. Takes no lock.
   virtual void take_events() = 0;
   virtual int completion_fd() const = 0;
   virtual int connection_fd() const = 0;
-  // Whether something is under way that may need this thread.
+  // Whether something is under way that may need this thread. Takes no lock.
   virtual bool needs_help() = 0;
   // Milliseconds until drive() is wanted anyway; -1: not before an event.
   virtual int patience_ms() = 0;
@@ -46,9 +49,9 @@ class Progress {
     visits_.fetch_add(1);
     inside_.fetch_sub(1);
   }
-  // Whether what comes next raises an event that was not taken yet. Set true under the endpoint's lock only.
-  void set_armed(bool armed) { armed_.store(armed); }
-  bool armed() const { return armed_.load(); }
+  // What raises an event when it comes next, or did so and was not taken yet. More under the endpoint's lock only.
+  void set_armed(Wake armed) { armed_.store(armed); }
+  Wake armed() const { return armed_.load(); }
   // Somebody relies on this thread now.
   void wake();
 
@@ -64,7 +67,8 @@ class Progress {
   Driven& driven_;
   std::thread thread_;
   int wake_fd_ = -1;
-  std::atomic<bool> stop_{false}, armed_{false};
+  std::atomic<bool> stop_{false};
+  std::atomic<Wake> armed_{Wake::nothing};
   std::atomic<int> inside_{0};
   std::atomic<std::uint64_t> visits_{0}, wakeups_{0}, takeovers_{0};
 };

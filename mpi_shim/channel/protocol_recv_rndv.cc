@@ -126,6 +126,7 @@ void Machine::write_into(Operation& op, const Announcement& a) {
   const bool untold = op.attached && op.state != Operation::State::waiting;
   const bool immediate = transport_.has_immediate(op.peer) && (!untold || op.attached == link.data_told);
   op.state = Operation::State::underway;
+  leave_to_adapter(op);
   Outgoing& o = pool_.take(immediate ? Outgoing::What::write_immediate : Outgoing::What::write, op.peer);
   o.data = op.data;
   o.length = std::min<std::uint64_t>(op.length, a.capacity);

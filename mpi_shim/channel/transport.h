@@ -13,6 +13,13 @@ namespace ewarp::channel {
 // Given with a request and back with its completion.
 using Cookie = std::uint64_t;
 
+// What wakes the progress thread while nobody is inside the library; each includes those before it.
+enum class Wake : std::uint8_t {
+  nothing,
+  control,     // messages that its peer sent solicited, and failures
+  everything,  // whatever completes
+};
+
 // Memory that was made reachable.
 struct Exposed {
   virtual ~Exposed() = default;
@@ -56,13 +63,14 @@ class Transport {
   virtual void fail(PeerId peer, const char* why) = 0;
 
   // Each is taken and completed later, or refused. Sends and Writes of a peer arrive in the order in which they were
-  // taken. The header is copied. copy: the source too, which has eager_threshold octets at most.
-  virtual Taken send(PeerId peer, Octets header, Octets payload, bool copy, Cookie cookie) = 0;
+  // taken. The header is copied. copy: the source too, which has eager_threshold octets at most. solicited: it raises
+  // an event at the peer also where only control messages do (Wake::control).
+  virtual Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie) = 0;
   // immediate: gives the peer an on_immediate behind the data. Requires has_immediate() for that. memory: what expose()
   // gave for the source (target); null for one of eager_threshold octets at most, which is copied or registered as in
   // send().
   virtual Taken write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
-                      std::optional<std::uint32_t> immediate, bool copy, Cookie cookie) = 0;
+                      std::optional<std::uint32_t> immediate, bool copy, bool solicited, Cookie cookie) = 0;
   // True: taken; the target must stay until the completion.
   virtual bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) = 0;
   // A request that the peer's adapter answers without its application: completes when the peer is alive.

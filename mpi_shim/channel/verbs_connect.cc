@@ -110,6 +110,7 @@ void VerbsTransport::connect(PeerId peer) {
   p.give_up_at = now() + options_.connect_timeout_ns;
   timers_changed_ = true;
   if (!p.connection) p.retry_at = 1;  // with the next poll(), not from inside a call
+  look_at_connections();
 }
 
 void VerbsTransport::begin(PeerId peer) {
@@ -338,7 +339,7 @@ void VerbsTransport::close(std::uint64_t patience_ns) {
     return std::any_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.connection != nullptr; });
   };
   while (standing() && now() < until) {
-    looked_at_ = 0;
+    look_at_connections();
     poll();
   }
   for (PeerId peer = 0; peer < peers_.size(); ++peer)

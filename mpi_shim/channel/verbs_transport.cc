@@ -18,6 +18,7 @@ constexpr std::uint64_t kReceive = std::uint64_t{1} << 63;
 // The first message of each connection, which shows whether the adapters take immediates; never the id of a receive.
 constexpr std::uint32_t kGreeting = 0xffffffff;
 constexpr int kBatch = 32;
+constexpr std::uint64_t kConnectionsNs = 100'000;
 // A payload up to here is copied in any case.
 constexpr std::size_t kAlwaysCopied = 128;
 
@@ -110,7 +111,8 @@ bool VerbsTransport::attach_payload(Record& record, ibv_sge* sges, int* count, O
   return true;
 }
 
-Transport::Taken VerbsTransport::send(PeerId peer, Octets header, Octets payload, bool copy, Cookie cookie) {
+Transport::Taken VerbsTransport::send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited,
+                                      Cookie cookie) {
   Connection* c = ready(peer);
   if (c == nullptr) return Taken::refused;
   Record record = record_of(cookie);
@@ -128,12 +130,14 @@ Transport::Taken VerbsTransport::send(PeerId peer, Octets header, Octets payload
     c->refused = true;
     return Taken::refused;
   }
+  if (solicited) wr.send_flags |= IBV_SEND_SOLICITED;
   if (!post(*c, wr, record)) return Taken::refused;
   return record.region != nullptr ? Taken::in_place : Taken::copied;
 }
 
 Transport::Taken VerbsTransport::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
-                                       std::optional<std::uint32_t> immediate, bool copy, Cookie cookie) {
+                                       std::optional<std::uint32_t> immediate, bool copy, bool solicited,
+                                       Cookie cookie) {
   Connection* c = ready(peer);
   if (c == nullptr) return Taken::refused;
   Record record = record_of(cookie);
@@ -147,6 +151,7 @@ Transport::Taken VerbsTransport::write(PeerId peer, Octets source, const Exposed
     return Taken::refused;
   }
   wr.opcode = immediate ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+  if (solicited) wr.send_flags |= IBV_SEND_SOLICITED;
   wr.imm_data = htobe32(immediate.value_or(0));
   wr.sg_list = sges;
   wr.wr.rdma.remote_addr = target.address;
@@ -282,7 +287,7 @@ void VerbsTransport::completed(const ibv_wc& wc) {
   if (std::exchange(c->refused, false)) writable_.push_back(c->peer);
 }
 
-bool VerbsTransport::poll() {
+bool VerbsTransport::poll(bool connections) {
   ibv_wc wcs[kBatch];
   bool anything = false;
   int n = 0;
@@ -291,10 +296,9 @@ bool VerbsTransport::poll() {
     for (int i = 0; i < n; ++i) completed(wcs[i]);
     anything = anything || n > 0;
   } while (n == kBatch);
-  // The descriptor of connections costs a system call, and seldom has news.
-  const std::uint64_t at = now();
-  if (at - looked_at_ > 100'000) {
-    looked_at_ = at;
+  // The descriptor of connections costs system calls, and seldom has news.
+  if (looked_at_ == 0 || (connections && now() - looked_at_ > kConnectionsNs)) {
+    looked_at_ = now();
     anything = handle_connections() || anything;
   }
   for (const PeerId peer : std::exchange(writable_, {})) events_->on_writable(peer);
@@ -302,9 +306,8 @@ bool VerbsTransport::poll() {
   return anything;
 }
 
-void VerbsTransport::arm() {
-  ibv_req_notify_cq(cq_, 0);
-  looked_at_ = 0;
+void VerbsTransport::arm(Wake wake) {
+  if (wake != Wake::nothing) ibv_req_notify_cq(cq_, wake == Wake::control ? 1 : 0);
 }
 
 // Acknowledging takes a lock, so it is done for many at once.

@@ -53,9 +53,12 @@ class VerbsTransport final : public Transport {
   const std::string& reason(PeerId peer) const { return peers_[peer].reason; }
 
   // Handles what has come, without waiting. True if that was anything.
-  bool poll();
-  // From here on the completion fd becomes readable when something comes; poll() once more before sleeping.
-  void arm();
+  // connections: now and then also what rdma_cm has to say, and what is due.
+  bool poll(bool connections = true);
+  // The next poll() does that in any case.
+  void look_at_connections() { looked_at_ = 0; }
+  // From here on the completion fd becomes readable when that comes; poll() once more before sleeping.
+  void arm(Wake wake);
   // Takes the events that made it readable. Needs no lock, but one caller at a time.
   void take_events();
   int completion_fd() const { return completions_->fd; }
@@ -72,9 +75,9 @@ class VerbsTransport final : public Transport {
   std::uint64_t now() override;
   void connect(PeerId peer) override;
   void fail(PeerId peer, const char* why) override;
-  Taken send(PeerId peer, Octets header, Octets payload, bool copy, Cookie cookie) override;
+  Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie) override;
   Taken write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
-              std::optional<std::uint32_t> immediate, bool copy, Cookie cookie) override;
+              std::optional<std::uint32_t> immediate, bool copy, bool solicited, Cookie cookie) override;
   bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
   bool ping(PeerId peer, Cookie cookie) override;
   bool has_immediate(PeerId peer) override;

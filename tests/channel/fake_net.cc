@@ -46,7 +46,7 @@ Transport::Taken Node::post(PeerId peer, Packet packet, bool copy) {
   return copy ? Taken::copied : Taken::in_place;
 }
 
-Transport::Taken Node::send(PeerId peer, Octets header, Octets payload, bool copy, Cookie cookie) {
+Transport::Taken Node::send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie) {
   return post(peer,
               {.what = Packet::What::send,
                .header = Bytes(header.begin(), header.end()),
@@ -56,12 +56,13 @@ Transport::Taken Node::send(PeerId peer, Octets header, Octets payload, bool cop
                .target = {},
                .data = {},
                .immediate = {},
-               .cookie = cookie},
+               .cookie = cookie,
+               .solicited = solicited},
               copy);
 }
 
 Transport::Taken Node::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
-                             std::optional<std::uint32_t> immediate, bool copy, Cookie cookie) {
+                             std::optional<std::uint32_t> immediate, bool copy, bool solicited, Cookie cookie) {
   must(source.size() <= net_.tuning_.eager_threshold || memory != nullptr, "a Write from memory that was not exposed");
   must(!immediate || net_.immediate, "an immediate to a peer that takes none");
   return post(peer,
@@ -73,7 +74,8 @@ Transport::Taken Node::write(PeerId peer, Octets source, const Exposed* memory, 
                .target = {},
                .data = {},
                .immediate = immediate,
-               .cookie = cookie},
+               .cookie = cookie,
+               .solicited = solicited},
               copy);
 }
 

@@ -33,9 +33,9 @@ class Node final : public Transport {
   std::uint64_t now() override;
   void connect(PeerId peer) override;
   void fail(PeerId peer, const char* why) override;
-  Taken send(PeerId peer, Octets header, Octets payload, bool copy, Cookie cookie) override;
+  Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie) override;
   Taken write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
-              std::optional<std::uint32_t> immediate, bool copy, Cookie cookie) override;
+              std::optional<std::uint32_t> immediate, bool copy, bool solicited, Cookie cookie) override;
   bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
   bool ping(PeerId peer, Cookie cookie) override;
   bool has_immediate(PeerId peer) override;
@@ -72,6 +72,7 @@ struct Packet {
   Bytes data;            // response
   std::optional<std::uint32_t> immediate;
   Cookie cookie = 0;
+  bool solicited = false;
 };
 
 class Net {

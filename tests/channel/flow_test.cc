@@ -351,6 +351,122 @@ void put_and_get(void**) {
   s.net.run();
 }
 
+// --- what wakes a progress thread ---
+
+// Names of what reached `to`; with an exclamation mark what raised an event at a node that waits for control messages.
+class Heard {
+ public:
+  explicit Heard(Net& net, PeerId to = kR) {
+    net.on_delivery = [this, to](PeerId, PeerId node, const Packet& p) {
+      if (node != to) return;
+      if (!text.empty()) text += ' ';
+      text += p.header.empty() ? "Write" : kNames.at(static_cast<wire::Kind>(p.header[0]));
+      if (p.solicited) text += '!';
+    };
+  }
+  std::string text;
+
+ private:
+  const std::map<wire::Kind, const char*> kNames = {{wire::Kind::eager, "EAGER"},
+                                                    {wire::Kind::sender_ready, "SENDER_READY"},
+                                                    {wire::Kind::receiver_ready, "RECEIVER_READY"},
+                                                    {wire::Kind::written, "WRITTEN"},
+                                                    {wire::Kind::note, "NOTE"}};
+};
+
+void what_only_ends_a_request_wakes_nobody(void**) {
+  for (const bool immediate : {true, false}) {
+    Scene s;
+    s.net.immediate = immediate;
+    s.connect();
+    const Heard receiver(s.net);
+    s.send(kS, kR, 1, kSmall);
+    s.net.run();
+    s.send(kS, kR, 2, kLarge);
+    s.net.run();
+    s.receive(kR, kS, 2, kLarge);
+    s.net.run();
+    assert_string_equal(receiver.text.c_str(), immediate ? "EAGER SENDER_READY! Write" : "EAGER SENDER_READY! WRITTEN");
+  }
+  Tuning by_read = small_tuning();
+  by_read.rendezvous_by_read = true;
+  Scene r(by_read);
+  r.connect();
+  const Heard released(r.net, kS);
+  r.send(kS, kR, 1, kLarge);
+  r.net.run();
+  r.receive(kR, kS, 1, kLarge);
+  r.net.run();
+  assert_string_equal(released.text.c_str(), "NOTE");
+  Scene s;
+  s.connect();
+  const Heard sender(s.net, kS);
+  s.receive(kR, kS, 1, kLarge);
+  s.net.run();
+  assert_string_equal(sender.text.c_str(), "RECEIVER_READY!");
+}
+
+// Else a peer that computes would return none, and what is behind the last credit would wait for its application.
+void the_last_credits_wake_the_peer(void**) {
+  for (const std::uint32_t depth : {1u, 2u, 8u}) {
+    Tuning t = small_tuning();
+    t.receive_depth = depth;
+    Scene s(t);
+    s.connect();
+    unsigned solicited = 0, since = 0, longest = 0;
+    s.net.on_delivery = [&](PeerId, PeerId node, const Packet& p) {
+      if (node != kR) return;
+      solicited += p.solicited ? 1 : 0;
+      since = p.solicited ? 0 : since + 1;
+      longest = std::max(longest, since);
+    };
+    for (int i = 0; i < 40; ++i) s.send(kS, kR, 1, kSmall);
+    s.net.run();
+    assert_true(solicited >= 40 / depth);
+    assert_true(longest < (depth + 1) / 2);  // the credits that are returned at once
+  }
+}
+
+void what_is_waited_for_follows_the_requests(void**) {
+  const auto wakes = [](Scene& s, PeerId node, Wake wake) {
+    assert_int_equal(static_cast<int>(s.net[node].wake_for()), static_cast<int>(wake));
+  };
+  for (const bool by_read : {false, true}) {
+    Tuning t = small_tuning();
+    t.rendezvous_by_read = by_read;
+    t.announce = !by_read;
+    Scene s(t);
+    s.connect();
+    s.receive(kR, kS, 1, kSmall);
+    wakes(s, kR, Wake::nothing);
+    auto& first = s.receive(kR, kS, 2, kLarge);
+    wakes(s, kR, Wake::control);  // SENDER_READY may come
+    s.net.run();
+    auto& sent = s.send(kS, kR, 2, kLarge);
+    if (by_read) {
+      wakes(s, kS, Wake::control);
+      assert_true(s.net.deliver(kS, kR));
+      wakes(s, kR, Wake::everything);  // the sender waits for the end of the Read
+    } else {
+      wakes(s, kS, Wake::nothing);  // it is being written
+    }
+    s.net.run();
+    s.got(first, sent);
+    s.ends(sent);
+    wakes(s, kS, Wake::nothing);
+    wakes(s, kR, Wake::nothing);
+  }
+  Scene s;
+  s.connect();
+  s.net.depth = 1;
+  s.send(kS, kR, 1, kSmall);
+  wakes(s, kS, Wake::nothing);
+  s.send(kS, kR, 1, kSmall);
+  wakes(s, kS, Wake::everything);  // to be handed over when the first is complete
+  s.net.run();
+  wakes(s, kS, Wake::nothing);
+}
+
 }  // namespace
 
 int main() {
@@ -374,6 +490,9 @@ int main() {
       cmocka_unit_test(messages_to_oneself),
       cmocka_unit_test(a_synchronous_send_waits_for_its_receive),
       cmocka_unit_test(put_and_get),
+      cmocka_unit_test(what_only_ends_a_request_wakes_nobody),
+      cmocka_unit_test(the_last_credits_wake_the_peer),
+      cmocka_unit_test(what_is_waited_for_follows_the_requests),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

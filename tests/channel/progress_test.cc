@@ -24,18 +24,18 @@ class FakeDriven final : public Driven {
     close(completions);
     close(connections);
   }
-  void drive() override {
+  void drive(bool) override {
     const std::lock_guard lock(mutex);
     eventfd_t ignored;
     eventfd_read(connections, &ignored);
-    progress.set_armed(true);
+    progress.set_armed(Wake::control);
     ++driven;
   }
   void take_events() override {
     const std::lock_guard lock(mutex);
     eventfd_t ignored;
     eventfd_read(completions, &ignored);
-    progress.set_armed(false);
+    progress.set_armed(Wake::nothing);
     ++taken;
   }
   int completion_fd() const override { return completions; }
@@ -63,7 +63,7 @@ class FakeDriven final : public Driven {
 void it_drives_at_first_and_then_sleeps(void**) {
   FakeDriven d;
   assert_true(d.progress.start());
-  assert_true(FakeDriven::becomes([&d] { return d.driven == 1 && d.progress.armed(); }));
+  assert_true(FakeDriven::becomes([&d] { return d.driven == 1 && d.progress.armed() == Wake::control; }));
   std::this_thread::sleep_for(30ms);
   assert_int_equal(d.driven, 1);
   assert_int_equal(d.progress.wakeups(), 0);
@@ -73,7 +73,7 @@ void one_event_is_one_wake_up(void**) {
   FakeDriven d;
   d.progress.start();
   for (int i = 1; i <= 20; ++i) {
-    assert_true(FakeDriven::becomes([&d, i] { return d.driven == i && d.progress.armed(); }));
+    assert_true(FakeDriven::becomes([&d, i] { return d.driven == i && d.progress.armed() == Wake::control; }));
     eventfd_write(d.completions, 1);
     assert_true(FakeDriven::becomes([&d, i] { return d.driven == i + 1; }));
   }
@@ -91,9 +91,9 @@ void it_steps_aside_and_takes_over(void**) {
   assert_true(FakeDriven::becomes([&d] { return d.taken == 1; }));
   std::this_thread::sleep_for(20ms);
   assert_int_equal(d.driven, 1);
-  assert_false(d.progress.armed());
+  assert_int_equal(static_cast<int>(d.progress.armed()), static_cast<int>(Wake::nothing));
   d.progress.leave();
-  assert_true(FakeDriven::becomes([&d] { return d.driven == 2 && d.progress.armed(); }));
+  assert_true(FakeDriven::becomes([&d] { return d.driven == 2 && d.progress.armed() == Wake::control; }));
   assert_int_equal(d.progress.takeovers(), 1);
 }
 
