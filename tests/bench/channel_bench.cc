@@ -57,7 +57,8 @@ class Work {
   void operator()(double us) { spin(static_cast<std::uint64_t>(us * per_us_)); }
 
  private:
-  void spin(std::uint64_t n) {
+  // One piece of code wherever it is called: copies of the loop that lie elsewhere run up to 15 % faster or slower.
+  [[gnu::noinline]] void spin(std::uint64_t n) {
     for (std::uint64_t i = 0; i < n; ++i) state_ = state_ * 6364136223846793005u + 1442695040888963407u;
   }
   volatile std::uint64_t state_ = 1;
