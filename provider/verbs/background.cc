@@ -91,7 +91,9 @@ void Engine::run() {
     if (step_aside()) {
       seen = application_passes_.load(std::memory_order_relaxed) - 1;
       aside_since_ = Clock::now();
-      driver_.store(Driver::application);
+      driver_.store(Driver::application, std::memory_order_seq_cst);
+      // hand_over() pushes, then says who drives: what it pushed before the line above would wait for takeover_us.
+      if (kicks_.load(std::memory_order_seq_cst) != nullptr) driver_.store(Driver::background);
       continue;
     }
     if (any || Clock::now() < busy_until) continue;
@@ -140,8 +142,8 @@ bool Engine::step_aside() {
   if (now - window_start_ < kWindow) return false;
   const std::uint64_t passes = application_passes_.load(std::memory_order_relaxed);
   const std::uint64_t theirs = passes - window_application_;
-  const bool fair = now - window_start_ < 20 * kWindow && theirs >= kMinApplicationPasses &&
-                    theirs * 2 >= window_background_;
+  const bool fair = passes >= handed_until_.load(std::memory_order_relaxed) && now - window_start_ < 20 * kWindow &&
+                    theirs >= kMinApplicationPasses && theirs * 2 >= window_background_;
   window_start_ = now;
   window_application_ = passes;
   window_background_ = 0;

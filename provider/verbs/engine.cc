@@ -101,7 +101,9 @@ void Engine::kick(Kickable& object) {
 
 void Engine::hand_over(QueuePair& qp) {
   if (forked_ || !running_.load(std::memory_order_acquire)) return kick(qp);
-  qp.leave_to_background(application_passes_.load(std::memory_order_relaxed) + kPassesOfAWaiter);
+  const std::uint64_t until = application_passes_.load(std::memory_order_relaxed) + kPassesOfAWaiter;
+  qp.leave_to_background(until);
+  handed_until_.store(until, std::memory_order_relaxed);
   push(qp);
   // Pairs with sleep(), which looks at kicks_ after it has said that it sleeps.
   driver_.store(Driver::background, std::memory_order_seq_cst);

@@ -165,6 +165,7 @@ class Engine final : public Reactor {
   // Who drives.
   std::atomic<Driver> driver_{Driver::background};
   std::atomic<std::uint64_t> application_passes_{0};
+  std::atomic<std::uint64_t> handed_until_{0};  // an application that made fewer has handed over and computes
   std::atomic<bool> asleep_{false};
   std::atomic<bool> rearm_{false};
   std::atomic<bool> inbox_{false};
