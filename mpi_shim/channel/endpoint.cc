@@ -59,20 +59,21 @@ class Endpoint::Impl final : public Driven {
 
   // One call of an application thread. Leaving with a request that may need help, it arms the events for the progress
   // thread, unless a call like this one is usually followed by another at once: arming costs a wake-up then, for
-  // nothing.
+  // nothing. Calls with large requests are of their own kind: what follows small ones, those of a barrier for instance,
+  // says nothing about them.
   class Visit {
    public:
-    enum class Kind : std::uint8_t { send, receive, other };
+    enum class Kind : std::uint8_t { send, large_send, receive, large_receive, other };
 
     explicit Visit(Impl& impl, Kind kind = Kind::other) : impl_(impl), kind_(kind) {
       impl_.progress.enter();
       // Before the lock: what the progress thread does with it is no pause of the application's.
       const std::uint64_t now = impl_.transport.now();
       impl_.mutex.lock();
-      impl_.gaps[static_cast<std::size_t>(impl_.last_visit)] = now - std::min(now, impl_.left_at);
+      impl_.followed[static_cast<std::size_t>(impl_.last_visit)] = now - std::min(now, impl_.left_at) <= kAtOnceNs;
     }
     ~Visit() {
-      if (impl_.gaps[static_cast<std::size_t>(kind_)] > kLongGapNs || impl_.armed_for_less()) impl_.arm();
+      if (!impl_.followed[static_cast<std::size_t>(kind_)] || impl_.armed_for_less()) impl_.arm();
       impl_.note_help();
       if (!impl_.waiters.empty()) impl_.wake_waiters();
       const bool timers = impl_.transport.take_timers_changed();
@@ -92,11 +93,13 @@ class Endpoint::Impl final : public Driven {
     Visit& operator=(const Visit&) = delete;
 
    private:
-    static constexpr std::uint64_t kLongGapNs = 30'000;
+    static constexpr std::uint64_t kAtOnceNs = 30'000;
     Impl& impl_;
     Kind kind_;
   };
 
+  // More than the adapter alone may be needed for it.
+  bool large(Octets data) const { return data.size() > options.tuning.eager_threshold; }
   // Help will wake up for what the requests may need it for.
   void arm() {
     const Wake wake = machine->wake_for();
@@ -197,8 +200,8 @@ class Endpoint::Impl final : public Driven {
   std::unique_ptr<Machine> machine;
   std::vector<Waiter*> waiters;
   std::uint64_t spin_ns;
-  // How long after the last visit of each kind the next one came; at first, that help is needed.
-  std::array<std::uint64_t, 3> gaps{~std::uint64_t{0}, ~std::uint64_t{0}, ~std::uint64_t{0}};
+  // Whether the last visit of each kind was followed by another at once.
+  std::array<bool, 5> followed{};
   Visit::Kind last_visit = Visit::Kind::other;
   bool rests = false;  // somebody sleeps on what a listener does, now and then
   std::atomic<bool> helps{false};
@@ -342,10 +345,9 @@ Request Endpoint::isend(PeerId peer, Tag tag, Octets data, bool synchronous) {
 }
 
 Request Endpoint::isend(PeerId peer, Tag tag, Octets data, const SendOptions& options) {
-  const Impl::Visit visit(*impl_, Impl::Visit::Kind::send);
+  const Impl::Visit visit(*impl_, impl_->large(data) ? Impl::Visit::Kind::large_send : Impl::Visit::Kind::send);
   // An announcement that has come decides about the protocol of a large message.
-  if (data.size() > impl_->options.tuning.eager_threshold && !impl_->machine->announced(peer, tag))
-    impl_->transport.poll(false);
+  if (impl_->large(data) && !impl_->machine->announced(peer, tag)) impl_->transport.poll(false);
   const Request request = impl_->machine->send(peer, tag, data, options);
   if (impl_->machine->stalled()) impl_->transport.poll(false);  // completions, or credits, may make room
   return request;
@@ -356,9 +358,9 @@ Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore
 }
 
 Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore, const ReceiveOptions& options) {
-  const Impl::Visit visit(*impl_, Impl::Visit::Kind::receive);
+  const Impl::Visit visit(*impl_, impl_->large(buffer) ? Impl::Visit::Kind::large_receive : Impl::Visit::Kind::receive);
   // A message that has come needs no announcement.
-  if (buffer.size() > impl_->options.tuning.eager_threshold) impl_->transport.poll(false);
+  if (impl_->large(buffer)) impl_->transport.poll(false);
   return impl_->machine->receive(source, tag, ignore, buffer, options);
 }
 
