@@ -25,6 +25,7 @@ inline constexpr std::uint32_t kMostAnnounced = 1024;
 
 struct Announcement {
   std::uint64_t number = 0;
+  Tag tag = 0;  // as the receiver believes that the message has it
   std::uint64_t capacity = 0;
   wire::Remote remote;
   std::uint32_t id = 0;  // the immediate that says "written"

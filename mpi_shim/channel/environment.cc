@@ -24,7 +24,9 @@ void read(const char* name, T& out) {
     out = std::strcmp(value, "0") != 0 && std::strcmp(value, "no") != 0;
   } else {
     T parsed{};
-    const auto [stop, error] = std::from_chars(value, value + std::strlen(value), parsed);
+    const bool hexadecimal = value[0] == '0' && value[1] == 'x';
+    const char* digits = value + (hexadecimal ? 2 : 0);
+    const auto [stop, error] = std::from_chars(digits, value + std::strlen(value), parsed, hexadecimal ? 16 : 10);
     if (error == std::errc() && *stop == '\0') out = parsed;
   }
 }
@@ -44,6 +46,7 @@ EndpointOptions EndpointOptions::from_environment() {
   read("HYBRID_BUFFERS", o.tuning.hybrid_buffers);
   read("COPY_LIMIT", o.tuning.copy_limit);
   read("COUNTER_LIMIT", o.tuning.counter_limit);
+  read("IGNORED_BITS", o.tuning.ignored_bits);
   read("DEATH_NS", o.tuning.death_ns);
   read("PROGRESS_THREAD", o.progress_thread);
   read("SPIN_US", o.spin_us);

@@ -5,7 +5,7 @@
 namespace ewarp::channel {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x45574332;  // "EWC2"
+constexpr std::uint32_t kMagic = 0x45574333;  // "EWC3"
 
 }  // namespace
 
@@ -14,7 +14,7 @@ HelloOctets Hello::emit() const {
   wire::Writer w(out);
   w.put(kMagic).put(static_cast<std::uint8_t>(answer)).put(std::uint8_t{0}).put(address.port);
   for (const std::uint8_t octet : address.ip) w.put(octet);
-  w.put(eager_threshold).put(receive_depth).put(heartbeat.address).put(heartbeat.key);
+  w.put(eager_threshold).put(receive_depth).put(heartbeat.address).put(heartbeat.key).put(ignored_bits);
   return out;
 }
 
@@ -32,6 +32,7 @@ std::optional<Hello> Hello::parse(const void* data, std::size_t octets) {
   h.receive_depth = r.take<std::uint32_t>();
   h.heartbeat.address = r.take<std::uint64_t>();
   h.heartbeat.key = r.take<std::uint32_t>();
+  h.ignored_bits = r.take<std::uint64_t>();
   return h;
 }
 

@@ -16,12 +16,13 @@ struct Hello {
   enum class Answer : std::uint8_t {
     welcome = 0,
     crossed = 1,   // refused: my own request to you goes on
-    mismatch = 2,  // refused: eager_threshold and receive_depth differ
+    mismatch = 2,  // refused: eager_threshold, receive_depth or ignored_bits differ
     known = 3,     // refused: a connection with you is there
   };
   Address address;  // where the sender listens: its name
   std::uint32_t eager_threshold = 0, receive_depth = 0;
   wire::Remote heartbeat;  // 8 octets that may be read
+  Tag ignored_bits = 0;
   Answer answer = Answer::welcome;
 
   HelloOctets emit() const;

@@ -7,6 +7,8 @@ namespace ewarp::channel {
 Machine::Machine(const Tuning& tuning, Transport& transport)
     : tuning_(tuning),
       transport_(transport),
+      posted_(tuning.ignored_bits),
+      unexpected_(tuning.ignored_bits),
       hybrid_buffers_(transport, tuning.hybrid_threshold, tuning.hybrid_buffers) {}
 
 Machine::~Machine() {
@@ -139,6 +141,7 @@ Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& opti
   if (op == nullptr) return {};
   const Request name = Operations::name(*op);
   op->tag = tag;
+  op->key = key_of(tag);
   op->status.tag = tag;
   op->status.length = data.size();
   op->report = options.report;
@@ -158,12 +161,12 @@ Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& opti
 void Machine::choose_protocol(Operation& op, const SendOptions& options) {
   SentNumbers& sent = links_[op.peer]->sent;
   if (!options.synchronous && op.length <= tuning_.eager_threshold) {
-    const SentNumbers::Turn turn = sent.take(op.tag);
+    const SentNumbers::Turn turn = sent.take(op.key);
     op.number = turn.number;
     if (turn.announcement) counters_.add(Count::got_mispredicted);
     return send_eager(op, options.inject);
   }
-  const Announcement* next = sent.peek(op.tag);
+  const Announcement* next = sent.peek(op.key);
   const bool announced = next != nullptr && next->capacity >= op.length;
   std::optional<HybridBuffers::Buffer> buffer;
   if (!announced && !options.synchronous && !op.confirm && op.length <= tuning_.hybrid_threshold) {
@@ -172,7 +175,7 @@ void Machine::choose_protocol(Operation& op, const SendOptions& options) {
   }
   if (!buffer && !expose(op, false)) return finish(op, Error::no_memory);
 
-  const SentNumbers::Turn turn = sent.take(op.tag);
+  const SentNumbers::Turn turn = sent.take(op.key);
   op.number = turn.number;
   if (turn.announcement) counters_.add(announced ? Count::got_used : Count::got_too_small);
   if (announced) {

@@ -103,7 +103,7 @@ class Machine final : public TransportEvents {
 
  private:
   struct WaitingKey {
-    static Envelope key(const Operation& op) { return {op.peer, op.tag}; }
+    static Envelope key(const Operation& op) { return {op.peer, op.key}; }
     static std::size_t hash(const Envelope& e) { return hash_of(e); }
   };
   using Waiting = HashedQueue<Operation, &Operation::waiting, WaitingKey>;
@@ -116,6 +116,8 @@ class Machine final : public TransportEvents {
   };
 
   // machine.cc: requests
+  // What tags are numbered, announced and hashed by.
+  Tag key_of(Tag tag) const { return tag & ~tuning_.ignored_bits; }
   Operation* start(Operation::Kind kind, PeerId peer, MutableOctets buffer, bool large = false);
   void finish(Operation& op, Error error);
   void settle(Operation& op, Error error);
@@ -152,8 +154,8 @@ class Machine final : public TransportEvents {
   // machine_peers.cc: what comes in, cancelling, peers that end
   void dispatch(PeerId peer, const wire::Message& m, Octets payload);
   void on_releases(PeerId peer, const wire::Message& m);
-  void on_retract(PeerId peer, Tag tag);
-  void on_retracted(PeerId peer, Tag tag);
+  void on_retract(PeerId peer, Tag key);
+  void on_retracted(PeerId peer, Tag key);
   void forget_messages_of(PeerId peer);
 
   // protocol_eager.cc
@@ -177,7 +179,8 @@ class Machine final : public TransportEvents {
   void queue_receiver_ready(const Operation& op, std::uint64_t number, std::uint8_t flags);
   void write_into(Operation& op, const Announcement& a);
   void on_receiver_ready(PeerId peer, const wire::Message& m);
-  void on_written(PeerId peer, std::uint32_t id, std::size_t size, std::optional<std::uint64_t> data);
+  void on_written(PeerId peer, std::uint32_t id, std::size_t size, std::optional<Tag> tag,
+                  std::optional<std::uint64_t> data);
   void announcement_settled(Operation& op, bool used);
   bool candidate_would_have_been_used(const Operation& op, const wire::Message& m) const;
 

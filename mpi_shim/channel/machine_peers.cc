@@ -32,18 +32,19 @@ void Machine::dispatch(PeerId peer, const wire::Message& m, Octets payload) {
   switch (m.kind) {
     case wire::Kind::eager:
     case wire::Kind::sender_ready:
-      if (!links_[peer]->arrived.arrived(m.tag, m.number)) return violation(peer, "a message number of the past");
+      if (!links_[peer]->arrived.arrived(key_of(m.tag), m.number))
+        return violation(peer, "a message number of the past");
       arrived({.source = peer, .message = m, .payload = payload, .own = nullptr});
       if (m.has_extra(wire::extra::kConfirm)) links_[peer]->release(m.id, true);
       return;
     case wire::Kind::receiver_ready:
       return on_receiver_ready(peer, m);
     case wire::Kind::written:
-      return on_written(peer, m.id, m.size, m.attached());
+      return on_written(peer, m.id, m.size, m.tag, m.attached());
     case wire::Kind::retract:
-      return on_retract(peer, m.tag);
+      return on_retract(peer, key_of(m.tag));
     case wire::Kind::retracted:
-      return on_retracted(peer, m.tag);
+      return on_retracted(peer, key_of(m.tag));
     case wire::Kind::told:
       return hear_of_put(peer, m.size, m.data);
     case wire::Kind::call:
@@ -60,7 +61,7 @@ void Machine::on_immediate(PeerId peer, std::uint32_t immediate, std::size_t wri
   link.on_immediate();
   const bool same = (immediate & wire::kSameData) != 0;
   if (same && !link.data_seen) return violation(peer, "an immediate that refers to no message");
-  on_written(peer, immediate & ~wire::kSameData, written, same ? link.data_seen : std::nullopt);
+  on_written(peer, immediate & ~wire::kSameData, written, {}, same ? link.data_seen : std::nullopt);
   link.flush();
 }
 
@@ -117,23 +118,23 @@ void Machine::cancel(Request request) {
   }
   op->cancelling = true;
   std::vector<Tag>& retracting = links_[op->source]->retracting;
-  if (std::find(retracting.begin(), retracting.end(), op->tag) != retracting.end()) return;
-  retracting.push_back(op->tag);
+  if (std::find(retracting.begin(), retracting.end(), op->key) != retracting.end()) return;
+  retracting.push_back(op->key);
   counters_.add(Count::retractions);
-  queue_control(op->source, wire::Kind::retract, op->tag, 0);
+  queue_control(op->source, wire::Kind::retract, op->key, 0);
 }
 
-void Machine::on_retract(PeerId peer, Tag tag) {
-  links_[peer]->sent.retract(tag);
-  queue_control(peer, wire::Kind::retracted, tag, 0);
+void Machine::on_retract(PeerId peer, Tag key) {
+  links_[peer]->sent.retract(key);
+  queue_control(peer, wire::Kind::retracted, key, 0);
 }
 
 // What the peer sent before it forgot has come before this.
-void Machine::on_retracted(PeerId peer, Tag tag) {
+void Machine::on_retracted(PeerId peer, Tag key) {
   Link& link = *links_[peer];
-  if (std::erase(link.retracting, tag) == 0) return violation(peer, "an answer to no retraction");
+  if (std::erase(link.retracting, key) == 0) return violation(peer, "an answer to no retraction");
   Posted* next = nullptr;
-  for (Posted* p = posted_.first_exact(peer, tag); p != nullptr; p = next) {
+  for (Posted* p = posted_.first_exact(peer, key); p != nullptr; p = next) {
     next = PostedReceives::next_exact(*p);
     Operation& op = static_cast<Operation&>(*p);
     if (std::exchange(op.announced, false)) --link.announced;

@@ -152,6 +152,7 @@ void Machine::take_posted(Operation& op, const Incoming& in) {
   if (!coming) return deliver(op, in);
   op.state = Operation::State::expected;
   leave_to_adapter(op);
+  op.status.tag = m.tag;
   op.status.length = m.size;
   op.status.data = m.attached();
 }

@@ -4,7 +4,9 @@ namespace ewarp::channel {
 
 void PostedReceives::post(Posted& receive) {
   receive.order = ++posted_;
-  if (masked(receive)) {
+  receive.key = receive.tag & ~ignored_bits_;
+  receive.masked = receive.ignore != ignored_bits_;
+  if (unhashed(receive)) {
     masked_.push_back(receive);
     ++masked_count_;
   } else {
@@ -13,7 +15,7 @@ void PostedReceives::post(Posted& receive) {
 }
 
 void PostedReceives::remove(Posted& receive) {
-  if (masked(receive)) {
+  if (unhashed(receive)) {
     masked_.remove(receive);
     --masked_count_;
   } else {
@@ -21,42 +23,48 @@ void PostedReceives::remove(Posted& receive) {
   }
 }
 
-Posted* PostedReceives::first_masked(PeerId source, Tag tag) const {
+Posted* PostedReceives::first_masked(PeerId source, Tag tag, Tag more) const {
   Posted* p = masked_.front();
-  while (p != nullptr && !p->takes(source, tag)) p = Masked::after(*p);
+  while (p != nullptr && !p->takes(source, tag, more)) p = Masked::after(*p);
   return p;
 }
 
 Posted* PostedReceives::find(PeerId source, Tag tag) const {
-  Posted* best = exact_.first({source, tag});
-  for (Posted* other : {any_source_.first({kAnySource, tag}), first_masked(source, tag)})
+  const Tag key = tag & ~ignored_bits_;
+  Posted* best = exact_.first({source, key});
+  for (Posted* other : {any_source_.first({kAnySource, key}), first_masked(source, tag)})
     if (other != nullptr && (best == nullptr || other->order < best->order)) best = other;
   return best;
 }
 
-bool PostedReceives::wildcard_takes(PeerId source, Tag tag) const {
-  return any_source_.first({kAnySource, tag}) != nullptr || first_masked(source, tag) != nullptr;
+bool PostedReceives::wildcard_takes(PeerId source, Tag key) const {
+  return any_source_.first({kAnySource, key}) != nullptr || first_masked(source, key, ignored_bits_) != nullptr;
 }
 
 void Unexpected::add(Arrival& arrival) {
   arrival.order = ++arrived_;
+  arrival.key = arrival.tag & ~ignored_bits_;
   all_.push_back(arrival);
   by_envelope_.push_back(arrival);
-  by_tag_.push_back(arrival);
+  by_key_.push_back(arrival);
 }
 
 void Unexpected::remove(Arrival& arrival) {
   all_.remove(arrival);
   by_envelope_.remove(arrival);
-  by_tag_.remove(arrival);
+  by_key_.remove(arrival);
 }
 
 Arrival* Unexpected::find(PeerId source, Tag tag, Tag ignore) const {
-  if (ignore == 0) return source == kAnySource ? by_tag_.first(tag) : by_envelope_.first({source, tag});
   const Posted wanted{.source = source, .tag = tag, .ignore = ignore, .links = {}};
-  Arrival* a = all_.front();
-  while (a != nullptr && !wanted.takes(a->source, a->tag)) a = All::after(*a);
-  return a;
+  const auto search = [&wanted](Arrival* a, auto next) {
+    while (a != nullptr && !wanted.takes(a->source, a->tag)) a = next(*a);
+    return a;
+  };
+  const Tag key = tag & ~ignored_bits_;
+  if ((ignore & ~ignored_bits_) != 0) return search(all_.front(), All::after);
+  if (source == kAnySource) return search(by_key_.first(key), ByKey::next);
+  return search(by_envelope_.first({source, key}), ByEnvelope::next);
 }
 
 }  // namespace ewarp::channel

@@ -1,6 +1,7 @@
 // Receives that wait for messages, and messages that wait for receives, in MPI's order: a message goes to the first
 // posted receive that may take it, a receive takes the first arrived message that it may. What differs by no wildcard
-// is found by a hash; receives with bits ignored in the tag are looked through in order.
+// is found by a hash; receives that ignore bits of the tag, other than those that all of a job do, are looked through
+// in order.
 #pragma once
 
 #include <cstddef>
@@ -16,43 +17,50 @@ struct Posted {
   PeerId source = kAnySource;
   Tag tag = 0;
   Tag ignore = 0;
+  Tag key = 0;              // the tag without the job's ignored_bits
+  bool masked = false;      // it does not ignore just those
   bool multi = false;       // takes more than one message
   std::uint64_t order = 0;  // of posting
   Links<Posted> links;
 
-  // Takes one message, of one envelope.
-  bool exact() const { return source != kAnySource && ignore == 0 && !multi; }
-  bool takes(PeerId from, Tag their_tag) const {
-    return (source == kAnySource || source == from) && ((tag ^ their_tag) & ~ignore) == 0;
+  // Takes one message, whichever of one source and key comes.
+  bool exact() const { return source != kAnySource && !masked && !multi; }
+  // more: bits that make no difference either.
+  bool takes(PeerId from, Tag their_tag, Tag more = 0) const {
+    return (source == kAnySource || source == from) && ((tag ^ their_tag) & ~(ignore | more)) == 0;
   }
 };
 
 class PostedReceives {
  public:
+  explicit PostedReceives(Tag ignored_bits) : ignored_bits_(ignored_bits) {}
+
   void post(Posted& receive);
   void remove(Posted& receive);
   // The first receive that may take such a message, still in the queue; null if there is none.
   Posted* find(PeerId source, Tag tag) const;
-  // Whether a receive with a wildcard may take such a message.
-  bool wildcard_takes(PeerId source, Tag tag) const;
-  // The exact receives of one envelope, in order.
-  Posted* first_exact(PeerId source, Tag tag) const { return exact_.first({source, tag}); }
+  // Whether a receive that is not exact may take a message of this key.
+  bool wildcard_takes(PeerId source, Tag key) const;
+  // The exact receives of one source and key, in order.
+  Posted* first_exact(PeerId source, Tag key) const { return exact_.first({source, key}); }
   static Posted* next_exact(const Posted& receive) { return Exact::next(receive); }
   std::size_t size() const { return exact_.size() + any_source_.size() + masked_count_; }
 
  private:
   struct Key {
-    static Envelope key(const Posted& p) { return {p.source, p.tag}; }
+    static Envelope key(const Posted& p) { return {p.source, p.key}; }
     static std::size_t hash(const Envelope& e) { return hash_of(e); }
   };
   using Exact = HashedQueue<Posted, &Posted::links, Key>;
   using Masked = List<Posted, &Posted::links>;
 
-  static bool masked(const Posted& p) { return p.ignore != 0 || (p.multi && p.source != kAnySource); }
-  Posted* first_masked(PeerId source, Tag tag) const;
+  static bool unhashed(const Posted& p) { return p.masked || (p.multi && p.source != kAnySource); }
+  // more: bits that make no difference either.
+  Posted* first_masked(PeerId source, Tag tag, Tag more = 0) const;
 
-  Exact exact_;       // source and tag
-  Exact any_source_;  // a whole tag, from anywhere
+  const Tag ignored_bits_;
+  Exact exact_;       // source and key
+  Exact any_source_;  // a whole key, from anywhere
   Masked masked_;     // what else there is
   std::size_t masked_count_ = 0;
   std::uint64_t posted_ = 0;
@@ -62,13 +70,16 @@ class PostedReceives {
 struct Arrival {
   PeerId source = 0;
   Tag tag = 0;
+  Tag key = 0;  // the tag without the job's ignored_bits
   std::size_t size = 0;
   std::uint64_t order = 0;  // of arrival
-  Links<Arrival> all, by_envelope, by_tag;
+  Links<Arrival> all, by_envelope, by_key;
 };
 
 class Unexpected {
  public:
+  explicit Unexpected(Tag ignored_bits) : ignored_bits_(ignored_bits) {}
+
   void add(Arrival& arrival);
   void remove(Arrival& arrival);
   // The first that such a receive may take, still in the queue.
@@ -79,18 +90,21 @@ class Unexpected {
 
  private:
   struct EnvelopeKey {
-    static Envelope key(const Arrival& a) { return {a.source, a.tag}; }
+    static Envelope key(const Arrival& a) { return {a.source, a.key}; }
     static std::size_t hash(const Envelope& e) { return hash_of(e); }
   };
-  struct TagKey {
-    static Tag key(const Arrival& a) { return a.tag; }
+  struct KeyAlone {
+    static Tag key(const Arrival& a) { return a.key; }
     static std::size_t hash(Tag tag) { return hash_of({kAnySource, tag}); }
   };
   using All = List<Arrival, &Arrival::all>;
+  using ByEnvelope = HashedQueue<Arrival, &Arrival::by_envelope, EnvelopeKey>;
+  using ByKey = HashedQueue<Arrival, &Arrival::by_key, KeyAlone>;
 
+  const Tag ignored_bits_;
   All all_;
-  HashedQueue<Arrival, &Arrival::by_envelope, EnvelopeKey> by_envelope_;
-  HashedQueue<Arrival, &Arrival::by_tag, TagKey> by_tag_;
+  ByEnvelope by_envelope_;
+  ByKey by_key_;
   std::uint64_t arrived_ = 0;
 };
 

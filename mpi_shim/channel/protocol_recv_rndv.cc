@@ -11,17 +11,17 @@ namespace ewarp::channel {
 // Which message a receive will get is known only if none before it can turn to another: a wildcard could.
 bool Machine::may_announce(const Operation& op, std::uint64_t* number) {
   if (!tuning_.announce || op.length <= tuning_.eager_threshold) return false;
-  if (!op.exact() || posted_.wildcard_takes(op.source, op.tag)) {
+  if (!op.exact() || posted_.wildcard_takes(op.source, op.key)) {
     counters_.add(Count::wildcard_silent);
     return false;
   }
   Link& link = *links_[op.source];
   if (self_[op.source] || link.announced >= kMostAnnounced) return false;
-  if (std::find(link.retracting.begin(), link.retracting.end(), op.tag) != link.retracting.end()) return false;
-  const auto next = link.arrived.next(op.tag);
+  if (std::find(link.retracting.begin(), link.retracting.end(), op.key) != link.retracting.end()) return false;
+  const auto next = link.arrived.next(op.key);
   if (!next) return false;
   std::uint64_t ahead = 0;
-  for (const Posted* p = posted_.first_exact(op.source, op.tag); p != &op && ahead < kWindow;
+  for (const Posted* p = posted_.first_exact(op.source, op.key); p != &op && ahead < kWindow;
        p = PostedReceives::next_exact(*p))
     ++ahead;
   *number = *next + ahead;
@@ -32,7 +32,7 @@ void Machine::announce(Operation& op) {
   std::uint64_t number = 0;
   if (!may_announce(op, &number)) return;
   Link& link = *links_[op.source];
-  const Usage* usage = link.arrived.usage(op.tag);
+  const Usage* usage = link.arrived.usage(op.key);
   if (tuning_.adapt && usage != nullptr && !usage->announcing()) {
     op.candidate = true;
     counters_.add(Count::announcements_withheld);
@@ -67,7 +67,7 @@ void Machine::announcement_settled(Operation& op, bool used) {
     counters_.add(used ? Count::announcements_used : Count::announcements_unused);
   }
   op.announced = op.candidate = false;
-  if (Usage* usage = link.arrived.usage(op.tag)) usage->record(used, tuning_.usage_percent);
+  if (Usage* usage = link.arrived.usage(op.key)) usage->record(used, tuning_.usage_percent);
 }
 
 // A large message would have found it, or met it on its way; a medium one only if it had reached the sender in time.
@@ -76,17 +76,20 @@ bool Machine::candidate_would_have_been_used(const Operation& op, const wire::Me
   return !m.has(wire::flag::kHybrid) || transport_.now() - op.posted_at >= round_trip_ns_;
 }
 
-void Machine::on_written(PeerId peer, std::uint32_t id, std::size_t size, std::optional<std::uint64_t> data) {
+// tag: of the message, where it may differ from that of the announcement.
+void Machine::on_written(PeerId peer, std::uint32_t id, std::size_t size, std::optional<Tag> tag,
+                         std::optional<std::uint64_t> data) {
   Operation* op = operations_.find_wire(id);
   if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::receive)
     return violation(peer, "a Write for a receive that is not there");
   if (op->state == Operation::State::expected) return finish(*op, Error::none);
   if (op->state != Operation::State::posted || !op->announced || size > op->length ||
-      !links_[peer]->arrived.arrived(op->tag, op->announced_for))
+      (tag && key_of(*tag) != op->key) || !links_[peer]->arrived.arrived(op->key, op->announced_for))
     return violation(peer, "a Write for a receive that was not announced");
   posted_.remove(*op);
   counters_.add(Count::received_expected);
   announcement_settled(*op, true);
+  op->status.tag = tag.value_or(op->tag);
   op->status.length = size;
   op->status.data = data;
   finish(*op, Error::none);
@@ -97,10 +100,10 @@ void Machine::on_written(PeerId peer, std::uint32_t id, std::size_t size, std::o
 // Large messages go by Write whether the announcement came before, or crossed SENDER_READY, or answers it: what waits
 // is found by the message's number, and everything else is for the future or of the past.
 void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
-  const Announcement a{.number = m.number, .capacity = m.size, .remote = m.remote, .id = m.id};
+  const Announcement a{.number = m.number, .tag = m.tag, .capacity = m.size, .remote = m.remote, .id = m.id};
   const bool answer = m.has(wire::flag::kAnswer);
   if (!answer) counters_.add(Count::got_announcements);
-  Operation* op = waiting_.first({peer, m.tag});
+  Operation* op = waiting_.first({peer, key_of(m.tag)});
   while (op != nullptr && op->number != m.number) op = Waiting::next(*op);
   if (op != nullptr) {
     waiting_.remove(*op);
@@ -109,7 +112,7 @@ void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
     return write_into(*op, a);
   }
   if (answer) return violation(peer, "an answer to no SENDER_READY");
-  switch (links_[peer]->sent.store(m.tag, a)) {
+  switch (links_[peer]->sent.store(key_of(m.tag), a)) {
     case SentNumbers::Verdict::stored:
       return;
     case SentNumbers::Verdict::old:
@@ -119,12 +122,13 @@ void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
   }
 }
 
-// What is attached went along with SENDER_READY, if there was one. Otherwise a bit of the immediate says that it is the
-// same as last time, or a message carries it.
+// The tag and what is attached went along with SENDER_READY, if there was one. Otherwise an immediate says that the tag
+// is the announced one, and by a bit that what is attached is the same as last time; or a message carries them.
 void Machine::write_into(Operation& op, const Announcement& a) {
   Link& link = *links_[op.peer];
-  const bool untold = op.attached && op.state != Operation::State::waiting;
-  const bool immediate = transport_.has_immediate(op.peer) && (!untold || op.attached == link.data_told);
+  const bool unannounced = op.state != Operation::State::waiting, untold = op.attached && unannounced;
+  const bool immediate = transport_.has_immediate(op.peer) && (!untold || op.attached == link.data_told) &&
+                         (!unannounced || op.tag == a.tag);
   op.state = Operation::State::underway;
   leave_to_adapter(op);
   Outgoing& o = pool_.take(immediate ? Outgoing::What::write_immediate : Outgoing::What::write, op.peer);

@@ -106,6 +106,9 @@ struct Tuning {
   std::size_t hybrid_buffers = 64;          // that wait to be read, of all peers; 0: no HYBRID
   std::size_t copy_limit = 4 << 20;         // octets per peer that are copied to complete an eager send on a full path
   std::size_t counter_limit = 1024;         // tags per peer and direction that are counted
+  // (job) Bits of tags that receives ignore as a rule: messages are numbered without them, so that such a receive is
+  // not taken for one with a wildcard.
+  Tag ignored_bits = 0;
   std::uint64_t death_ns = 30'000'000'000;  // silence after which a peer that is waited for is taken for dead; more
                                             // than the largest message takes on its way
 };

@@ -48,6 +48,7 @@ Hello VerbsTransport::hello(Hello::Answer answer) const {
           .eager_threshold = static_cast<std::uint32_t>(tuning_.eager_threshold),
           .receive_depth = tuning_.receive_depth,
           .heartbeat = {.address = reinterpret_cast<std::uint64_t>(&heartbeat_), .key = heartbeat_memory_->rkey},
+          .ignored_bits = tuning_.ignored_bits,
           .answer = answer};
 }
 
@@ -145,7 +146,7 @@ void VerbsTransport::on_refused(Connection& c, const std::optional<Hello>& hello
   destroy(c);
   p.reason = why;
   if (hello && hello->answer == Hello::Answer::mismatch)
-    return give_up(peer, "it has another eager_threshold or receive_depth");
+    return give_up(peer, "it has another eager_threshold, receive_depth or ignored_bits");
   if (!p.wanted) return;
   const bool comes_itself = hello && hello->answer == Hello::Answer::crossed;
   timers_changed_ = true;
@@ -162,7 +163,8 @@ void VerbsTransport::refuse(rdma_cm_id* id, Hello::Answer answer) {
 
 // Two requests that cross: that of the smaller address goes on.
 void VerbsTransport::on_request(rdma_cm_id* id, const std::optional<Hello>& theirs) {
-  if (!theirs || theirs->eager_threshold != tuning_.eager_threshold || theirs->receive_depth != tuning_.receive_depth)
+  if (!theirs || theirs->eager_threshold != tuning_.eager_threshold || theirs->receive_depth != tuning_.receive_depth ||
+      theirs->ignored_bits != tuning_.ignored_bits)
     return refuse(id, Hello::Answer::mismatch);
   const PeerId from = peer(theirs->address);
   Connection* mine = peers_[from].connection.get();

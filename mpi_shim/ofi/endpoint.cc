@@ -32,12 +32,14 @@ int fabric_error(channel::Error e) {
 
 }  // namespace
 
-Endpoint::Endpoint(Domain& domain, const fi_info& info, std::unique_ptr<channel::Endpoint> channel, void* context_)
+Endpoint::Endpoint(Domain& domain, const fi_info& info, std::unique_ptr<channel::Endpoint> channel,
+                   channel::Tag ignored_bits, void* context_)
     : domain_(domain),
       caps_(info.caps),
       send_flags_(info.tx_attr != nullptr ? info.tx_attr->op_flags : 0),
       receive_flags_(info.rx_attr != nullptr ? info.rx_attr->op_flags : 0),
       channel_(std::move(channel)),
+      ignored_bits_(ignored_bits),
       least_multi_receive_(kLeastMultiReceive) {
   fid = {.fclass = FI_CLASS_EP, .context = context_, .ops = nullptr};
   collective = nullptr;
@@ -327,7 +329,7 @@ int open_endpoint(fid_domain* d, fi_info* info, fid_ep** out, void* context) noe
       FI_WARN(&provider, FI_LOG_EP_CTRL, "%s: %s\n", address.text().c_str(), error.c_str());
       return -FI_EADDRNOTAVAIL;
     }
-    auto e = std::make_unique<Endpoint>(domain, *info, std::move(channel), context);
+    auto e = std::make_unique<Endpoint>(domain, *info, std::move(channel), options.tuning.ignored_bits, context);
     e->fid.ops = &fid_ops;
     e->ops = &endpoint_ops;
     e->cm = &name_ops;

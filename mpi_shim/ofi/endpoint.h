@@ -28,7 +28,9 @@ inline constexpr std::uint64_t kQuiet = std::uint64_t{1} << 63;
 
 class Endpoint : public fid_ep, public channel::Listener, public channel::Answerer {
  public:
-  Endpoint(Domain& domain, const fi_info& info, std::unique_ptr<channel::Endpoint> channel, void* context);
+  // ignored_bits: the channel's.
+  Endpoint(Domain& domain, const fi_info& info, std::unique_ptr<channel::Endpoint> channel, channel::Tag ignored_bits,
+           void* context);
   ~Endpoint() override;
   static Endpoint& from(fid_ep* e) { return *static_cast<Endpoint*>(e); }
 
@@ -86,6 +88,7 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   // Of calls that name no flags.
   std::uint64_t send_flags() const { return send_flags_; }
   std::uint64_t receive_flags() const { return receive_flags_; }
+  channel::Tag ignored_bits() const { return ignored_bits_; }
   // Of calls that do: an endpoint without selective completion completes everything.
   std::uint64_t send_flags(std::uint64_t given) const { return given | (selective_send_ ? 0 : FI_COMPLETION); }
   std::uint64_t receive_flags(std::uint64_t given) const { return given | (selective_receive_ ? 0 : FI_COMPLETION); }
@@ -130,6 +133,7 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   Counter* counters_[kCounters] = {};
   std::atomic<bool> closing_{false};
   std::unique_ptr<channel::Endpoint> channel_;
+  const channel::Tag ignored_bits_;
 
   // What addresses are which peers, and back, as far as that was needed.
   struct Known {

@@ -200,9 +200,10 @@ ssize_t send_message(fid_ep* ep, const void* buffer, size_t length, std::uint64_
 }
 
 ssize_t receive_message(fid_ep* ep, void* buffer, size_t length, std::uint64_t flags, fi_addr_t from, void* context) {
+  // They all have one tag; ignoring what all do, the receive is exact for the channel.
   return Endpoint::from(ep).receive({.from = from,
                                      .tag = kMessageSpace,
-                                     .ignore = 0,
+                                     .ignore = Endpoint::from(ep).ignored_bits(),
                                      .label = kMessageReceive,
                                      .flags = flags,
                                      .buffer = buffer,

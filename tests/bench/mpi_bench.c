@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { kLargest = 4 << 20, kMostWindow = 64, kTag = 1, kDone = 2 };
+enum { kLargest = 4 << 20, kMostWindow = 64, kTag = 1, kDone = 2, kTurns = 7, kTransfers = 9 };
 
 static int rank;
 static bool quick;
@@ -115,13 +115,16 @@ static double rounds_per_us(void) {
   return best;
 }
 
-// One transfer from rank 0 to 1, one of whose ends computes between its beginning and its Wait; how long it takes that
-// end until the data is at the other: the other's answer says so.
+// One transfer from rank 0 to 1, one of whose ends computes between its beginning and its Wait; how much longer than
+// the computation alone, here and now, it takes that end until the data is at the other: the other's answer says so.
 static double transfer(size_t size, bool sender_computes, uint64_t rounds) {
   MPI_Request request;
   const bool computes = (rank == 0) == sender_computes;
+  double began = now_us();
+  if (computes) compute(rounds);
+  const double computed = now_us() - began;
   MPI_Barrier(MPI_COMM_WORLD);
-  const double began = now_us();
+  began = now_us();
   if (rank == 0)
     MPI_Isend(buffers[0], (int)size, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &request);
   else
@@ -132,27 +135,33 @@ static double transfer(size_t size, bool sender_computes, uint64_t rounds) {
     MPI_Send(NULL, 0, MPI_BYTE, 0, kDone, MPI_COMM_WORLD);
   else
     MPI_Recv(NULL, 0, MPI_BYTE, 1, kDone, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  double took = now_us() - began;
+  double took = now_us() - began - computed;
   MPI_Bcast(&took, 1, MPI_DOUBLE, sender_computes ? 0 : 1, MPI_COMM_WORLD);
   return took;
 }
 
-// The share of the transfer that a computation of 1.5 times its length hides: 1 all, 0 nothing.
+static double transfers(size_t size, bool sender_computes, uint64_t rounds, int n) {
+  double took[kTransfers];
+  for (int i = -2; i < n; ++i) {
+    const double one = transfer(size, sender_computes, rounds);
+    if (i >= 0) took[i] = one;
+  }
+  return median(took, n);
+}
+
+// The share of the transfer that a computation of 1.5 times its length hides: 1 all, 0 nothing. Transfers alone and
+// with a computation take turns, as both change with the machine's mood.
 static void overlap(size_t size, double speed) {
-  const int n = quick ? 3 : 25;
-  double alone[25], both[25];
+  const int turns = quick ? 1 : kTurns, n = quick ? 3 : kTransfers;
+  double hidden[kTurns];
   for (int sender = 0; sender < 2; ++sender) {
-    for (int i = -2; i < n; ++i) {
-      const double took = transfer(size, sender, 0);
-      if (i >= 0) alone[i] = took;
+    for (int turn = 0; turn < turns; ++turn) {
+      const double alone = transfers(size, sender, 0, n);
+      const double left = transfers(size, sender, (uint64_t)(1.5 * alone * speed), n);
+      hidden[turn] = 1 - left / alone;
     }
-    const double transfer_us = median(alone, n), compute_us = 1.5 * transfer_us;
-    for (int i = -2; i < n; ++i) {
-      const double took = transfer(size, sender, (uint64_t)(compute_us * speed));
-      if (i >= 0) both[i] = took;
-    }
-    const double hidden = 1 - (median(both, n) - compute_us) / transfer_us;
-    report(sender ? "overlap sender" : "overlap receiver", (long)size, "hidden", hidden < 0 ? 0 : hidden);
+    const double middle = median(hidden, turns);
+    report(sender ? "overlap sender" : "overlap receiver", (long)size, "hidden", middle < 0 ? 0 : middle);
   }
 }
 

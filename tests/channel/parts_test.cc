@@ -42,6 +42,7 @@ void a_hello_keeps_what_is_in_it(void**) {
                 .eager_threshold = 12288,
                 .receive_depth = 64,
                 .heartbeat = {.address = 0x7f1122334455, .key = 0xabcdef01},
+                .ignored_bits = 0x8000000100000002,
                 .answer = Hello::Answer::crossed};
   const HelloOctets octets = h.emit();
   // rdma_cm gives the private data of a connection in 56 octets over IB.
@@ -53,6 +54,7 @@ void a_hello_keeps_what_is_in_it(void**) {
   assert_true(back->address == h.address && back->heartbeat == h.heartbeat && back->answer == h.answer);
   assert_int_equal(back->eager_threshold, h.eager_threshold);
   assert_int_equal(back->receive_depth, h.receive_depth);
+  assert_int_equal(back->ignored_bits, h.ignored_bits);
   assert_false(Hello::parse(octets.data(), octets.size() - 1).has_value());
   assert_false(Hello::parse(nullptr, 100).has_value());
   padded[0] = std::byte{0};

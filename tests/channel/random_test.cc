@@ -31,6 +31,7 @@ Tuning random_tuning(std::mt19937& random) {
   t.hybrid_buffers = one_of({0, 1, 4, 64});
   t.copy_limit = one_of({0, 100, 1 << 20});
   t.counter_limit = one_of({1, 3, 8, 1000, 1000});
+  t.ignored_bits = one_of({0, 0, 1, 2, 10});
   return t;
 }
 
@@ -39,7 +40,8 @@ class Storm {
   Storm(unsigned seed, std::size_t operations)
       : seed_(seed),
         random_(seed),
-        net_(2 + seed % 4, random_tuning(random_), seed),
+        tuning_(random_tuning(random_)),
+        net_(2 + seed % 4, tuning_, seed),
         operations_(operations),
         references_(net_.size()) {
     net_.depth = 1 + random_() % 20;
@@ -96,6 +98,12 @@ class Storm {
     static constexpr std::size_t kMost[] = {1, 16, 64, 200, 300, 2000};
     return pick(kMost[pick(std::size(kMost))] + 1);
   }
+  // What messages are numbered by, and keep their order by.
+  Tag key(Tag tag) const { return tag & ~tuning_.ignored_bits; }
+  // What a receive without a wildcard ignores: nearly always what all do.
+  Tag usual() { return pick(10) == 0 ? pick(4) & tuning_.ignored_bits : tuning_.ignored_bits; }
+  // The same key, the rest at random.
+  Tag like(Tag tag) { return tag ^ (pick(16) & tuning_.ignored_bits); }
   void check(bool condition, const char* what) {
     if (!condition) broken(std::string(what) + ", seed " + std::to_string(seed_));
   }
@@ -125,7 +133,7 @@ class Storm {
     const std::uint64_t number = sends_.size();
     sends_.push_back(std::make_unique<Send>(Send{from, to, tag, pattern(from, number, size), {}, false}));
     Send& s = *sends_.back();
-    on_the_way_[{from, to, tag}].push_back(number);
+    on_the_way_[{from, to, key(tag)}].push_back(number);
     if (from == to) arrived(number);
     s.request = net_[from].send(to, tag, s.data, synchronous);
     check(static_cast<bool>(s.request), "no request left");
@@ -134,7 +142,7 @@ class Storm {
 
   void receive(PeerId at, bool anything = false) {
     const PeerId source = anything || pick(100) < wildcards_ ? kAnySource : node();
-    const Tag ignore = anything ? kAnyTag : pick(100) < wildcards_ ? (pick(2) == 0 ? kAnyTag : Tag{3}) : Tag{0};
+    const Tag ignore = anything ? kAnyTag : pick(100) < wildcards_ ? (pick(2) == 0 ? kAnyTag : Tag{3}) : usual();
     receive_from(at, source, tag(), ignore, anything ? 3000 : length());
   }
 
@@ -151,7 +159,7 @@ class Storm {
   // A receive that names its source, and later a send for it: what announcements are for.
   void plan() {
     const Plan p{.from = node(), .to = node(), .tag = tag(), .size = length()};
-    receive_from(p.to, p.from, p.tag, 0, pick(5) == 0 ? length() : p.size);
+    receive_from(p.to, p.from, like(p.tag), usual(), pick(5) == 0 ? length() : p.size);
     plans_.push_back(p);
   }
   void carry_out_plan() {
@@ -176,7 +184,7 @@ class Storm {
 
   void probe() {
     const PeerId at = node(), source = pick(2) == 0 ? kAnySource : node();
-    const Tag ignore = pick(2) == 0 ? kAnyTag : 0, wanted = tag();
+    const Tag ignore = pick(2) == 0 ? kAnyTag : usual(), wanted = tag();
     const auto want = references_[at].peek({.id = 0, .source = source, .tag = wanted, .ignore = ignore});
     const auto status = net_[at].probe(source, wanted, ignore);
     check(status.has_value() == want.has_value(), "a probe saw what is not there, or not what is");
@@ -224,13 +232,13 @@ class Storm {
     if (m->kind == wire::Kind::sender_ready) ready_.insert({from, to, m->tag, m->number});
     const bool announced = m->kind == wire::Kind::written && !ready_.contains({from, to, m->tag, m->number});
     if (m->kind == wire::Kind::eager || m->kind == wire::Kind::sender_ready || announced)
-      arrived(on_the_way_[{from, to, m->tag}].front());
+      arrived(on_the_way_[{from, to, key(m->tag)}].front());
   }
 
   void arrived(std::uint64_t number) {
     Send& s = *sends_[number];
-    auto& queue = on_the_way_[{s.from, s.to, s.tag}];
-    check(!queue.empty() && queue.front() == number, "a message overtook another of its (peer, tag)");
+    auto& queue = on_the_way_[{s.from, s.to, key(s.tag)}];
+    check(!queue.empty() && queue.front() == number, "a message overtook another of its (peer, key)");
     queue.pop_front();
     s.arrived = true;
     const Reference::Message m{.source = s.from, .tag = s.tag, .number = number};
@@ -337,6 +345,7 @@ class Storm {
 
   unsigned seed_;
   std::mt19937 random_;
+  Tuning tuning_;
   Net net_;
   std::size_t operations_;
   std::vector<Reference> references_;

@@ -5,7 +5,7 @@ import re
 import signal
 
 from harness import FULL, Skip, check, main, need, wait_until
-from mpi_jobs import as_anybody, check_suite, run_job, suite
+from mpi_jobs import as_anybody, check_suite, run_job, run_job_counted, suite
 
 SCRIPTS = pathlib.Path(__file__).resolve().parent.parent / "mpi" / "python"
 SCALAPACK = pathlib.Path("/usr/lib/x86_64-linux-gnu/scalapack/openmpi-tests")
@@ -50,6 +50,17 @@ def more_ranks(rig):
     else:
         run_suite(rig, 4, ["wildcard", "order", "communicators", "icollectives", "accumulate"])
         run_suite(rig, 16, ["wildcard", "communicators", "accumulate"])
+
+
+def announced(rig):
+    """Receives that come first announce their buffers, and what is sent afterwards is written there."""
+    need(DEBIAN_PYTHON)
+    output, processes = run_job_counted(rig, "announced.py", words(rig, 2, [DEBIAN_PYTHON, "-B", SCRIPTS / "announced.py"]), 2,
+                                        20 << 18, env=KEPT)  # fmt: skip
+    check(output.count(" ok") == 2, f"announced.py:\n{output}")
+    channels = [c for p in processes for c in p["channels"]]
+    total = {name: sum(c.get(name, 0) for c in channels) for name in ("recv_rndv", "announced", "send_rndv_write")}
+    check(total == {"recv_rndv": 20, "announced": 20, "send_rndv_write": 0}, f"by the channels' counters {total}")
 
 
 def large_counts(rig):
@@ -202,4 +213,4 @@ exec ip netns exec {hosts[0][:-1]}$number unshare --uts sh -c "hostname host$num
 
 
 if __name__ == "__main__":
-    main(two_ranks, more_ranks, large_counts, mpi4py, netpipe, hpcc, scalapack, killed, four_hosts)
+    main(two_ranks, more_ranks, announced, large_counts, mpi4py, netpipe, hpcc, scalapack, killed, four_hosts)

@@ -24,9 +24,14 @@ def as_anybody():
     return ["--oversubscribe", *(["--allow-run-as-root"] if os.geteuid() == 0 else [])]
 
 
-def run_job(rig, name, words, ranks, least, seconds=60, env=None, device=None):
+def run_job(*arguments, **more):
+    """As run_job_counted(); returns its output alone."""
+    return run_job_counted(*arguments, **more)[0]
+
+
+def run_job_counted(rig, name, words, ranks, least, seconds=60, env=None, device=None):
     """A job to its good end; by EtherWARP's counters each rank sent and received, together at least so many octets, and
-    nothing went wrong below. device: the only one that carried any. Returns its output."""
+    nothing went wrong below. device: the only one that carried any. Returns its output, and the counters of its ranks."""
     began = time.monotonic()
     job = rig.start_plain(words, env, name)
     job.must_end_well(seconds)
@@ -42,7 +47,7 @@ def run_job(rig, name, words, ranks, least, seconds=60, env=None, device=None):
     output = job.output()
     rig.forget(job)
     print(f"  {name}: {ranks} ranks, {octets} octets over EtherWARP, {time.monotonic() - began:.1f} s", flush=True)
-    return output
+    return output, processes
 
 
 def check_suite(name, output, subjects):
