@@ -118,6 +118,7 @@ class Association {
   // Receiving (rd_receive.cc).
   void receive(Time now, std::uint16_t port, const Datagram& datagram, bool ce);
   bool respond(Time now, bool may_wait = false);
+  bool may_answer_later() const;
   void on_standing(Time now, const Prefix& prefix, const Standing& standing, const Ack* ack);
   bool on_lane_ack(Lane lane, std::uint32_t ack, SackView sack, Progress& progress);
   void on_progress(Time now, const Progress& progress, std::uint32_t in_flight, const Ack* ack);
@@ -179,6 +180,7 @@ class Association {
   std::uint8_t echo_ = 0;    // acknowledging datagrams that still carry the echo of a CE mark
   std::uint8_t tries_ = 0;   // of OPEN, CLOSE; timeouts or unanswered probes in a row
   std::uint8_t probes_ = 0;  // for credits, in a row
+  std::uint8_t lossy_ = 0;   // acknowledgements until the path is taken for one that loses nothing
   std::uint16_t max_seg_ = 0, options_ = 0, ord_ = 0;
   std::uint32_t own_tag_ = 0, peer_tag_ = 0;
   std::array<std::uint32_t, kLaneCount> isn_{};

@@ -15,7 +15,7 @@ void Association::set_state(State state) {
 // date.
 void Association::begin(const Identity& identity) {
   adopted_ = barrier_ = barrier_last_ = reported_ = skip_ = refused_ = ack_now_ = answer_ = crc_demanded_ = false;
-  echo_ = tries_ = probes_ = 0;
+  echo_ = tries_ = probes_ = lossy_ = 0;
   own_tag_ = identity.tag;
   peer_tag_ = 0;
   isn_ = tx_next_ = tx_edge_ = identity.isn;

@@ -9,6 +9,8 @@ namespace {
 constexpr unsigned kTagged = 0x80, kLast = 0x40;  // DDP's T and L (RFC 5041 figure 2)
 constexpr std::size_t kTaggedHeader = 14, kMinSegment = 14;
 constexpr std::uint32_t kAckEvery = 8;
+constexpr std::uint32_t kMostInOneAnswer = 32;
+constexpr std::uint8_t kLossyFor = 200;  // acknowledgements
 constexpr std::uint8_t kEchoes = 3;
 constexpr std::uint8_t kForEver = 7;
 
@@ -58,12 +60,18 @@ void Association::receive(Time now, std::uint16_t port, const Datagram& d, bool 
 
 // What goes out first carries the acknowledgement, if it can say all of it. False: the acknowledgement waits.
 bool Association::respond(Time now, bool may_wait) {
+  if (answer_ && lossy_ != 0) send_ack(now);
   pump(now);
-  const bool waits = answer_ && may_wait && !waited_ && state_ == State::established;
+  const bool waits = answer_ && may_wait && !waited_ && state_ == State::established && may_answer_later();
   if (waits) flight().ack_at = std::min(flight().ack_at, now + shared_.config.ack_delay);
   if (answer_ && !waits) send_ack(now);
   waited_ = waits;
   return !waits;
+}
+
+// Where datagrams are lost, acknowledgements are, too: a single one for a whole flight would cost a timeout.
+bool Association::may_answer_later() const {
+  return lossy_ == 0 && (flight_ == nullptr || flight_->unanswered < kMostInOneAnswer);
 }
 
 // Nothing here ever moves backwards: the datagram may be an old one. ack: null unless it is an RD_ACK.
@@ -140,6 +148,7 @@ void Association::on_progress(Time now, const Progress& progress, std::uint32_t 
 void Association::on_losses(std::uint64_t newest, std::uint32_t in_flight) {
   if (newest <= flight_->recover) return;
   ++shared_.counters.losses;
+  lossy_ = kLossyFor;
   flight_->recover = flight_->order;
   congestion_.loss(in_flight, max_seg_);
 }
@@ -167,6 +176,7 @@ void Association::on_segment(Time now, Incoming in, std::uint8_t flags, bool ce)
   if (ce) echo_ = kEchoes;
   ack_now_ = (flags & flag::kAckNow) || ce;
   const std::uint32_t ahead = in.psn - rx_next_[l];
+  if (ahead != 0) lossy_ = kLossyFor;
   if (ahead >= shared_.config.window) {
     ++shared_.counters.duplicates;
     ack_now_ = true;

@@ -50,7 +50,7 @@ void Table::receive(Time now, const Address& from, Octets datagram, bool ce, boo
     return;
   }
   a->receive(now, from.port, d, ce);
-  if (more && a->state_ == Association::State::established) {
+  if (more && a->state_ == Association::State::established && a->may_answer_later()) {
     if (!a->late_) late_.push_back(a->self_);
     a->late_ = true;
     return;

@@ -178,6 +178,7 @@ void Association::send_ack(Time now, std::uint8_t flags, std::uint8_t aux) {
     ++shared_.counters.rnr_sent;
   }
   ack_now_ = answer_ = false;
+  if (lossy_ != 0) --lossy_;
   std::array<std::byte, kMaxHeader> out;
   put(Octets(out).first(emit(prefix(Type::ack, flags | acknowledging_flags(), aux), standing(0), delay, sack, out)));
 }
