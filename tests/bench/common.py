@@ -8,7 +8,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "system"))
-from harness import SKIPPED, Failure, Rig, Skip, free_port, tail, wait_until  # noqa: E402, F401
+from harness import SKIPPED, Child, Failure, Rig, Skip, free_port, tail, wait_until  # noqa: E402, F401
 
 
 # --- processes ------------------------------------------------------------------------------------------------------

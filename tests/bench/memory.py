@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 
-from common import ROOT, SKIPPED, Failure, Rig, Skip
+from common import ROOT, SKIPPED, Child, Failure, Rig, Skip
 
 # Name: argument of the program, what is posted.
 TRANSPORTS = {"RC": ("rc", "16 receives for each connection"),
@@ -58,24 +58,9 @@ def process_octets(pid):
     return total
 
 
-class Endpoint:
+class Endpoint(Child):
     def __init__(self, rig, namespace, program, transport, peers):
-        words = rig.words([program, "--transport", transport, "--peers", peers, "--device", "ewarp_lo"], netns=namespace)
-        self._child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=rig.env)
-        self.pid = self._child.pid
-
-    def tell(self, *lines):
-        self._child.stdin.write("".join(line + "\n" for line in lines))
-        self._child.stdin.flush()
-
-    def hear(self, word):
-        """The lines up to this one."""
-        lines = []
-        for line in self._child.stdout:
-            if line.strip() == word:
-                return lines
-            lines.append(line.strip())
-        raise Failure(f"an endpoint ended, status {self._child.wait()}: no word '{word}'")
+        super().__init__(rig, namespace, program, "--transport", transport, "--peers", peers, "--device", "ewarp_lo")
 
     def end(self):
         self._child.stdin.close()

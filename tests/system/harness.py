@@ -177,6 +177,28 @@ class Run:
                   f"{name}: {self.total(counter)} {counter}")  # fmt: skip
 
 
+class Child:
+    """A program that does what its input says, and says what it did."""
+
+    def __init__(self, rig, namespace, *words):
+        self._child = subprocess.Popen(rig.words(list(words), netns=namespace), stdin=subprocess.PIPE,
+                                       stdout=subprocess.PIPE, text=True, env=rig.env)  # fmt: skip
+        self.pid = self._child.pid
+
+    def tell(self, *lines):
+        self._child.stdin.write("".join(line + "\n" for line in lines))
+        self._child.stdin.flush()
+
+    def hear(self, word):
+        """The lines up to this one."""
+        lines = []
+        for line in self._child.stdout:
+            if line.strip() == word:
+                return lines
+            lines.append(line.strip())
+        raise Failure(f"a process ended, status {self._child.wait()}: no word '{word}'")
+
+
 class Rig:
     """Starts programs under `etherwarp run` and cleans up after them."""
 

@@ -5,7 +5,7 @@ EWARP_TEST_FULL=1: 10,000 peers in ten processes; else 1000 in four."""
 import subprocess
 import threading
 
-from harness import BUILD, FULL, PATIENCE, Failure, check, main
+from harness import BUILD, FULL, PATIENCE, Child, check, main
 
 PEERS, PROCESSES = (10000, 10) if FULL else (1000, 4)
 # KiB that the one process may grow by: its buffers for datagrams, as far as they were filled; and for each peer an
@@ -13,26 +13,9 @@ PEERS, PROCESSES = (10000, 10) if FULL else (1000, 4)
 MOST_KIB = 6144 + PEERS * 0.625
 
 
-class Child:
-    """A program that does what its input says."""
-
+class Scale(Child):
     def __init__(self, rig, namespace, *words):
-        words = rig.words([BUILD / "bin" / "ewarp_rd_scale", "--device", "ewarp_lo", *words], netns=namespace)
-        self._child = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=rig.env)
-        self.pid = self._child.pid
-
-    def tell(self, text):
-        self._child.stdin.write(text)
-        self._child.stdin.flush()
-
-    def hear(self, word):
-        """The lines up to this one."""
-        lines = []
-        for line in self._child.stdout:
-            if line.strip() == word:
-                return lines
-            lines.append(line)
-        raise Failure(f"a process ended, status {self._child.wait()}: no word '{word}'")
+        super().__init__(rig, namespace, BUILD / "bin" / "ewarp_rd_scale", "--device", "ewarp_lo", *words)
 
     def kill(self):
         self._child.kill()
@@ -62,20 +45,20 @@ def reliable(rig, pid):
 def many_peers(rig):
     """Every peer gets a message and answers, twice; then the one process has an association with each."""
     namespace = rig.namespace("s")
-    children = [Child(rig, namespace, "--answer", PEERS // PROCESSES) for _ in range(PROCESSES)]
-    one = Child(rig, namespace)
+    children = [Scale(rig, namespace, "--answer", PEERS // PROCESSES) for _ in range(PROCESSES)]
+    one = Scale(rig, namespace)
     watchdog = threading.Timer((300 if FULL else 60) * PATIENCE, lambda: [c.kill() for c in (*children, one)])
     watchdog.start()
     try:
         one.hear("made")
         before = private_kib(one.pid)
         for child in children:
-            one.tell("".join(child.hear("made")))
-        one.tell("ready\n")
+            one.tell(*child.hear("made"))
+        one.tell("ready")
         one.hear("prepared")
         prepared = private_kib(one.pid)
         for _ in range(2):
-            one.tell("talk\n")
+            one.tell("talk")
             one.hear("talked")
         after = private_kib(one.pid)
         counters = reliable(rig, one.pid)
