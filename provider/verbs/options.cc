@@ -24,8 +24,11 @@ namespace {
 
 constexpr std::string_view kPrefix = "ETHERWARP_";
 constexpr char kSystemFile[] = "/etc/etherwarp.conf";
-constexpr int kSpinWithSpareCpus = 100;  // microseconds
-constexpr unsigned kSpareCpus = 4;       // two spinning peers on one host, and room for their applications
+constexpr int kSpinWithSpareCpus = 2000;  // microseconds
+constexpr unsigned kOwnCpus = 2;          // of a process: the application's and ours
+constexpr unsigned kPeers = 2;            // processes on this host, where nobody says how many
+// Where MPI's launchers say how many processes of the job are on this host: Open MPI, hydra.
+constexpr const char* kLocalProcesses[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
 
 // Environment names of the same family that are not options: where things are, and what tests are pointed at.
 constexpr std::string_view kOtherNames[] = {"CONFIG", "PROVIDER", "PRELOAD", "RUNDIR"};
@@ -155,7 +158,8 @@ const Entry kTable[] = {
       "twice as long to notice)."},
      [](Options& o, std::string_view v) { return set_number(o.takeover_us, v, 1u, 1'000'000u); }},
     {{"spin_us", "microseconds", "-1",
-      "How long the background thread spins before it sleeps; -1: 100 with 4 or more usable CPUs, else 0."},
+      "How long the background thread spins at most before it sleeps, after pauses of that length; -1: 2000 with 4 or "
+      "more usable CPUs, or 2 for each local rank of an MPI job, else 0."},
      [](Options& o, std::string_view v) { return set_number(o.spin_us, v, -1, 1'000'000); }},
     {{"hand_over_octets", "octets", "131072",
       "Sends and Writes of so much in one post are left to the background thread, so that the poster can compute; "
@@ -399,18 +403,35 @@ std::string nearest_word(std::string_view word, std::span<const std::string_view
   return std::string(best);
 }
 
-unsigned usable_cpus() {
+namespace {
+
+unsigned cpus_of(pid_t process) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  unsigned cpus = sched_getaffinity(0, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set))
-                                                              : std::thread::hardware_concurrency();
+  unsigned cpus = sched_getaffinity(process, sizeof set, &set) == 0 ? static_cast<unsigned>(CPU_COUNT(&set))
+                                                                    : std::thread::hardware_concurrency();
   if (const unsigned quota = cgroup_cpus(); quota != 0) cpus = std::min(cpus, quota);
   return std::max(cpus, 1u);
 }
 
+// 0: nobody says it.
+unsigned local_processes() {
+  for (const char* name : kLocalProcesses)
+    if (unsigned n = 0; const char* value = std::getenv(name))
+      if (!set_number(n, value, 1u, 1'000'000u)) return n;
+  return 0;
+}
+
+}  // namespace
+
+unsigned usable_cpus() { return cpus_of(0); }
+
 unsigned effective_spin_us(const Options& options) {
   if (options.spin_us >= 0) return static_cast<unsigned>(options.spin_us);
-  return usable_cpus() >= kSpareCpus ? kSpinWithSpareCpus : 0;
+  const unsigned own = usable_cpus(), processes = local_processes();
+  // A launcher binds the processes of a job to their shares of its own CPUs.
+  const unsigned all = processes == 0 ? own : std::max(own, cpus_of(getppid()));
+  return own >= kOwnCpus && all >= kOwnCpus * (processes == 0 ? kPeers : processes) ? kSpinWithSpareCpus : 0;
 }
 
 }  // namespace ewarp

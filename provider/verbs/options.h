@@ -26,7 +26,7 @@ struct Options {
   bool io_uring = true;           // false: epoll, sendmsg, recvmsg
   unsigned ulpdu_octets = 64768;  // largest ULPDU between consenting peers
   unsigned takeover_us = 500;     // the background thread takes over so long after the last poll
-  int spin_us = -1;               // how long it spins before it sleeps; -1: 100 with 4 or more usable CPUs, else 0
+  int spin_us = -1;               // how long it spins at most before it sleeps; -1: effective_spin_us()
   unsigned hand_over_octets = 131072;  // posts of so much go out by the background thread; 0: none do
   unsigned connect_timeout_ms = 10000;  // TCP connection and MPA Reply
   unsigned refused_wait_ms = 100;       // connect() goes on trying while the connection is refused; 0: not at all

@@ -224,7 +224,17 @@ void cpus_are_counted(void**) {
   o.spin_us = 7;
   assert_int_equal(effective_spin_us(o), 7);
   o.spin_us = -1;
-  assert_int_equal(effective_spin_us(o), usable_cpus() >= 4 ? 100 : 0);
+  unsetenv("MPI_LOCALNRANKS");
+  unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  assert_int_equal(effective_spin_us(o), usable_cpus() >= 4 ? 2000 : 0);
+  // A job of MPI with so many processes here, one with a share for each, and what is no number.
+  setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "1000000", 1);
+  assert_int_equal(effective_spin_us(o), 0);
+  setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "1", 1);
+  assert_int_equal(effective_spin_us(o), usable_cpus() >= 2 ? 2000 : 0);
+  setenv("OMPI_COMM_WORLD_LOCAL_SIZE", "many", 1);
+  assert_int_equal(effective_spin_us(o), usable_cpus() >= 4 ? 2000 : 0);
+  unsetenv("OMPI_COMM_WORLD_LOCAL_SIZE");
 }
 
 }  // namespace
