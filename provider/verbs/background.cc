@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "provider/verbs/connection.h"
 #include "provider/verbs/engine.h"
@@ -26,6 +27,8 @@ constexpr std::uint64_t kMinApplicationPasses = 10;
 // An application that stops polling so soon after we stepped aside did not mean to drive.
 constexpr auto kTooShort = std::chrono::milliseconds(5);
 constexpr unsigned kMaxWindows = 256;
+// One that has made no pass for so long computes, or sleeps.
+constexpr auto kGone = std::chrono::microseconds(30);
 // A tick is a sleep, or so much time without one.
 constexpr auto kTick = std::chrono::microseconds(500);
 // Passes between two looks at everything that is not an active stream; when passes are long, so much time.
@@ -56,18 +59,21 @@ void Engine::start_thread() {
 
 void Engine::run() {
   pthread_setname_np(pthread_self(), "etherwarp");
-  auto busy_until = Clock::now();
   std::uint64_t seen = 0;
-  auto seen_at = busy_until;
-  auto looked = busy_until;  // when streams that are not active were last asked for
+  auto seen_at = Clock::now();
+  auto looked = seen_at;  // when streams that are not active were last asked for
+  bool stepped_aside = false;
   for (unsigned turn = 0;; ++turn) {
     const bool look = turn % kHousekeeping == 0 || Clock::now() - looked >= kHousekeepingTime;
-    if (look) looked = Clock::now();
+    if (look) {
+      looked = Clock::now();
+      spinning_.store(false, std::memory_order_seq_cst);
+    }
     housekeeping(look);
     if (driver_.load(std::memory_order_relaxed) == Driver::application) {
       // A timer may have ended the sleep early: then nothing can be said yet, and nobody is to be disturbed.
       if (const auto since = Clock::now() - seen_at; since < takeover_) {
-        sleep(takeover_ - since);
+        wait_aside(takeover_ - since);
         looked = Clock::now();
         continue;
       }
@@ -76,7 +82,6 @@ void Engine::run() {
       if (now == seen) {
         driver_.store(Driver::background);
         if (Clock::now() - aside_since_ < kTooShort) windows_needed_ = std::min(windows_needed_ * 2, kMaxWindows);
-        busy_until = Clock::now() + spin_;
         continue;
       }
       seen = now;
@@ -86,17 +91,29 @@ void Engine::run() {
       leave();
       continue;
     }
+    if (std::exchange(stepped_aside, false)) {
+      aside_.end(Clock::now());
+      idle_.begin(Clock::now());
+    }
     const bool any = background_pass();
-    if (any) busy_until = Clock::now() + spin_;
+    if (any) idle_.end(Clock::now());
     if (step_aside()) {
+      spinning_.store(false, std::memory_order_seq_cst);
       seen = application_passes_.load(std::memory_order_relaxed) - 1;
       aside_since_ = Clock::now();
+      aside_.begin(aside_since_);
+      stepped_aside = true;
       driver_.store(Driver::application, std::memory_order_seq_cst);
       // hand_over() pushes, then says who drives: what it pushed before the line above would wait for takeover_us.
       if (kicks_.load(std::memory_order_seq_cst) != nullptr) driver_.store(Driver::background);
       continue;
     }
-    if (any || Clock::now() < busy_until) continue;
+    if (any) continue;
+    if (idle_.lasts(Clock::now())) {
+      spinning_.store(true, std::memory_order_relaxed);
+      continue;
+    }
+    spinning_.store(false, std::memory_order_seq_cst);
     arm_active();
     sleep(std::chrono::nanoseconds(-1));
     looked = Clock::now();
@@ -153,14 +170,38 @@ bool Engine::step_aside() {
   return true;
 }
 
+// Until the application hands the engine back, or something is in the inbox; at most `limit`.
+void Engine::wait_aside(std::chrono::nanoseconds limit) {
+  const auto until = Clock::now() + until_next_timer(limit);
+  const auto wanted = [this] {
+    return driver_.load(std::memory_order_seq_cst) != Driver::application || inbox_.load(std::memory_order_relaxed);
+  };
+  std::uint64_t passes = 0;
+  auto passed = Clock::now();
+  for (auto now = passed; now < until; now = Clock::now()) {
+    if (wanted()) return;
+    // As cheap as it is while we spin, the application need not be gone for takeover_us.
+    const std::uint64_t p = application_passes_.load(std::memory_order_relaxed);
+    if (std::exchange(passes, p) != p || held_.load(std::memory_order_relaxed) != 0) {
+      passed = now;
+    } else if (now - passed >= kGone) {
+      Driver application = Driver::application;
+      driver_.compare_exchange_strong(application, Driver::background);
+      return;
+    }
+    if (!aside_.lasts(now)) return sleep(until - now, true);
+  }
+}
+
 // At most `limit` (negative: until something happens).
-void Engine::sleep(std::chrono::nanoseconds limit) {
+void Engine::sleep(std::chrono::nanoseconds limit, bool aside) {
   std::array<llp::Watcher::Ready, 64> ready;
   apply_watch_ops();
   // Pairs with add(), wait_writable(), hand_over() and the inbox: they set their flag, then look at asleep_ or wake us.
   asleep_.exchange(true, std::memory_order_seq_cst);
   if (limit.count() < 0 && rearm_.load(std::memory_order_seq_cst)) limit = std::chrono::nanoseconds(0);
   if (kicks_.load(std::memory_order_seq_cst) != nullptr) limit = std::chrono::nanoseconds(0);
+  if (aside && driver_.load(std::memory_order_seq_cst) != Driver::application) limit = std::chrono::nanoseconds(0);
   const std::size_t n = watcher_->wait(ready, until_next_timer(limit));
   asleep_.exchange(false, std::memory_order_seq_cst);
   if (limit.count() < 0) stats::add(stats::page().background_wakeups);

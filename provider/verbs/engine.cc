@@ -40,14 +40,12 @@ Reactor& reactor() { return engine(); }
 
 bool forked_child() { return engine().forked(); }
 
-Engine::Engine() {
+Engine::Engine()
+    : idle_(std::chrono::microseconds(effective_spin_us(options()))),
+      aside_(std::chrono::microseconds(effective_spin_us(options()))) {
   const Options& o = options();
   batch_ = llp::make_batch(o.io_uring);
   takeover_ = std::chrono::microseconds(o.takeover_us);
-  cpu_set_t usable;
-  CPU_ZERO(&usable);
-  const bool spare = sched_getaffinity(0, sizeof usable, &usable) == 0 && CPU_COUNT(&usable) >= 4;
-  spin_ = std::chrono::microseconds(o.spin_us >= 0 ? o.spin_us : spare ? 100 : 0);
   pthread_atfork([] { engine().before_fork(); }, [] { engine().after_fork_parent(); },
                  [] { engine().after_fork_child(); });
   std::atexit([] { engine().at_exit(); });
@@ -87,6 +85,8 @@ void Engine::push(Kickable& object) {
 
 void Engine::kick(Kickable& object) {
   push(object);
+  // Who waits for work has it at once, and this thread goes on. Pairs with sleep() and step_aside(), as hand_over().
+  if (spinning_.load(std::memory_order_seq_cst) && !asleep_.load(std::memory_order_seq_cst)) return;
   // The holder serves it in leave(). It is worth a short wait to find the engine free: then the completion is there
   // when this returns.
   for (unsigned spins = 0; spins < kKickSpins; ++spins) {
@@ -144,7 +144,9 @@ void Engine::application_pass(bool armed) {
 
 void Engine::application_may_sleep() {
   if (driver_.load(std::memory_order_relaxed) != Driver::application) return;
-  if (driver_.exchange(Driver::background) == Driver::application) watcher_->wake();
+  // Pairs with wait_aside(), which looks who drives after it has said that it sleeps.
+  if (driver_.exchange(Driver::background, std::memory_order_seq_cst) != Driver::application) return;
+  if (asleep_.load(std::memory_order_seq_cst)) watcher_->wake();
 }
 
 // --- streams ---

@@ -21,6 +21,7 @@
 #include "llp/batch.h"
 #include "llp/gather.h"
 #include "llp/watcher.h"
+#include "provider/verbs/patience.h"
 #include "provider/verbs/pollable.h"
 #include "provider/verbs/reactor.h"
 
@@ -125,10 +126,11 @@ class Engine final : public Reactor {
   bool pass_many(std::size_t first, std::size_t count);
   bool background_pass();
   void housekeeping(bool all);
-  void sleep(std::chrono::nanoseconds limit);
+  void sleep(std::chrono::nanoseconds limit, bool aside = false);
   void wake();
   void push(Kickable& object);
   bool step_aside();
+  void wait_aside(std::chrono::nanoseconds limit);
   void arm_active();
   bool demote_silent();
   void arm(Connection& connection, std::uint32_t events);
@@ -167,6 +169,7 @@ class Engine final : public Reactor {
   std::atomic<std::uint64_t> application_passes_{0};
   std::atomic<std::uint64_t> handed_until_{0};  // an application that made fewer has handed over and computes
   std::atomic<bool> asleep_{false};
+  std::atomic<bool> spinning_{false};  // the background thread waits for work, and not in the kernel
   std::atomic<bool> rearm_{false};
   std::atomic<bool> inbox_{false};
   std::atomic<unsigned> tick_{0};
@@ -175,7 +178,7 @@ class Engine final : public Reactor {
   std::uint64_t window_application_ = 0, window_background_ = 0;
   Clock::time_point window_start_{}, aside_since_{}, ticked_{};
   unsigned windows_needed_ = 1, windows_seen_ = 0;
-  std::chrono::nanoseconds spin_{};
+  Patience idle_, aside_;  // without work; while the application drives
   std::chrono::nanoseconds takeover_{};
 
   // Background thread's inbox.
