@@ -52,12 +52,16 @@ void Machine::settle(Operation& op, Error error) {
   if (op.memory != nullptr) transport_.conceal(std::exchange(op.memory, nullptr));
   --pending_;
   leave_to_adapter(op);
+  if (std::exchange(op.moving, false)) --moving_;
   if (op.peer != kAnySource) --links_[op.peer]->pending;
 }
 
 // No control message is to be answered for it any more.
 void Machine::leave_to_adapter(Operation& op) {
-  if (std::exchange(op.large, false)) --large_;
+  if (!std::exchange(op.large, false)) return;
+  --large_;
+  op.moving = true;
+  ++moving_;
 }
 
 // What is told is put aside first: the listener comes last, when the request is gone.

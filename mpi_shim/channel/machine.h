@@ -84,10 +84,11 @@ class Machine final : public TransportEvents {
   std::size_t unexpected() const { return unexpected_.size(); }
   // Requests that were not tested for, and are not done.
   std::size_t pending() const { return pending_; }
-  // What has to be looked at although the application computes.
+  // What has to be looked at although the application computes. Where the rest is the adapter's that is nothing, but
+  // one in software wants to know that nobody polls: arming tells it.
   Wake wake_for() const {
     if (stalled() || releasing_ > 0) return Wake::everything;
-    return large_ > 0 ? Wake::control : Wake::nothing;
+    return large_ > 0 || moving_ > 0 ? Wake::control : Wake::nothing;
   }
   // The receive that the next message with this tag will get is known.
   bool announced(PeerId peer, Tag tag) { return links_[peer]->sent.peek(tag) != nullptr; }
@@ -198,8 +199,8 @@ class Machine final : public TransportEvents {
   HybridBuffers hybrid_buffers_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<bool> self_;
-  // Requests: not done; large ones of them; those with a Read whose end the sender waits for.
-  std::size_t pending_ = 0, large_ = 0, releasing_ = 0;
+  // Requests: not done; large ones of them; those that were large; those with a Read whose end the sender waits for.
+  std::size_t pending_ = 0, large_ = 0, moving_ = 0, releasing_ = 0;
   std::uint64_t round_trip_ns_ = 20'000;  // the shortest Read so far
 };
 

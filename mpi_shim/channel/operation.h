@@ -46,6 +46,7 @@ struct Operation : Posted {
   std::size_t taken = 0, least = 0;       // multi-receive: octets in use; of which so many must be free
   Error fate = Error::none;               // multi-receive, spent: how it ends
   bool large = false;                     // the adapter alone may not end it: control messages are to be answered
+  bool moving = false;                    // it was large; the rest is the adapter's
   bool announced = false;                 // receive: its buffer was announced, for `announced_for`
   bool candidate = false;                 // ... would have been, were announcements not stopped
   bool cancelling = false;                // ... ends with the answer to a retraction, unless a message is first

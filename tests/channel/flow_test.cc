@@ -448,7 +448,7 @@ void what_is_waited_for_follows_the_requests(void**) {
       assert_true(s.net.deliver(kS, kR));
       wakes(s, kR, Wake::everything);  // the sender waits for the end of the Read
     } else {
-      wakes(s, kS, Wake::nothing);  // it is being written
+      wakes(s, kS, Wake::control);  // it is being written
     }
     s.net.run();
     s.got(first, sent);
