@@ -1,6 +1,6 @@
 // The channel's protocols against plain sender-initiated rendezvous, both in one run of two processes.
 //
-//   channel_bench DIRECTORY RANK [SCENARIO...] [--rounds N] [--quick]
+//   channel_bench DIRECTORY RANK [SCENARIO...] [--rounds N] [--quick] [--mode NAME] [--size OCTETS]
 //
 // Started twice, with ranks 0 and 1; channel_bench.py does that and draws. Each line that rank 0 or 1 prints is one
 // measurement as JSON: scenario, mode, size, the parameter that is varied, and what was found.
@@ -103,7 +103,8 @@ double median(std::vector<double> values) {
 
 class Bench {
  public:
-  Bench(std::string directory, int rank) : directory_(std::move(directory)), rank_(rank) {
+  Bench(std::string directory, int rank) : directory_(std::move(directory)), rank_(rank) {}
+  void open() {
     add("new", [](EndpointOptions&) {});
     const auto plain = [](EndpointOptions& o) {
       o.tuning.announce = false;
@@ -126,10 +127,13 @@ class Bench {
 
   int rounds = 5;
   bool quick = false;
+  std::string only_mode;      // if not empty
+  std::size_t only_size = 0;  // if not 0: of ping-pong, progress and overlap
 
  private:
   using Iteration = std::function<double(Mode&)>;
 
+  bool wanted(std::size_t size) const { return only_size == 0 || size == only_size; }
   void add(const std::string& name, const std::function<void(EndpointOptions&)>& change);
   void say(const char* scenario, const Mode& mode, std::size_t size, double parameter,
            std::vector<double> values) const;
@@ -147,6 +151,7 @@ class Bench {
 };
 
 void Bench::add(const std::string& name, const std::function<void(EndpointOptions&)>& change) {
+  if (!only_mode.empty() && name != only_mode) return;
   EndpointOptions options = EndpointOptions::from_environment();
   change(options);
   std::string error;
@@ -188,6 +193,7 @@ std::map<std::string, std::vector<double>> Bench::in_turns(int iterations, const
 
 void Bench::pingpong() {
   for (std::size_t size = 8; size <= 4 << 20; size *= quick ? 32 : 2) {
+    if (!wanted(size)) continue;
     const int iterations = quick ? 5 : size <= 65536 ? 200 : 20;
     const auto found = in_turns(iterations, [&](Mode& mode) {
       const auto began = Clock::now();
@@ -231,7 +237,7 @@ void Bench::progress() {
   };
   for (const Figure& f : kFigures)
     for (const std::size_t size : f.sizes)
-      for (const double x : f.fourth) {
+      for (const double x : wanted(size) ? f.fourth : std::vector<double>()) {
         double comp[6];
         std::copy(std::begin(f.comp), std::end(f.comp), comp);
         comp[3] = x;
@@ -245,7 +251,8 @@ void Bench::progress() {
 // the side that computes. The other side only waits. early: this side starts first, by so much that its control message
 // is there when the other comes.
 Side Bench::one_side(Mode& mode, bool sends, bool early, double delay_us, std::size_t size, double compute_us) {
-  if (!early) std::this_thread::sleep_for(std::chrono::duration<double, std::micro>(delay_us));
+  // Computing, as a process does that comes late; one that sleeps finds its caches and its CPU cold.
+  if (!early) work_(delay_us);
   Side out;
   const auto began = Clock::now();
   const Request r = sends ? mode.send(Octets(out_).first(size)) : mode.receive(MutableOctets(in_).first(size));
@@ -263,6 +270,7 @@ void Bench::overlap() {
   for (const std::size_t size : {16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20})
     for (const bool sender_computes : {true, false})
       for (const bool sender_first : {true, false}) {
+        if (!wanted(size)) continue;
         const bool sends = rank_ == 0, computes = sends == sender_computes, early = sends == sender_first;
         const int iterations = quick ? 2 : 20;
         const auto bare =
@@ -382,7 +390,7 @@ void Bench::reuse() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  must(argc >= 3, "usage: channel_bench DIRECTORY RANK [SCENARIO...] [--rounds N] [--quick]");
+  must(argc >= 3, "usage: channel_bench DIRECTORY RANK [SCENARIO...] [--rounds N] [--quick] [--mode NAME] [--size OCTETS]");
   Bench bench(argv[1], std::atoi(argv[2]));
   const std::map<std::string, void (Bench::*)()> scenarios = {
       {"pingpong", &Bench::pingpong}, {"progress", &Bench::progress}, {"overlap", &Bench::overlap},
@@ -394,11 +402,16 @@ int main(int argc, char** argv) {
       bench.quick = true;
     else if (word == "--rounds" && i + 1 < argc)
       bench.rounds = std::atoi(argv[++i]);
+    else if (word == "--mode" && i + 1 < argc)
+      bench.only_mode = argv[++i];
+    else if (word == "--size" && i + 1 < argc)
+      bench.only_size = std::strtoul(argv[++i], nullptr, 10);
     else if (scenarios.contains(word))
       chosen.push_back(word);
     else
       must(false, "no scenario " + word);
   }
+  bench.open();
   for (const auto& [name, run] : scenarios)
     if (chosen.empty() || std::find(chosen.begin(), chosen.end(), name) != chosen.end()) (bench.*run)();
   return 0;

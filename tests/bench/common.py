@@ -58,7 +58,7 @@ def with_spin(options, sides):
     """The default of spin_us looks at the number of usable CPUs, and pinning hides from a process that the others are
     free. With two CPUs for each side there is one to spin on."""
     if all(count_cpus(side) >= 2 for side in sides) and not any(o.startswith("spin_us=") for o in options):
-        return [*options, "spin_us=100"]
+        return [*options, "spin_us=2000"]
     return list(options)
 
 

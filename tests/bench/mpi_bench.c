@@ -1,5 +1,5 @@
 // Two ranks: latency, bandwidth, message rate and overlap of whatever carries MPI's messages; a line of JSON per
-// figure. mpi_bench [--quick] [--cpus LIST0 LIST1] [SCENARIO...]
+// figure. mpi_bench [--quick] [--cpus LIST0 LIST1] [--size OCTETS] [SCENARIO...]
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
@@ -14,6 +14,7 @@ enum { kLargest = 4 << 20, kMostWindow = 64, kTag = 1, kDone = 2, kTurns = 7, kT
 
 static int rank;
 static bool quick;
+static size_t only;  // if not 0: messages of this size alone
 static char* buffers[kMostWindow];
 
 static double now_us(void) {
@@ -116,7 +117,8 @@ static double rounds_per_us(void) {
 }
 
 // One transfer from rank 0 to 1, one of whose ends computes between its beginning and its Wait; how much longer than
-// the computation alone, here and now, it takes that end until the data is at the other: the other's answer says so.
+// the computation alone, here and now, it is from its beginning at that end until both have done with it. Both are on
+// one host, so their clocks are one.
 static double transfer(size_t size, bool sender_computes, uint64_t rounds) {
   MPI_Request request;
   const bool computes = (rank == 0) == sender_computes;
@@ -131,11 +133,9 @@ static double transfer(size_t size, bool sender_computes, uint64_t rounds) {
     MPI_Irecv(buffers[1], (int)size, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &request);
   if (computes) compute(rounds);
   MPI_Wait(&request, MPI_STATUS_IGNORE);
-  if (rank == 1)
-    MPI_Send(NULL, 0, MPI_BYTE, 0, kDone, MPI_COMM_WORLD);
-  else
-    MPI_Recv(NULL, 0, MPI_BYTE, 1, kDone, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-  double took = now_us() - began - computed;
+  double ended = now_us(), last;
+  MPI_Allreduce(&ended, &last, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  double took = last - began - computed;
   MPI_Bcast(&took, 1, MPI_DOUBLE, sender_computes ? 0 : 1, MPI_COMM_WORLD);
   return took;
 }
@@ -180,11 +180,14 @@ static void pin(const char* cpus) {
   sched_setaffinity(0, sizeof set, &set);
 }
 
-static bool wanted(int argc, char** argv, const char* scenario) {
+static bool wanted(int argc, char** argv, const char* scenario, size_t size) {
   bool named = false;
+  if (only != 0 && size != only) return false;
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], "--cpus") == 0)
       i += 2;
+    else if (strcmp(argv[i], "--size") == 0)
+      i += 1;
     else if (argv[i][0] != '-' && (named = true) && strcmp(argv[i], scenario) == 0)
       return true;
   }
@@ -195,6 +198,7 @@ int main(int argc, char** argv) {
   const char* number = getenv("OMPI_COMM_WORLD_RANK");
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], "--quick") == 0) quick = true;
+    if (strcmp(argv[i], "--size") == 0 && i + 1 < argc) only = strtoul(argv[i + 1], NULL, 10);
     if (strcmp(argv[i], "--cpus") == 0 && i + 2 < argc) pin(argv[i + 1 + (number != NULL && atoi(number) == 1)]);
   }
   MPI_Init(&argc, &argv);
@@ -205,12 +209,12 @@ int main(int argc, char** argv) {
   }
   const double speed = rounds_per_us();
   for (size_t size = 8; size <= kLargest; size *= 2)
-    if (wanted(argc, argv, "latency")) ping_pong(size);
+    if (wanted(argc, argv, "latency", size)) ping_pong(size);
   for (size_t size = 8; size <= kLargest; size *= 2)
-    if (wanted(argc, argv, "bandwidth")) bandwidth(size);
-  if (wanted(argc, argv, "rate")) rate(8);
+    if (wanted(argc, argv, "bandwidth", size)) bandwidth(size);
+  if (wanted(argc, argv, "rate", 8)) rate(8);
   for (size_t size = 65536; size <= kLargest; size *= 4)
-    if (wanted(argc, argv, "overlap")) overlap(size, speed);
+    if (wanted(argc, argv, "overlap", size)) overlap(size, speed);
   MPI_Finalize();
   return 0;
 }
