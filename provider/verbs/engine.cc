@@ -320,6 +320,7 @@ void Engine::after_fork_child() {
   StartupSocket::close_all_in_child();
   forget_arrivals_in_child();
   qp_numbers().after_fork_child();
+  spinning_ = false;  // nobody does
   if (watcher_ != nullptr) watcher_->close_in_child();
   batch_->close_in_child();
   forked_ = running_ && !begin_anew_in_child();
@@ -339,6 +340,7 @@ void Engine::at_exit() {
     if (Clock::now() >= patience) return;
     sched_yield();
   }
+  serve_kicks();  // what was left to the background thread
   for (Connection* c : connections_) {
     if (c->has_output()) c->transmit();
     c->shut_down();
