@@ -2,11 +2,14 @@
 
 #include <errno.h>
 #include <infiniband/verbs.h>
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "llp/guarded_copy.h"
@@ -21,12 +24,49 @@ constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
 // A right that every region has and no window: windows are for peers only.
 constexpr unsigned kLocalRead = 1u << 31;
 constexpr std::uint32_t kIndexMask = 0xffffff;
+constexpr std::size_t kTouched = 64;  // pages: as many are touched, for more the kernel is asked
 
-std::uint32_t random32() {
-  std::uint32_t value = 0;
+template <class Value>
+Value random_value() {
+  Value value{};
   while (getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value)) {
   }
   return value;
+}
+
+// One octet. A system call for many.
+unsigned random_octet() {
+  using Octets = std::array<std::uint8_t, 256>;
+  thread_local Octets octets;
+  thread_local std::size_t used = octets.size();
+  if (used == octets.size()) {
+    octets = random_value<Octets>();
+    used = 0;
+  }
+  return octets[used++];
+}
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+// Whether each page of the range can be read: by an octet of each, some nanoseconds where the kernel takes
+// microseconds.
+bool touch(const std::byte* at, std::size_t length) {
+  for (std::size_t n = 0; n < length;) {
+    std::byte octet;
+    if (!llp::guarded_copy(&octet, at + n, 1)) return false;
+    n += page_size() - (reinterpret_cast<std::uintptr_t>(at) + n) % page_size();
+  }
+  return true;
+}
+
+// Whether the page of this octet can be written.
+bool touch_to_write(const std::byte* at) {
+  std::uint64_t nothing = 0;
+  return llp::guarded_fetch_add(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(at) & ~std::uintptr_t{7}),
+                                &nothing);
 }
 
 // False: these pages cannot be read (written). Brings them in otherwise.
@@ -50,19 +90,37 @@ bool populate(std::uintptr_t page, std::size_t length, bool writable) {
 #endif
 }
 
-// Whether every page of the range is mapped; a page in the middle that is read-only is found when it is used.
-bool mapped(const void* address, std::size_t length, bool writable) {
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-  const auto first = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
-  const auto end = reinterpret_cast<std::uintptr_t>(address) + length;
+// Whether a fault of this thread in a guarded access comes to the guard.
+bool faults_are_caught() {
+  sigset_t blocked;
+  return pthread_sigmask(SIG_SETMASK, nullptr, &blocked) == 0 && sigismember(&blocked, SIGSEGV) == 0 &&
+         sigismember(&blocked, SIGBUS) == 0;
+}
+
+bool mapped_says_kernel(std::uintptr_t first, std::uintptr_t end) {
   constexpr std::size_t kPages = 16384;
   std::array<unsigned char, kPages> state;
-  for (std::uintptr_t at = first; at < end; at += kPages * page)
-    if (mincore(reinterpret_cast<void*>(at), std::min<std::uintptr_t>(end - at, kPages * page), state.data()) != 0 &&
+  for (std::uintptr_t at = first; at < end; at += kPages * page_size())
+    if (mincore(reinterpret_cast<void*>(at), std::min<std::uintptr_t>(end - at, kPages * page_size()), state.data()) !=
+            0 &&
         errno == ENOMEM)
       return false;
-  const auto last = (end - 1) & ~(page - 1);
-  return populate(first, page, writable) && populate(last, page, writable);
+  return true;
+}
+
+// Whether every page of the range is mapped; a page in the middle that is read-only is found when it is used. Every
+// registration comes here, so the copy guard is in its place afterwards.
+bool mapped(const void* address, std::size_t length, bool writable) {
+  llp::install_copy_guard();
+  const auto* octets = static_cast<const std::byte*>(address);
+  const auto page = page_size();
+  const auto first = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
+  const auto end = reinterpret_cast<std::uintptr_t>(address) + length;
+  const bool caught = faults_are_caught(), few = length <= kTouched * page;
+  if (!(caught && few) && !mapped_says_kernel(first, end)) return false;
+  if (!caught) return populate(first, page, writable) && populate((end - 1) & ~(page - 1), page, writable);
+  if (few ? !touch(octets, length) : !touch(octets, 1) || !touch(octets + length - 1, 1)) return false;
+  return !writable || (touch_to_write(octets) && touch_to_write(octets + length - 1));
 }
 
 }  // namespace
@@ -74,7 +132,7 @@ int check_access(unsigned access) {
   return 0;
 }
 
-MemoryTable::MemoryTable() : factor_(random32() | 1), offset_(random32()) {
+MemoryTable::MemoryTable() : factor_(random_value<std::uint32_t>() | 1), offset_(random_value<std::uint32_t>()) {
   // Newton's iteration for the inverse modulo 2^32; each step doubles the number of right bits.
   inverse_ = factor_;
   for (int i = 0; i < 5; ++i) inverse_ *= 2 - factor_ * inverse_;
@@ -119,14 +177,13 @@ MemoryRegion* MemoryTable::take_slot() {
 }
 
 // Requires: nobody can enter (stag_ is 0) and nobody is inside.
-void MemoryTable::set(MemoryRegion& r, Pd& pd, void* address, std::size_t length, std::uint64_t iova,
-                      unsigned access) {
+void MemoryTable::set(MemoryRegion& r, Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
   r.address_ = static_cast<std::byte*>(address);
   r.base_ = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
   r.length_ = length;
   r.access_ = access | kLocalRead;
   r.pd_ = &pd;
-  r.key_ = static_cast<std::uint8_t>(r.key_ + 1 + random32() % 127);
+  r.key_ = static_cast<std::uint8_t>(r.key_ + 1 + random_octet() % 127);
   r.stag_.store(r.index_ << 8 | r.key_, std::memory_order_seq_cst);
 }
 
@@ -136,7 +193,6 @@ int MemoryTable::add(Pd& pd, void* address, std::size_t length, std::uint64_t io
   const auto start = reinterpret_cast<std::uintptr_t>(address);
   if (length > 0 && (start > UINTPTR_MAX - (length - 1) || iova > UINT64_MAX - (length - 1))) return EINVAL;
   if (length > 0 && !mapped(address, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0)) return EFAULT;
-  llp::install_copy_guard();
   MemoryRegion* r = take_slot();
   if (r == nullptr) return ENOMEM;
   set(*r, pd, address, length, iova, access);
@@ -304,27 +360,17 @@ bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& request, std:
 }
 
 bool readable(const llp::Extent& extent) {
-  const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  const auto page = page_size();
   const auto first = reinterpret_cast<std::uintptr_t>(extent.address) & ~(page - 1);
   const auto end = (reinterpret_cast<std::uintptr_t>(extent.address) + extent.length + page - 1) & ~(page - 1);
   return populate(first, end - first, false);
 }
 
-// One octet of each page: some nanoseconds a page, where asking the kernel would cost more than the CRC of a segment.
 bool hold(const llp::Extent& extent) {
   if (extent.region != nullptr && !memory().enter(extent.region, extent.ticket)) return false;
-  static const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  std::size_t at = 0;
-  while (at < extent.length) {
-    std::byte octet;
-    if (!llp::guarded_copy(&octet, extent.address + at, 1)) {
-      let_go(extent);
-      return false;
-    }
-    const auto address = reinterpret_cast<std::uintptr_t>(extent.address + at);
-    at += page - address % page;
-  }
-  return true;
+  const bool all = touch(extent.address, extent.length);
+  if (!all) let_go(extent);
+  return all;
 }
 
 void let_go(const llp::Extent& extent) {

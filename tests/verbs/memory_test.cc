@@ -1,5 +1,6 @@
 // Memory regions: registration, every verdict, and memory that its owner takes away.
 #include <errno.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -84,15 +85,22 @@ void registration_refuses(void**) {
       {"read-only memory, to be written", fixed.at, page(), 0, IBV_ACCESS_LOCAL_WRITE, EFAULT},
       {"behind the end", p.at, 1u << 30, 0, kAll, EFAULT},
   };
-  for (const auto& c : kCases) {
-    MemoryRegion* mr = nullptr;
-    const int rc = memory().add(w.pd, c.at, c.octets, c.iova, c.access, &mr);
-    if (rc != c.error && !(c.error == EINVAL && rc == EFAULT)) fail_msg("%s: %d", c.what, rc);
-    assert_int_equal(mr != nullptr, rc == 0);
-    assert_int_equal(w.pd.users, rc == 0);
-    if (mr != nullptr) memory().remove(mr);
-    assert_int_equal(w.pd.users, 0);
+  // A thread that blocks all signals could not recover from touching the pages.
+  sigset_t all, before;
+  sigfillset(&all);
+  for (const bool blocked : {false, true}) {
+    if (blocked) pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (const auto& c : kCases) {
+      MemoryRegion* mr = nullptr;
+      const int rc = memory().add(w.pd, c.at, c.octets, c.iova, c.access, &mr);
+      if (rc != c.error && !(c.error == EINVAL && rc == EFAULT)) fail_msg("%s: %d", c.what, rc);
+      assert_int_equal(mr != nullptr, rc == 0);
+      assert_int_equal(w.pd.users, rc == 0);
+      if (mr != nullptr) memory().remove(mr);
+      assert_int_equal(w.pd.users, 0);
+    }
   }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // VRB-22, VRB-23: each check, at the octet where it changes, in the order of ddp.md section 8.
