@@ -10,7 +10,7 @@ namespace {
 
 // A payload of at least this many octets that is not yet in staging is received straight into its target.
 constexpr std::size_t kDirectThreshold = 2048;
-constexpr std::size_t kBulkPayload = 4096;
+constexpr std::size_t kBulkPayload = 40 * 1024;
 
 bool takes_receive(const SendRequest& r) { return r.operation == Operation::send || r.immediate; }
 
@@ -335,7 +335,7 @@ bool Endpoint::try_direct(Octets rest, std::size_t& taken) {
   if (segment_.kind == Kind::small) {  // a control message of this length cannot be right; let it arrive and be judged
     return false;
   }
-  bulk_ = true;
+  bulk_ = segment_.payload >= kBulkPayload;
   const Octets present = head.subspan(size, std::min(head.size() - size, segment_.payload));
   if (!place(consumer_, segment_.target, present)) {
     receive_fault(*place_failed(segment_), &segment_);
