@@ -99,8 +99,17 @@ void Engine::kick(Kickable& object) {
   }
 }
 
+void Engine::kick_large(QueuePair& qp) {
+  if (poster_habit_.waits(Clock::now()) || forked_ || !running_.load(std::memory_order_acquire)) {
+    qp.leave_to_background(0);
+    kick(qp);
+  } else {
+    hand_over(qp);
+  }
+  poster_habit_.posted(Clock::now());
+}
+
 void Engine::hand_over(QueuePair& qp) {
-  if (forked_ || !running_.load(std::memory_order_acquire)) return kick(qp);
   const std::uint64_t until = application_passes_.load(std::memory_order_relaxed) + kPassesOfAWaiter;
   qp.leave_to_background(until);
   handed_until_.store(until, std::memory_order_relaxed);
@@ -126,6 +135,7 @@ void Engine::serve_kicks() {
 
 void Engine::application_pass(bool armed) {
   if (forked_) return;
+  if (!armed && poster_habit_.poll()) poster_habit_.polled(Clock::now());
   // Who waits gets its gaps, but if it gives no sign of life since our last pass, it waits for a CPU, perhaps for this
   // one: then we must not stand still.
   if (waiting_.load(std::memory_order_relaxed) != 0) {

@@ -23,6 +23,7 @@
 #include "llp/watcher.h"
 #include "provider/verbs/patience.h"
 #include "provider/verbs/pollable.h"
+#include "provider/verbs/poster_habit.h"
 #include "provider/verbs/reactor.h"
 
 namespace ewarp::verbs {
@@ -52,8 +53,9 @@ class Engine final : public Reactor {
   void application_may_sleep();
   // A queue pair (or an SRQ) has new work: it is served now, by this thread or by the holder.
   void kick(Kickable& object);
-  // The same for much to send: the background thread does it, and this thread goes on at once.
-  void hand_over(QueuePair& qp);
+  // The same for much to send: unless the application is known to wait for such posts, the background thread does it, and
+  // this thread goes on at once.
+  void kick_large(QueuePair& qp);
   // Whether this holder may send for a queue pair that has much to send. An application thread may when it polls
   // persistently, for then it waits. Engine held.
   bool may_send(const QueuePair& qp) const;
@@ -129,6 +131,7 @@ class Engine final : public Reactor {
   void sleep(std::chrono::nanoseconds limit, bool aside = false);
   void wake();
   void push(Kickable& object);
+  void hand_over(QueuePair& qp);
   bool step_aside();
   void wait_aside(std::chrono::nanoseconds limit);
   void arm_active();
@@ -168,6 +171,7 @@ class Engine final : public Reactor {
   std::atomic<Driver> driver_{Driver::background};
   std::atomic<std::uint64_t> application_passes_{0};
   std::atomic<std::uint64_t> handed_until_{0};  // an application that made fewer has handed over and computes
+  PosterHabit poster_habit_;
   std::atomic<bool> asleep_{false};
   std::atomic<bool> spinning_{false};  // the background thread waits for work, and not in the kernel
   std::atomic<bool> rearm_{false};

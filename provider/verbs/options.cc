@@ -162,8 +162,8 @@ const Entry kTable[] = {
       "more usable CPUs, or 2 for each local rank of an MPI job, else 0."},
      [](Options& o, std::string_view v) { return set_number(o.spin_us, v, -1, 1'000'000); }},
     {{"hand_over_octets", "octets", "131072",
-      "Sends and Writes of so much in one post are left to the background thread, so that the poster can compute; "
-      "0: the poster always begins to send itself."},
+      "Sends and Writes of so much in one post are left to the background thread, so that the poster can compute, "
+      "unless it is known to wait; 0: the poster always begins to send itself."},
      [](Options& o, std::string_view v) { return set_number(o.hand_over_octets, v, 0u, 1u << 31); }},
     {{"connect_timeout_ms", "milliseconds", "10000", "connect(): time for the TCP connection and the MPA Reply."},
      [](Options& o, std::string_view v) { return set_number(o.connect_timeout_ms, v, 1u, kHour); }},

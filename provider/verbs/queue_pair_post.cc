@@ -103,7 +103,7 @@ int QueuePair::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad) {
   // that take turns at one stream would only be in each other's way.
   const unsigned limit = options().hand_over_octets;
   const bool large = idle && limit != 0 && octets >= limit && state_.load(std::memory_order_relaxed) == IBV_QPS_RTS;
-  large ? engine().hand_over(*this) : engine().kick(*this);
+  large ? engine().kick_large(*this) : engine().kick(*this);
   return rc;
 }
 
