@@ -175,23 +175,25 @@ bool in_place(const Place& place, const Action& action) {
   return (action.sa_flags & SA_SIGINFO) != 0 && our_generation(place, action);
 }
 
-void take(Place& place) {
-  if (in_place(place, installed(place.signal))) return;
+// False: the handlers below have used up all generations, and ours is not in its place.
+bool take(Place& place) {
+  if (in_place(place, installed(place.signal))) return true;
   const std::lock_guard lock(g_mutex);
   Action found = installed(place.signal);
   while (!in_place(place, found)) {
     auto generation = our_generation(place, found);
     if (!generation) generation = generation_for(place, found);
-    if (!generation) return;
+    if (!generation) return false;
     const Action replaced = install(place, *generation, found.sa_flags);
-    if (same(replaced, found)) return;
+    if (same(replaced, found)) return true;
     // Another thread installed something between the two calls.
     found = replaced;
     if (const auto ours = our_generation(place, found)) {
       install(place, *ours, found.sa_flags);
-      return;
+      return true;
     }
   }
+  return true;
 }
 
 }  // namespace
@@ -202,9 +204,11 @@ bool from_instruction(int signal, const siginfo_t& info) {
   return info.si_code > 0 && !(signal == SIGBUS && info.si_code == BUS_MCEERR_AO);
 }
 
-void take_fault_signals(RecoverFault recover) {
+bool take_fault_signals(RecoverFault recover) {
   g_recover.store(recover);
-  for (Place& place : g_places) take(place);
+  bool all = true;
+  for (Place& place : g_places) all = take(place) && all;
+  return all;
 }
 
 }  // namespace ewarp::llp

@@ -16,7 +16,7 @@ bool from_instruction(int signal, const siginfo_t& info);
 // action that was installed before: a handler under its own mask and flags, the default action with the core dump at
 // the faulting instruction. Called again it takes the place back from a handler that came since, which is then next in
 // the chain; newcomers that call the handler they replaced, and those that put it back, both get what they expect.
-// After some 30 different newcomers the place is left to them. Thread-safe.
-void take_fault_signals(RecoverFault recover);
+// After some 30 different newcomers the place is left to them: false. Thread-safe.
+bool take_fault_signals(RecoverFault recover);
 
 }  // namespace ewarp::llp

@@ -195,8 +195,8 @@ bool recover(int signal, const siginfo_t& info, void* context) {
 
 }  // namespace
 
-void install_copy_guard() {
-  take_fault_signals(&recover);
+bool install_copy_guard() {
+  return take_fault_signals(&recover);
 }
 
 bool guarded_copy(void* to, const void* from, std::size_t n) noexcept {
@@ -215,7 +215,7 @@ bool guarded_compare_exchange(void* at, std::uint64_t* expected, std::uint64_t d
 
 namespace ewarp::llp {
 
-void install_copy_guard() {}
+bool install_copy_guard() { return false; }
 
 bool guarded_copy(void* to, const void* from, std::size_t n) noexcept {
   return guarded_copy_by_kernel(to, from, n);

@@ -10,8 +10,9 @@ namespace ewarp::llp {
 // Installs the SIGSEGV and SIGBUS handlers that turn a fault inside guarded_copy() into its return value; any other
 // fault goes to the handler that was there before (or the default action). Idempotent and cheap (two system calls when
 // nothing changed): called at each memory registration, so it also takes the place back from a handler that the
-// application installed since. Thread-safe. Not for signal handlers.
-void install_copy_guard();
+// application installed since. False: faults are not caught, for want of a routine for the machine or after too many
+// newcomers. Thread-safe. Not for signal handlers.
+bool install_copy_guard();
 
 // Copies n octets; false if a page of either side was not accessible (what was copied until then stays copied).
 // The two do not overlap. About the cost of memcpy. Other threads see the last octet no earlier than the others:

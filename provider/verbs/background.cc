@@ -73,8 +73,7 @@ void Engine::run() {
     if (driver_.load(std::memory_order_relaxed) == Driver::application) {
       // A timer may have ended the sleep early: then nothing can be said yet, and nobody is to be disturbed.
       if (const auto since = Clock::now() - seen_at; since < takeover_) {
-        wait_aside(takeover_ - since);
-        looked = Clock::now();
+        if (wait_aside(takeover_ - since)) looked = Clock::now();
         continue;
       }
       const std::uint64_t now = application_passes_.load(std::memory_order_relaxed);
@@ -87,8 +86,9 @@ void Engine::run() {
       seen = now;
       seen_at = Clock::now();
       enter();
-      demote_silent();
+      const bool fewer = demote_silent();
       leave();
+      if (fewer) sleep(std::chrono::nanoseconds(0));  // from here on the kernel watches them
       continue;
     }
     if (std::exchange(stepped_aside, false)) {
@@ -109,11 +109,12 @@ void Engine::run() {
       continue;
     }
     if (any) continue;
+    // Not while others have the CPU.
+    spinning_.store(false, std::memory_order_seq_cst);
     if (idle_.lasts(Clock::now())) {
       spinning_.store(true, std::memory_order_relaxed);
       continue;
     }
-    spinning_.store(false, std::memory_order_seq_cst);
     arm_active();
     sleep(std::chrono::nanoseconds(-1));
     looked = Clock::now();
@@ -146,7 +147,10 @@ bool Engine::background_pass() {
     tick_.fetch_add(1, std::memory_order_relaxed);
     fewer = demote_silent();
   }
-  leave();
+  // Once, where leave() goes on as long as there are posts: who posts to a thread that spins makes no pass himself, and
+  // would keep it from ours. What comes later finds this thread in its next pass, or about to sleep.
+  serve_kicks();
+  held_.exchange(0, std::memory_order_seq_cst);
   if (fewer) sleep(std::chrono::nanoseconds(0));  // from here on the kernel watches them
   ++window_background_;
   stats::add(stats::page().background_passes);
@@ -170,16 +174,17 @@ bool Engine::step_aside() {
   return true;
 }
 
-// Until the application hands the engine back, or something is in the inbox; at most `limit`.
-void Engine::wait_aside(std::chrono::nanoseconds limit) {
-  const auto until = Clock::now() + until_next_timer(limit);
+// Until the application hands the engine back, or something is in the inbox; at most `limit`. True: it slept, and so asked
+// the kernel for everything else; it spins only until that is due.
+bool Engine::wait_aside(std::chrono::nanoseconds limit) {
+  const auto began = Clock::now(), until = began + until_next_timer(limit);
   const auto wanted = [this] {
     return driver_.load(std::memory_order_seq_cst) != Driver::application || inbox_.load(std::memory_order_relaxed);
   };
   std::uint64_t passes = 0;
-  auto passed = Clock::now();
-  for (auto now = passed; now < until; now = Clock::now()) {
-    if (wanted()) return;
+  auto passed = began;
+  for (auto now = began; now < until && now - began < kHousekeepingTime; now = Clock::now()) {
+    if (wanted()) return false;
     // As cheap as it is while we spin, the application need not be gone for takeover_us.
     const std::uint64_t p = application_passes_.load(std::memory_order_relaxed);
     if (std::exchange(passes, p) != p || held_.load(std::memory_order_relaxed) != 0) {
@@ -187,17 +192,21 @@ void Engine::wait_aside(std::chrono::nanoseconds limit) {
     } else if (now - passed >= kGone) {
       Driver application = Driver::application;
       driver_.compare_exchange_strong(application, Driver::background);
-      return;
+      return false;
     }
-    if (!aside_.lasts(now)) return sleep(until - now, true);
+    if (aside_.lasts(now)) continue;
+    sleep(until - now, true);
+    return true;
   }
+  return false;
 }
 
 // At most `limit` (negative: until something happens).
 void Engine::sleep(std::chrono::nanoseconds limit, bool aside) {
   std::array<llp::Watcher::Ready, 64> ready;
   apply_watch_ops();
-  // Pairs with add(), wait_writable(), hand_over() and the inbox: they set their flag, then look at asleep_ or wake us.
+  // Pairs with add(), wait_writable(), kick(), hand_over(), application_may_sleep() and the inbox: they set their flag,
+  // then look at asleep_ or wake us.
   asleep_.exchange(true, std::memory_order_seq_cst);
   if (limit.count() < 0 && rearm_.load(std::memory_order_seq_cst)) limit = std::chrono::nanoseconds(0);
   if (kicks_.load(std::memory_order_seq_cst) != nullptr) limit = std::chrono::nanoseconds(0);

@@ -17,6 +17,7 @@
 #include "provider/verbs/multicast.h"
 #include "provider/verbs/options.h"
 #include "provider/verbs/port_monitor.h"
+#include "provider/verbs/poster_habit.h"
 #include "provider/verbs/qp_numbers.h"
 #include "provider/verbs/queue_pair.h"
 #include "provider/verbs/stats.h"
@@ -29,6 +30,8 @@ constexpr unsigned kKickSpins = 64;     // how long a poster waits for a holder 
 constexpr unsigned kPassesOfAWaiter = 8;  // an application thread that makes so many waits for what it has posted
 constexpr std::size_t kPooled = 64;     // buffers kept for reuse
 
+thread_local PosterHabit poster_habit;
+
 }  // namespace
 
 Engine& engine() {
@@ -40,9 +43,7 @@ Reactor& reactor() { return engine(); }
 
 bool forked_child() { return engine().forked(); }
 
-Engine::Engine()
-    : idle_(std::chrono::microseconds(effective_spin_us(options()))),
-      aside_(std::chrono::microseconds(effective_spin_us(options()))) {
+Engine::Engine() : idle_(std::chrono::microseconds(effective_spin_us(options()))), aside_(idle_) {
   const Options& o = options();
   batch_ = llp::make_batch(o.io_uring);
   takeover_ = std::chrono::microseconds(o.takeover_us);
@@ -85,10 +86,11 @@ void Engine::push(Kickable& object) {
 
 void Engine::kick(Kickable& object) {
   push(object);
-  // Who waits for work has it at once, and this thread goes on. Pairs with sleep() and step_aside(), as hand_over().
+  // Who waits for work has it at once, and this thread goes on. Pairs with run() and sleep(): a thread that spins no more
+  // says so, then looks at kicks_.
   if (spinning_.load(std::memory_order_seq_cst) && !asleep_.load(std::memory_order_seq_cst)) return;
-  // The holder serves it in leave(). It is worth a short wait to find the engine free: then the completion is there
-  // when this returns.
+  // The holder serves it before it lets go. It is worth a short wait to find the engine free: then the completion is
+  // there when this returns.
   for (unsigned spins = 0; spins < kKickSpins; ++spins) {
     if (try_enter()) {
       leave();
@@ -100,13 +102,13 @@ void Engine::kick(Kickable& object) {
 }
 
 void Engine::kick_large(QueuePair& qp) {
-  if (poster_habit_.waits(Clock::now()) || forked_ || !running_.load(std::memory_order_acquire)) {
+  if (poster_habit.waits(Clock::now()) || forked_ || !running_.load(std::memory_order_acquire)) {
     qp.leave_to_background(0);
     kick(qp);
   } else {
     hand_over(qp);
   }
-  poster_habit_.posted(Clock::now());
+  poster_habit.posted(Clock::now());
 }
 
 void Engine::hand_over(QueuePair& qp) {
@@ -124,7 +126,13 @@ bool Engine::may_send(const QueuePair& qp) const {
 }
 
 void Engine::serve_kicks() {
-  Kickable* object = kicks_.exchange(nullptr, std::memory_order_seq_cst);
+  Kickable* last = kicks_.exchange(nullptr, std::memory_order_seq_cst);
+  Kickable* object = nullptr;
+  while (last != nullptr) {  // the last one lies on top: in the order in which they were pushed
+    Kickable* before = last->next_kick;
+    last->next_kick = object;
+    object = std::exchange(last, before);
+  }
   while (object != nullptr) {
     Kickable* next = object->next_kick;
     object->kicked.exchange(false, std::memory_order_seq_cst);
@@ -135,7 +143,7 @@ void Engine::serve_kicks() {
 
 void Engine::application_pass(bool armed) {
   if (forked_) return;
-  if (!armed && poster_habit_.poll()) poster_habit_.polled(Clock::now());
+  if (!armed && poster_habit.poll()) poster_habit.polled(Clock::now());
   // Who waits gets its gaps, but if it gives no sign of life since our last pass, it waits for a CPU, perhaps for this
   // one: then we must not stand still.
   if (waiting_.load(std::memory_order_relaxed) != 0) {
@@ -154,7 +162,7 @@ void Engine::application_pass(bool armed) {
 
 void Engine::application_may_sleep() {
   if (driver_.load(std::memory_order_relaxed) != Driver::application) return;
-  // Pairs with wait_aside(), which looks who drives after it has said that it sleeps.
+  // Pairs with sleep(), which looks who drives after it has said that it sleeps.
   if (driver_.exchange(Driver::background, std::memory_order_seq_cst) != Driver::application) return;
   if (asleep_.load(std::memory_order_seq_cst)) watcher_->wake();
 }

@@ -23,7 +23,6 @@
 #include "llp/watcher.h"
 #include "provider/verbs/patience.h"
 #include "provider/verbs/pollable.h"
-#include "provider/verbs/poster_habit.h"
 #include "provider/verbs/reactor.h"
 
 namespace ewarp::verbs {
@@ -51,7 +50,7 @@ class Engine final : public Reactor {
   void application_pass(bool armed);
   // ibv_req_notify_cq(): the application is likely to sleep now.
   void application_may_sleep();
-  // A queue pair (or an SRQ) has new work: it is served now, by this thread or by the holder.
+  // A queue pair (or an SRQ) has new work: it is served now, by this thread, the holder, or a background thread that spins.
   void kick(Kickable& object);
   // The same for much to send: unless the application is known to wait for such posts, the background thread does it, and
   // this thread goes on at once.
@@ -133,7 +132,7 @@ class Engine final : public Reactor {
   void push(Kickable& object);
   void hand_over(QueuePair& qp);
   bool step_aside();
-  void wait_aside(std::chrono::nanoseconds limit);
+  bool wait_aside(std::chrono::nanoseconds limit);
   void arm_active();
   bool demote_silent();
   void arm(Connection& connection, std::uint32_t events);
@@ -171,7 +170,6 @@ class Engine final : public Reactor {
   std::atomic<Driver> driver_{Driver::background};
   std::atomic<std::uint64_t> application_passes_{0};
   std::atomic<std::uint64_t> handed_until_{0};  // an application that made fewer has handed over and computes
-  PosterHabit poster_habit_;
   std::atomic<bool> asleep_{false};
   std::atomic<bool> spinning_{false};  // the background thread waits for work, and not in the kernel
   std::atomic<bool> rearm_{false};

@@ -78,8 +78,7 @@ bool populate(std::uintptr_t page, std::size_t length, bool writable) {
   // EINVAL means a mapping without the right, but also a kernel without the call: tried on memory that is surely good.
   static const bool known = [&ask] {
     static char good;
-    const auto size = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
-    return ask(reinterpret_cast<std::uintptr_t>(&good) & ~(size - 1), size, true) == 0;
+    return ask(reinterpret_cast<std::uintptr_t>(&good) & ~(page_size() - 1), page_size(), true) == 0;
   }();
   if (!known) return true;
   const int error = ask(page, length, writable);
@@ -90,11 +89,11 @@ bool populate(std::uintptr_t page, std::size_t length, bool writable) {
 #endif
 }
 
-// Whether a fault of this thread in a guarded access comes to the guard.
-bool faults_are_caught() {
+// By this thread: then they end the process.
+bool faults_are_blocked() {
   sigset_t blocked;
-  return pthread_sigmask(SIG_SETMASK, nullptr, &blocked) == 0 && sigismember(&blocked, SIGSEGV) == 0 &&
-         sigismember(&blocked, SIGBUS) == 0;
+  return pthread_sigmask(SIG_SETMASK, nullptr, &blocked) != 0 || sigismember(&blocked, SIGSEGV) != 0 ||
+         sigismember(&blocked, SIGBUS) != 0;
 }
 
 bool mapped_says_kernel(std::uintptr_t first, std::uintptr_t end) {
@@ -109,14 +108,14 @@ bool mapped_says_kernel(std::uintptr_t first, std::uintptr_t end) {
 }
 
 // Whether every page of the range is mapped; a page in the middle that is read-only is found when it is used. Every
-// registration comes here, so the copy guard is in its place afterwards.
+// registration of memory comes here, so the copy guard is in its place afterwards.
 bool mapped(const void* address, std::size_t length, bool writable) {
-  llp::install_copy_guard();
+  const bool caught = llp::install_copy_guard() && !faults_are_blocked();
   const auto* octets = static_cast<const std::byte*>(address);
   const auto page = page_size();
   const auto first = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
   const auto end = reinterpret_cast<std::uintptr_t>(address) + length;
-  const bool caught = faults_are_caught(), few = length <= kTouched * page;
+  const bool few = length <= kTouched * page;
   if (!(caught && few) && !mapped_says_kernel(first, end)) return false;
   if (!caught) return populate(first, page, writable) && populate((end - 1) & ~(page - 1), page, writable);
   if (few ? !touch(octets, length) : !touch(octets, 1) || !touch(octets + length - 1, 1)) return false;
