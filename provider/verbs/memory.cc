@@ -24,7 +24,6 @@ constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
 // A right that every region has and no window: windows are for peers only.
 constexpr unsigned kLocalRead = 1u << 31;
 constexpr std::uint32_t kIndexMask = 0xffffff;
-constexpr std::size_t kTouched = 64;  // pages: as many are touched, for more the kernel is asked
 
 template <class Value>
 Value random_value() {
@@ -96,18 +95,7 @@ bool faults_are_blocked() {
          sigismember(&blocked, SIGBUS) != 0;
 }
 
-bool mapped_says_kernel(std::uintptr_t first, std::uintptr_t end) {
-  constexpr std::size_t kPages = 16384;
-  std::array<unsigned char, kPages> state;
-  for (std::uintptr_t at = first; at < end; at += kPages * page_size())
-    if (mincore(reinterpret_cast<void*>(at), std::min<std::uintptr_t>(end - at, kPages * page_size()), state.data()) !=
-            0 &&
-        errno == ENOMEM)
-      return false;
-  return true;
-}
-
-// Whether every page of the range is mapped; a page in the middle that is read-only is found when it is used. Every
+// Whether every page of the range is mapped; one in the middle that may not be accessed is found when it is used. Every
 // registration of memory comes here, so the copy guard is in its place afterwards.
 bool mapped(const void* address, std::size_t length, bool writable) {
   const bool caught = llp::install_copy_guard() && !faults_are_blocked();
@@ -115,10 +103,10 @@ bool mapped(const void* address, std::size_t length, bool writable) {
   const auto page = page_size();
   const auto first = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
   const auto end = reinterpret_cast<std::uintptr_t>(address) + length;
-  const bool few = length <= kTouched * page;
-  if (!(caught && few) && !mapped_says_kernel(first, end)) return false;
+  // Does nothing since Linux 2.6.19 but to look at the mappings, where mincore() looks at every page.
+  if (msync(reinterpret_cast<void*>(first), end - first, MS_ASYNC) != 0 && errno == ENOMEM) return false;
   if (!caught) return populate(first, page, writable) && populate((end - 1) & ~(page - 1), page, writable);
-  if (few ? !touch(octets, length) : !touch(octets, 1) || !touch(octets + length - 1, 1)) return false;
+  if (!touch(octets, 1) || !touch(octets + length - 1, 1)) return false;
   return !writable || (touch_to_write(octets) && touch_to_write(octets + length - 1));
 }
 

@@ -28,7 +28,7 @@ class Patience {
 
   // A pause begins.
   void begin(Clock::time_point now) {
-    since_ = now;
+    since_ = yielded_ = now;
     lost_ = {};
   }
   // It ended: what was waited for has come. The next one begins.
@@ -44,10 +44,11 @@ class Patience {
   // To be asked in each turn of the spinning thread; false: it sleeps. Who needs the CPU gets it.
   bool lasts(Clock::time_point now) {
     if (now - since_ >= limit_) return false;
-    if (now - since_ < kLittle) {
+    if (now - yielded_ < (yielded_ == since_ ? kLittle : kBetween)) {
       llp::cpu_relax();
       return true;
     }
+    yielded_ = now;
     if (const auto taken = yield_(); taken > kTaken) lost_ += taken;
     if (lost_ <= kBearable) return true;
     crowded_until_ = now + kCrowded;
@@ -56,7 +57,7 @@ class Patience {
   }
 
  private:
-  static constexpr auto kLittle = std::chrono::microseconds(100);
+  static constexpr auto kLittle = std::chrono::microseconds(100), kBetween = std::chrono::microseconds(20);
   // A yield that took so long gave the CPU to somebody. If so much goes that way in a pause, we do without spinning for
   // a while.
   static constexpr auto kTaken = std::chrono::microseconds(20), kBearable = std::chrono::microseconds(200);
@@ -64,7 +65,7 @@ class Patience {
 
   std::chrono::nanoseconds (*yield_)();
   std::chrono::nanoseconds most_, little_, limit_, lost_{};
-  Clock::time_point since_{}, crowded_until_{};
+  Clock::time_point since_{}, yielded_{}, crowded_until_{};
 };
 
 }  // namespace ewarp::verbs
