@@ -155,11 +155,24 @@ Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& opti
     send_to_self(*op, options.synchronous);
   else if (links_[peer]->state() == Link::State::down)
     finish(*op, Error::peer_down);
-  else if (data.size() > transport_.longest_transfer())
-    finish(*op, Error::too_long);
   else
     choose_protocol(*op, options);
   return name;
+}
+
+// The transfer of an operation's octets, in pieces that the adapter takes. The last one is the caller's, to be completed
+// and pushed: it ends behind the others.
+Outgoing& Machine::push_pieces(const Operation& op, Outgoing::What what, std::size_t length, wire::Remote remote) {
+  const std::size_t most = transport_.longest_transfer();
+  for (std::byte* data = op.data;; data += most, remote.address += most, length -= most) {
+    Outgoing& o = pool_.take(what, op.peer);
+    o.data = data;
+    o.length = std::min(length, most);
+    o.memory = op.memory;
+    o.remote = remote;
+    if (length <= most) return o;
+    links_[op.peer]->push(o);
+  }
 }
 
 void Machine::choose_protocol(Operation& op, const SendOptions& options) {
@@ -233,8 +246,6 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
     finish(*op, Error::none);
   } else if (links_[peer]->state() == Link::State::down) {
     finish(*op, Error::peer_down);
-  } else if (memory.size() > transport_.longest_transfer()) {
-    finish(*op, Error::too_long);
   } else if (what == Outgoing::What::read && memory.empty()) {
     finish(*op, Error::none);
   } else if (memory.size() > tuning_.eager_threshold && !expose(*op, what == Outgoing::What::read)) {
@@ -247,11 +258,7 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
 
 void Machine::push_one_sided(Operation& op, wire::Remote remote, Outgoing::What what, bool inject) {
   Link& link = *links_[op.peer];
-  Outgoing& o = pool_.take(what, op.peer);
-  o.data = op.data;
-  o.length = op.length;
-  o.memory = op.memory;
-  o.remote = remote;
+  Outgoing& o = push_pieces(op, what, op.length, remote);
   o.inject = inject;
   o.operation = op.confirm || inject ? nullptr : &op;
   const bool gone = link.push(o);

@@ -123,19 +123,19 @@ void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
 }
 
 // The tag and what is attached went along with SENDER_READY, if there was one. Otherwise an immediate says that the tag
-// is the announced one, and by a bit that what is attached is the same as last time; or a message carries them.
+// is the announced one, and by a bit that what is attached is the same as last time; or a message carries them, and the
+// size where it takes several Writes.
 void Machine::write_into(Operation& op, const Announcement& a) {
   Link& link = *links_[op.peer];
   const bool unannounced = op.state != Operation::State::waiting, untold = op.attached && unannounced;
-  const bool immediate = transport_.has_immediate(op.peer) && (!untold || op.attached == link.data_told) &&
+  const std::size_t length = std::min<std::uint64_t>(op.length, a.capacity);
+  const bool immediate = transport_.has_immediate(op.peer) && length <= transport_.longest_transfer() &&
+                         (!untold || op.attached == link.data_told) &&
                          (!unannounced || op.tag == a.tag);
   op.state = Operation::State::underway;
   leave_to_adapter(op);
-  Outgoing& o = pool_.take(immediate ? Outgoing::What::write_immediate : Outgoing::What::write, op.peer);
-  o.data = op.data;
-  o.length = std::min<std::uint64_t>(op.length, a.capacity);
-  o.memory = op.memory;
-  o.remote = a.remote;
+  Outgoing& o =
+      push_pieces(op, immediate ? Outgoing::What::write_immediate : Outgoing::What::write, length, a.remote);
   o.immediate = a.id | (untold ? wire::kSameData : 0);
   o.operation = immediate && !op.confirm ? &op : nullptr;
   link.push(o);

@@ -35,11 +35,7 @@ void Machine::fetch(Operation& op, const wire::Message& m) {
     links_[op.peer]->release(m.id, true);
     return finish(op, Error::no_memory);
   }
-  Outgoing& o = pool_.take(Outgoing::What::read, op.peer);
-  o.data = op.data;
-  o.length = n;
-  o.memory = op.memory;
-  o.remote = m.remote;
+  Outgoing& o = push_pieces(op, Outgoing::What::read, n, m.remote);
   o.operation = &op;
   links_[op.peer]->push(o);
 }

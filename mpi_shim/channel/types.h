@@ -24,7 +24,7 @@ enum class Error : std::uint8_t {
   truncated,  // the message was longer than the receive: its first octets are there, the rest is lost
   cancelled,
   peer_down,  // the peer ended, or cannot be reached
-  too_long,   // more than one request of the adapter can carry
+  too_long,   // a question of more octets than a message has room for
   no_memory,  // the buffer could not be registered, or there are too many requests
 };
 const char* text(Error error);

@@ -85,7 +85,7 @@ int memory_mode(std::uint64_t caps, std::uint32_t version) {
   return (caps & (FI_RMA | FI_ATOMIC)) != 0 ? kMemoryMode : 0;
 }
 
-void describe_limits(fi_info& info, const Interface& interface) {
+void describe_limits(fi_info& info) {
   fi_tx_attr& tx = *info.tx_attr;
   tx.caps = info.caps & (kSendCaps | kDomainCaps);
   tx.msg_order = kMessageOrder;
@@ -102,7 +102,7 @@ void describe_limits(fi_info& info, const Interface& interface) {
   ep.type = FI_EP_RDM;
   ep.protocol = kProtocol;
   ep.protocol_version = kProtocolVersion;
-  ep.max_msg_size = interface.longest_message;
+  ep.max_msg_size = SIZE_MAX;
   ep.mem_tag_format = kTagMask;
   ep.tx_ctx_cnt = 1;
   ep.rx_ctx_cnt = 1;
@@ -143,7 +143,7 @@ void choose(fi_info& info, const fi_info& hints) {
 bool describe(fi_info& info, const Interface& interface, std::uint32_t version, const fi_info* hints) {
   info.caps = caps_for(hints, version);
   info.addr_format = interface.address.v4() ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
-  describe_limits(info, interface);
+  describe_limits(info);
   describe_domain(*info.domain_attr);
   info.domain_attr->mr_mode = memory_mode(info.caps, version);
   info.domain_attr->name = strdup(interface.device.c_str());

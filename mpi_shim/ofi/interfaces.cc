@@ -109,7 +109,6 @@ std::vector<Interface> find_interfaces() {
       continue;
     }
     i.device = device->name();
-    i.longest_message = device->longest_transfer();
     out.push_back(std::move(i));
   }
   std::stable_sort(out.begin(), out.end(), [](const Interface& a, const Interface& b) { return rank(a) < rank(b); });

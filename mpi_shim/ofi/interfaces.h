@@ -14,7 +14,6 @@ struct Interface {
   std::string device;   // of verbs
   channel::Address address;
   bool loopback = false;
-  std::size_t longest_message = 0;  // octets
 };
 
 // What is used by default comes first: the address with the default route, others, loopback.

@@ -65,6 +65,7 @@ Transport::Taken Node::write(PeerId peer, Octets source, const Exposed* memory, 
                              std::optional<std::uint32_t> immediate, bool copy, bool solicited, Cookie cookie) {
   must(source.size() <= net_.tuning_.eager_threshold || memory != nullptr, "a Write from memory that was not exposed");
   must(!immediate || net_.immediate, "an immediate to a peer that takes none");
+  must(source.size() <= net_.longest, "a Write that is too long");
   return post(peer,
               {.what = Packet::What::write,
                .header = {},
@@ -82,6 +83,7 @@ Transport::Taken Node::write(PeerId peer, Octets source, const Exposed* memory, 
 bool Node::read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) {
   must(!target.empty() && (target.size() <= net_.tuning_.eager_threshold || memory != nullptr),
        "a Read into memory that was not exposed");
+  must(target.size() <= net_.longest, "a Read that is too long");
   return net_.post(id_, peer,
                    {.what = Packet::What::read,
                     .header = {},

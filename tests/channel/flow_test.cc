@@ -331,24 +331,27 @@ void a_synchronous_send_waits_for_its_receive(void**) {
 }
 
 void put_and_get(void**) {
-  Scene s;
-  Bytes window(100), source = pattern(kS, 1, 40), back(40);
-  // The window's key comes out of a receive's announcement, as the machine itself exposes nothing else.
-  s.connect();
-  const Request r = s.net[kR].receive(kS, 5, 0, window);
-  const auto announcement = s.net.head(kR, kS);
-  assert_true(announcement && announcement->kind == wire::Kind::receiver_ready);
-  wire::Remote remote = announcement->remote;
-  remote.address += 8;
-  const Request put = s.net[kS].put(kR, source, remote);
-  const Request get = s.net[kS].get(kR, back, remote);
-  s.net.run();
-  assert_true(s.net[kS].test(put)->error == Error::none);
-  assert_true(s.net[kS].test(get)->error == Error::none);
-  assert_memory_equal(window.data() + 8, source.data(), source.size());
-  assert_memory_equal(back.data(), source.data(), source.size());
-  s.net[kR].cancel(r);
-  s.net.run();
+  for (const std::size_t longest : {1000, 16}) {  // of one Write or Read
+    Scene s;
+    Bytes window(100), source = pattern(kS, 1, 40), back(40);
+    // The window's key comes out of a receive's announcement, as the machine itself exposes nothing else.
+    s.connect();
+    s.net.longest = longest;
+    const Request r = s.net[kR].receive(kS, 5, 0, window);
+    const auto announcement = s.net.head(kR, kS);
+    assert_true(announcement && announcement->kind == wire::Kind::receiver_ready);
+    wire::Remote remote = announcement->remote;
+    remote.address += 8;
+    const Request put = s.net[kS].put(kR, source, remote);
+    const Request get = s.net[kS].get(kR, back, remote);
+    s.net.run();
+    assert_true(s.net[kS].test(put)->error == Error::none);
+    assert_true(s.net[kS].test(get)->error == Error::none);
+    assert_memory_equal(window.data() + 8, source.data(), source.size());
+    assert_memory_equal(back.data(), source.data(), source.size());
+    s.net[kR].cancel(r);
+    s.net.run();
+  }
 }
 
 // --- what wakes a progress thread ---

@@ -201,15 +201,25 @@ void memory_that_cannot_be_registered(void**) {
   assert_true(s.net.failures.empty());
 }
 
-void a_message_too_long_for_the_adapter(void**) {
-  Scene s;
-  s.connect(kMe, kDead);
-  s.net.longest = kLarge;
-  s.ends(s.send(kMe, kDead, 1, kLarge + 1), Error::too_long);
-  auto& received = s.receive(kDead, kMe, 1, 2 * kLarge);
-  auto& sent = s.send(kMe, kDead, 1, kLarge);
-  s.net.run();
-  s.got(received, sent);
+void a_message_too_long_for_one_transfer(void**) {
+  for (const bool by_read : {false, true})
+    for (const bool receiver_first : {false, true})
+      for (const std::size_t size : {kLarge, kLarge + 1, 2 * kLarge, 3 * kLarge + 7}) {
+        Tuning t = small_tuning();
+        t.rendezvous_by_read = by_read;
+        Scene s(t);
+        s.connect(kMe, kDead);
+        s.net.longest = kLarge;
+        const auto receive = [&]() -> Scene::Transfer& { return s.receive(kDead, kMe, 2, 4 * kLarge); };
+        Scene::Transfer* received = receiver_first ? &receive() : nullptr;
+        s.net.run();
+        auto& sent = s.send(kMe, kDead, 2, size);
+        s.net.run();
+        if (received == nullptr) received = &receive();
+        s.net.run();
+        s.got(*received, sent);
+        s.ends(sent);
+      }
 }
 
 void leaving_ends_what_waits_for_anybody(void**) {
@@ -234,7 +244,7 @@ int main() {
       cmocka_unit_test(a_peer_that_breaks_the_protocol_is_cut_off),
       cmocka_unit_test(immediates_that_name_the_wrong_receive),
       cmocka_unit_test(memory_that_cannot_be_registered),
-      cmocka_unit_test(a_message_too_long_for_the_adapter),
+      cmocka_unit_test(a_message_too_long_for_one_transfer),
       cmocka_unit_test(leaving_ends_what_waits_for_anybody),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -72,7 +72,6 @@ void who_asks_for_more_gets_nothing(void**) {
       [](fi_info& h) { h.ep_attr->type = FI_EP_MSG; },
       [](fi_info& h) { h.ep_attr->type = FI_EP_DGRAM; },
       [](fi_info& h) { h.ep_attr->protocol = FI_PROTO_RXM; },
-      [](fi_info& h) { h.ep_attr->max_msg_size = ~std::size_t{0}; },
       [](fi_info& h) { h.ep_attr->mem_tag_format = ~std::uint64_t{0}; },
       [](fi_info& h) { h.ep_attr->tx_ctx_cnt = 2; },
       [](fi_info& h) { h.tx_attr->inject_size = 1 << 20; },
