@@ -160,8 +160,8 @@ Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& opti
   return name;
 }
 
-// The transfer of an operation's octets, in pieces that the adapter takes. The last one is the caller's, to be completed
-// and pushed: it ends behind the others.
+// The transfer of an operation's octets, in pieces that the adapter takes. The last one is the caller's, to be
+// completed and pushed: it ends behind the others.
 Outgoing& Machine::push_pieces(const Operation& op, Outgoing::What what, std::size_t length, wire::Remote remote) {
   const std::size_t most = transport_.longest_transfer();
   for (std::byte* data = op.data;; data += most, remote.address += most, length -= most) {
