@@ -51,17 +51,8 @@ void Machine::settle(Operation& op, Error error) {
   op.state = Operation::State::done;
   if (op.memory != nullptr) transport_.conceal(std::exchange(op.memory, nullptr));
   --pending_;
-  leave_to_adapter(op);
-  if (std::exchange(op.moving, false)) --moving_;
+  if (op.large) --large_;
   if (op.peer != kAnySource) --links_[op.peer]->pending;
-}
-
-// No control message is to be answered for it any more.
-void Machine::leave_to_adapter(Operation& op) {
-  if (!std::exchange(op.large, false)) return;
-  --large_;
-  op.moving = true;
-  ++moving_;
 }
 
 // What is told is put aside first: the listener comes last, when the request is gone.
@@ -237,7 +228,6 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
   op->report = options.report;
   op->attached = options.data;
   op->confirm = options.delivered && !options.inject;
-  leave_to_adapter(*op);
   if (self_[peer]) {
     std::byte* other = reinterpret_cast<std::byte*>(remote.address);
     std::byte* to = what == Outgoing::What::read ? memory.data() : other;

@@ -88,7 +88,7 @@ class Machine final : public TransportEvents {
   // one in software wants to know that nobody polls: arming tells it.
   Wake wake_for() const {
     if (stalled() || releasing_ > 0) return Wake::everything;
-    return large_ > 0 || moving_ > 0 ? Wake::control : Wake::nothing;
+    return large_ > 0 ? Wake::control : Wake::nothing;
   }
   // The receive that the next message with this tag will get is known.
   bool announced(PeerId peer, Tag tag) { return links_[peer]->sent.peek(tag) != nullptr; }
@@ -123,7 +123,6 @@ class Machine final : public TransportEvents {
   void finish(Operation& op, Error error);
   void settle(Operation& op, Error error);
   bool leave_parent(Operation& parent);
-  void leave_to_adapter(Operation& op);
   void end_posted(Operation& op, Error error);
   void violation(PeerId peer, const char* what);
   bool expose(Operation& op, bool writable);
@@ -200,8 +199,8 @@ class Machine final : public TransportEvents {
   HybridBuffers hybrid_buffers_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<bool> self_;
-  // Requests: not done; large ones of them; those that were large; those with a Read whose end the sender waits for.
-  std::size_t pending_ = 0, large_ = 0, moving_ = 0, releasing_ = 0;
+  // Requests: not done; large ones of them; those with a Read whose end the sender waits for.
+  std::size_t pending_ = 0, large_ = 0, releasing_ = 0;
   std::uint64_t round_trip_ns_ = 20'000;  // the shortest Read so far
 };
 

@@ -151,7 +151,6 @@ void Machine::take_posted(Operation& op, const Incoming& in) {
   announcement_settled(op, op.announced ? coming : candidate_would_have_been_used(op, m));
   if (!coming) return deliver(op, in);
   op.state = Operation::State::expected;
-  leave_to_adapter(op);
   op.status.tag = m.tag;
   op.status.length = m.size;
   op.status.data = m.attached();

@@ -45,8 +45,7 @@ struct Operation : Posted {
   std::uint32_t children = 0;             // multi-receive: messages that are coming
   std::size_t taken = 0, least = 0;       // multi-receive: octets in use; of which so many must be free
   Error fate = Error::none;               // multi-receive, spent: how it ends
-  bool large = false;                     // the adapter alone may not end it: control messages are to be answered
-  bool moving = false;                    // it was large; the rest is the adapter's
+  bool large = false;                     // more than the adapter alone may be needed for it
   bool announced = false;                 // receive: its buffer was announced, for `announced_for`
   bool candidate = false;                 // ... would have been, were announcements not stopped
   bool cancelling = false;                // ... ends with the answer to a retraction, unless a message is first

@@ -132,7 +132,6 @@ void Machine::write_into(Operation& op, const Announcement& a) {
   const bool immediate = transport_.has_immediate(op.peer) && length <= transport_.longest_transfer() &&
                          (!untold || op.attached == link.data_told) && (!unannounced || op.tag == a.tag);
   op.state = Operation::State::underway;
-  leave_to_adapter(op);
   Outgoing& o = push_pieces(op, immediate ? Outgoing::What::write_immediate : Outgoing::What::write, length, a.remote);
   o.immediate = a.id | (untold ? wire::kSameData : 0);
   o.operation = immediate && !op.confirm ? &op : nullptr;

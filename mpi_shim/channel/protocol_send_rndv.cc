@@ -27,7 +27,6 @@ void Machine::fetch(Operation& op, const wire::Message& m) {
   op.state = Operation::State::fetching;
   op.release_id = m.id;
   if (op.releasing()) ++releasing_;
-  leave_to_adapter(op);
   op.posted_at = transport_.now();
   const auto n = std::min<std::uint64_t>(m.size, op.length);
   if (n == 0) return fetched(op);
@@ -68,7 +67,6 @@ void Machine::answer(Operation& op, const wire::Message& m) {
     return finish(op, Error::no_memory);
   }
   op.state = Operation::State::expected;
-  leave_to_adapter(op);
   queue_receiver_ready(op, m.number, wire::flag::kAnswer);
 }
 
