@@ -237,7 +237,8 @@ void Bench::progress() {
   };
   for (const Figure& f : kFigures)
     for (const std::size_t size : f.sizes)
-      for (const double x : wanted(size) ? f.fourth : std::vector<double>()) {
+      for (const double x : f.fourth) {
+        if (!wanted(size)) continue;
         double comp[6];
         std::copy(std::begin(f.comp), std::end(f.comp), comp);
         comp[3] = x;
