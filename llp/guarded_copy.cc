@@ -40,8 +40,9 @@ bool guarded_copy_by_kernel(void* to, const void* from, std::size_t n) noexcept 
 #include <ucontext.h>
 
 // bool ewarp_copy(void* to, const void* from, size_t n): false by way of ewarp_copy_fault, as are the two atomics.
-// It uses no stack, so going on at ewarp_copy_fault is right from any instruction of the range. Head and tail of short
-// pieces overlap, which saves the loops; stores are in ascending order, and on x86 seen in it. `rep movsb` is the
+// It uses no stack, so going on at ewarp_copy_fault is right from any instruction of the range. Each octet is stored
+// once, in ascending order, and on x86 seen in it. Overlapping the head and tail of a piece would spare branches, but
+// whoever has seen the last octet may write there himself, and a second store would undo that. `rep movsb` is the
 // exception (its own stores are unordered, but all precede later ones), hence the last 16 octets by a plain store.
 // From 2048 octets on `rep movsb` is as fast as the vector loop of the C library, below it starts up too slowly.
 asm(R"(
@@ -52,37 +53,11 @@ asm(R"(
   .type ewarp_copy, @function
 ewarp_copy:
   .cfi_startproc
-  cmpq $16, %rdx
-  jb 5f
-  cmpq $64, %rdx
-  jae 2f
-  cmpq $32, %rdx
-  ja 1f
-  movups (%rsi), %xmm0
-  movups -16(%rsi,%rdx), %xmm1
-  movups %xmm0, (%rdi)
-  movups %xmm1, -16(%rdi,%rdx)
-  movl $1, %eax
-  ret
-1: # 33 to 63
-  movups (%rsi), %xmm0
-  movups 16(%rsi), %xmm1
-  movups -32(%rsi,%rdx), %xmm2
-  movups -16(%rsi,%rdx), %xmm3
-  movups %xmm0, (%rdi)
-  movups %xmm1, 16(%rdi)
-  movups %xmm2, -32(%rdi,%rdx)
-  movups %xmm3, -16(%rdi,%rdx)
-  movl $1, %eax
-  ret
-2: # 64 and more: whole lines, then the last 64 once more
   cmpq $2048, %rdx
-  jae 6f
-  leaq -64(%rdi,%rdx), %rcx
-  leaq -64(%rsi,%rdx), %r8
-  cmpq %rcx, %rdi
-  jae 4f
-3:
+  jae 8f
+  cmpq $64, %rdx
+  jb 2f
+1: # whole lines
   movups (%rsi), %xmm0
   movups 16(%rsi), %xmm1
   movups 32(%rsi), %xmm2
@@ -93,58 +68,60 @@ ewarp_copy:
   movups %xmm2, 32(%rdi)
   movups %xmm3, 48(%rdi)
   addq $64, %rdi
-  cmpq %rcx, %rdi
-  jb 3b
+  subq $64, %rdx
+  cmpq $64, %rdx
+  jae 1b
+2: # below 64: by the bits of the length
+  testl $32, %edx
+  jz 3f
+  movups (%rsi), %xmm0
+  movups 16(%rsi), %xmm1
+  addq $32, %rsi
+  movups %xmm0, (%rdi)
+  movups %xmm1, 16(%rdi)
+  addq $32, %rdi
+3:
+  testl $16, %edx
+  jz 4f
+  movups (%rsi), %xmm0
+  addq $16, %rsi
+  movups %xmm0, (%rdi)
+  addq $16, %rdi
 4:
-  movups (%r8), %xmm0
-  movups 16(%r8), %xmm1
-  movups 32(%r8), %xmm2
-  movups 48(%r8), %xmm3
-  movups %xmm0, (%rcx)
-  movups %xmm1, 16(%rcx)
-  movups %xmm2, 32(%rcx)
-  movups %xmm3, 48(%rcx)
-  movl $1, %eax
-  ret
-5: # below 16
-  cmpl $8, %edx
-  jb 7f
+  testl $15, %edx
+  jz 9f
+  testl $8, %edx
+  jz 5f
   movq (%rsi), %rax
-  movq -8(%rsi,%rdx), %rcx
+  addq $8, %rsi
   movq %rax, (%rdi)
-  movq %rcx, -8(%rdi,%rdx)
-  movl $1, %eax
-  ret
-6: # 2048 and more
+  addq $8, %rdi
+5:
+  testl $4, %edx
+  jz 6f
+  movl (%rsi), %eax
+  addq $4, %rsi
+  movl %eax, (%rdi)
+  addq $4, %rdi
+6:
+  testl $2, %edx
+  jz 7f
+  movzwl (%rsi), %eax
+  addq $2, %rsi
+  movw %ax, (%rdi)
+  addq $2, %rdi
+7:
+  testl $1, %edx
+  jz 9f
+  movzbl (%rsi), %eax
+  movb %al, (%rdi)
+  jmp 9f
+8: # 2048 and more
   leaq -16(%rdx), %rcx
   rep movsb
   movups (%rsi), %xmm0
   movups %xmm0, (%rdi)
-  movl $1, %eax
-  ret
-7: # below 8
-  cmpl $4, %edx
-  jb 8f
-  movl (%rsi), %eax
-  movl -4(%rsi,%rdx), %ecx
-  movl %eax, (%rdi)
-  movl %ecx, -4(%rdi,%rdx)
-  movl $1, %eax
-  ret
-8: # below 4
-  testl %edx, %edx
-  jz 9f
-  movzbl (%rsi), %eax
-  cmpl $1, %edx
-  je 10f
-  movzwl -2(%rsi,%rdx), %ecx
-  movb %al, (%rdi)
-  movw %cx, -2(%rdi,%rdx)
 9:
-  movl $1, %eax
-  ret
-10:
-  movb %al, (%rdi)
   movl $1, %eax
   ret
   .macro ewarp_atomic name, instruction, operand # on (%rdi); (%rsi) goes into %rax, and %rax back there

@@ -15,8 +15,9 @@ namespace ewarp::llp {
 bool install_copy_guard();
 
 // Copies n octets; false if a page of either side was not accessible (what was copied until then stays copied).
-// The two do not overlap. About the cost of memcpy. Other threads see the last octet no earlier than the others:
-// programs wait for the end of a buffer to change. The calling thread must not block SIGSEGV and SIGBUS.
+// The two do not overlap. About the cost of memcpy. Other threads see the last octet no earlier than the others, and no
+// octet is written again after it: programs wait for the end of a buffer to change and then write there themselves.
+// The calling thread must not block SIGSEGV and SIGBUS.
 bool guarded_copy(void* to, const void* from, std::size_t n) noexcept;
 
 // Atomic with respect to everything else that uses atomic instructions on these 8 octets, here or in a process that

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <thread>
@@ -104,6 +105,55 @@ void stays_within_its_bounds(void**) {
       EXPECT(name, copy(target.edge() - n, source.edge() - n, n));
       EXPECT(name, std::memcmp(target.edge() - n, source.edge() - n, n) == 0);
     }
+}
+
+// Who has seen the last octet owns the memory: what he writes there stays.
+void nothing_is_written_after_the_last_octet(void**) {
+  install_copy_guard();
+  constexpr unsigned char kPlaced = 1;
+  constexpr unsigned char kTaken = 2;
+  constexpr unsigned kRounds = 100'000;
+  constexpr auto kLongest = std::chrono::milliseconds(300);  // a length; matters where both threads share a CPU
+  alignas(64) std::array<unsigned char, 256> target{};
+  std::array<unsigned char, 256> source;
+  source.fill(kPlaced);
+  for (const std::size_t n : {1u, 2u, 3u, 4u, 7u, 8u, 12u, 15u, 16u, 24u, 31u, 32u, 33u, 64u, 65u, 128u, 256u}) {
+    const auto octet = [&target](std::size_t i) { return std::atomic_ref(target[i]); };
+    const auto fill = [&octet, n](unsigned char value) {
+      for (std::size_t i = 0; i < n; ++i) octet(i).store(value, std::memory_order_relaxed);
+    };
+    const auto wait_until = [](auto&& holds) {
+      for (unsigned turn = 1; !holds(); ++turn)
+        if (turn % 1000 == 0) std::this_thread::yield();
+    };
+    std::atomic<unsigned> placed{0};  // rounds begun; kRounds + 1 is the end
+    std::atomic<unsigned> taken{0};
+    std::thread taker([&] {
+      for (unsigned round = 1;; ++round) {
+        wait_until([&] { return placed.load() >= round; });
+        if (placed.load() > kRounds) return;
+        wait_until([&] { return octet(n - 1).load(std::memory_order_relaxed) == kPlaced; });
+        fill(kTaken);
+        taken.store(round);
+      }
+    });
+    unsigned undone = 0;
+    const auto until = std::chrono::steady_clock::now() + kLongest;
+    for (unsigned round = 1; round <= kRounds && std::chrono::steady_clock::now() < until; ++round) {
+      fill(0);
+      placed.store(round);
+      guarded_copy(target.data(), source.data(), n);
+      wait_until([&] { return taken.load() == round; });
+      for (std::size_t i = 0; i < n; ++i) {
+        if (octet(i).load(std::memory_order_relaxed) == kTaken) continue;
+        ++undone;
+        break;
+      }
+    }
+    placed.store(kRounds + 1);
+    taker.join();
+    if (undone != 0) fail_msg("%zu octets: %u times", n, undone);
+  }
 }
 
 void atomics_do_what_the_cpu_does(void**) {
@@ -645,6 +695,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(copies_as_memcpy_does),
       cmocka_unit_test(stays_within_its_bounds),
+      cmocka_unit_test(nothing_is_written_after_the_last_octet),
       cmocka_unit_test(atomics_do_what_the_cpu_does),
       cmocka_unit_test(an_atomic_on_a_page_that_is_not_there),
       cmocka_unit_test(a_fault_is_false),
