@@ -172,6 +172,8 @@ bool recover(int signal, const siginfo_t& info, void* context) {
 
 }  // namespace
 
+bool faults_can_be_caught() noexcept { return true; }
+
 bool install_copy_guard() {
   return take_fault_signals(&recover);
 }
@@ -191,6 +193,8 @@ bool guarded_compare_exchange(void* at, std::uint64_t* expected, std::uint64_t d
 #else
 
 namespace ewarp::llp {
+
+bool faults_can_be_caught() noexcept { return false; }
 
 bool install_copy_guard() { return false; }
 

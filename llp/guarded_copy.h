@@ -14,6 +14,9 @@ namespace ewarp::llp {
 // newcomers. Thread-safe. Not for signal handlers.
 bool install_copy_guard();
 
+// Whether there is a routine for the machine.
+bool faults_can_be_caught() noexcept;
+
 // Copies n octets; false if a page of either side was not accessible (what was copied until then stays copied).
 // The two do not overlap. About the cost of memcpy. Other threads see the last octet no earlier than the others, and no
 // octet is written again after it: programs wait for the end of a buffer to change and then write there themselves.

@@ -10,7 +10,10 @@ namespace {
 
 constexpr std::uint64_t kClockKhz = 1'000'000;  // device_clock() counts nanoseconds
 
-// What is not set here is not offered: on-demand paging, TSO, RSS, raw packets, tag matching, moderation of CQs, device
+constexpr std::uint32_t kMessages = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_RECV | IBV_ODP_SUPPORT_SRQ_RECV;
+constexpr std::uint32_t kAnything = kMessages | IBV_ODP_SUPPORT_WRITE | IBV_ODP_SUPPORT_READ | IBV_ODP_SUPPORT_ATOMIC;
+
+// What is not set here is not offered: TSO, RSS, raw packets, tag matching, moderation of CQs, device
 // memory, atomics towards the PCI bus.
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,
                     std::size_t size) {
@@ -23,6 +26,8 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
     all.hca_core_clock = kClockKhz;
     all.device_cap_flags_ex = all.orig_attr.device_cap_flags;
     all.phys_port_cnt_ex = all.orig_attr.phys_port_cnt;
+    if (verbs::on_demand_paging())
+      all.odp_caps = {IBV_ODP_SUPPORT | IBV_ODP_SUPPORT_IMPLICIT, {kAnything, 0, kMessages}};
     // The library's struct may be shorter than ours, or longer.
     std::memset(static_cast<void*>(attr), 0, size);
     std::memcpy(static_cast<void*>(attr), &all, std::min(size, sizeof all));

@@ -1,5 +1,6 @@
 // Memory regions.
 #include <array>
+#include <span>
 
 #include "provider/rdmav34/objects.h"
 
@@ -79,6 +80,22 @@ int dereg_mr(VerbsMr* mr) {
   });
 }
 
+// Elements of no octets ask for nothing.
+int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_sge* list, std::uint32_t count) {
+  return guarded([&] {
+    if (advice > IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT) return EOPNOTSUPP;
+    if ((flags & ~static_cast<std::uint32_t>(IBV_ADVISE_MR_FLAG_FLUSH)) != 0 || count == 0) return EINVAL;
+    // What is mapped is within reach of a processor: without faults there is nothing to bring nearer.
+    const bool writable = advice == IBV_ADVISE_MR_ADVICE_PREFETCH_WRITE;
+    const bool now = flags != 0 && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
+    for (const ibv_sge& sge : std::span(list, count)) {
+      if (sge.length == 0) continue;
+      if (const int error = verbs::memory().prefetch(impl(pd), sge.lkey, sge.addr, sge.length, writable, now)) return error;
+    }
+    return 0;
+  });
+}
+
 struct MwObject : ibv_mw {
   verbs::MemoryRegion* window = nullptr;
   PdUse use;
@@ -131,7 +148,7 @@ std::span<const Operation> memory_operations() {
   static const std::array all = {
       operation("reg_mr", reg_mr),     operation("alloc_null_mr", alloc_null_mr), operation("rereg_mr", rereg_mr),
       operation("dereg_mr", dereg_mr), operation("alloc_mw", alloc_mw),           operation("dealloc_mw", dealloc_mw),
-      operation("bind_mw", bind_mw),
+      operation("bind_mw", bind_mw),   operation("advise_mr", advise_mr),
   };
   return all;
 }

@@ -2,24 +2,22 @@
 
 #include <errno.h>
 #include <infiniband/verbs.h>
-#include <pthread.h>
-#include <signal.h>
-#include <sys/mman.h>
+#include <sched.h>
 #include <sys/random.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <memory>
 
 #include "llp/guarded_copy.h"
+#include "provider/verbs/memory_pages.h"
 
 namespace ewarp::verbs {
 namespace {
 
 constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                                   IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_MW_BIND | IBV_ACCESS_ZERO_BASED |
-                                  IBV_ACCESS_HUGETLB;
+                                  IBV_ACCESS_HUGETLB | IBV_ACCESS_ON_DEMAND;
 constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
 // A right that every region has and no window: windows are for peers only.
 constexpr unsigned kLocalRead = 1u << 31;
@@ -45,78 +43,24 @@ unsigned random_octet() {
   return octets[used++];
 }
 
-std::size_t page_size() {
-  static const auto size = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-  return size;
-}
-
-// Whether each page of the range can be read: by an octet of each, some nanoseconds where the kernel takes
-// microseconds.
-bool touch(const std::byte* at, std::size_t length) {
-  for (std::size_t n = 0; n < length;) {
-    std::byte octet;
-    if (!llp::guarded_copy(&octet, at + n, 1)) return false;
-    n += page_size() - (reinterpret_cast<std::uintptr_t>(at) + n) % page_size();
-  }
-  return true;
-}
-
-// Whether the page of this octet can be written.
-bool touch_to_write(const std::byte* at) {
-  std::uint64_t nothing = 0;
-  return llp::guarded_fetch_add(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(at) & ~std::uintptr_t{7}),
-                                &nothing);
-}
-
-// False: these pages cannot be read (written). Brings them in otherwise.
-bool populate(std::uintptr_t page, std::size_t length, bool writable) {
-#ifdef MADV_POPULATE_WRITE  // Linux 5.14
-  const auto ask = [](std::uintptr_t at, std::size_t n, bool write) {
-    return madvise(reinterpret_cast<void*>(at), n, write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0 ? 0 : errno;
-  };
-  // EINVAL means a mapping without the right, but also a kernel without the call: tried on memory that is surely good.
-  static const bool known = [&ask] {
-    static char good;
-    return ask(reinterpret_cast<std::uintptr_t>(&good) & ~(page_size() - 1), page_size(), true) == 0;
-  }();
-  if (!known) return true;
-  const int error = ask(page, length, writable);
-  return error != EFAULT && error != ENOMEM && error != EINVAL;
-#else
-  (void)page, (void)length, (void)writable;
-  return true;
-#endif
-}
-
-// By this thread: then they end the process.
-bool faults_are_blocked() {
-  sigset_t blocked;
-  return pthread_sigmask(SIG_SETMASK, nullptr, &blocked) != 0 || sigismember(&blocked, SIGSEGV) != 0 ||
-         sigismember(&blocked, SIGBUS) != 0;
-}
-
-// Whether every page of the range is mapped; one in the middle that may not be accessed is found when it is used. Every
-// registration of memory comes here, so the copy guard is in its place afterwards.
-bool mapped(const void* address, std::size_t length, bool writable) {
-  const bool caught = llp::install_copy_guard() && !faults_are_blocked();
-  const auto* octets = static_cast<const std::byte*>(address);
-  const auto page = page_size();
-  const auto first = reinterpret_cast<std::uintptr_t>(address) & ~(page - 1);
-  const auto end = reinterpret_cast<std::uintptr_t>(address) + length;
-  // Does nothing since Linux 2.6.19 but to look at the mappings, where mincore() looks at every page.
-  if (msync(reinterpret_cast<void*>(first), end - first, MS_ASYNC) != 0 && errno == ENOMEM) return false;
-  if (!caught) return populate(first, page, writable) && populate((end - 1) & ~(page - 1), page, writable);
-  if (!touch(octets, 1) || !touch(octets + length - 1, 1)) return false;
-  return !writable || (touch_to_write(octets) && touch_to_write(octets + length - 1));
-}
-
 }  // namespace
+
+bool on_demand_paging() { return llp::faults_can_be_caught(); }
 
 int check_access(unsigned access) {
   if ((access & ~(kKnownAccess | kOptionalAccess)) != 0) return EINVAL;
   if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 && (access & IBV_ACCESS_LOCAL_WRITE) == 0)
     return EINVAL;
   return 0;
+}
+
+// Memory on demand is looked at when it is used, for which faults must be caught.
+int check_memory(const void* address, std::size_t length, unsigned access) {
+  const auto start = reinterpret_cast<std::uintptr_t>(address);
+  if (length > 0 && start > UINTPTR_MAX - (length - 1)) return EINVAL;
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0)
+    return on_demand_paging() && llp::install_copy_guard() ? 0 : EOPNOTSUPP;
+  return length == 0 || mapped(address, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0) ? 0 : EFAULT;
 }
 
 MemoryTable::MemoryTable() : factor_(random_value<std::uint32_t>() | 1), offset_(random_value<std::uint32_t>()) {
@@ -177,9 +121,8 @@ void MemoryTable::set(MemoryRegion& r, Pd& pd, void* address, std::size_t length
 int MemoryTable::add(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access,
                      MemoryRegion** out) {
   if (const int rc = check_access(access)) return rc;
-  const auto start = reinterpret_cast<std::uintptr_t>(address);
-  if (length > 0 && (start > UINTPTR_MAX - (length - 1) || iova > UINT64_MAX - (length - 1))) return EINVAL;
-  if (length > 0 && !mapped(address, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0)) return EFAULT;
+  if (length > 0 && iova > UINT64_MAX - (length - 1)) return EINVAL;
+  if (const int rc = check_memory(address, length, access)) return rc;
   MemoryRegion* r = take_slot();
   if (r == nullptr) return ENOMEM;
   set(*r, pd, address, length, iova, access);
@@ -230,8 +173,7 @@ int MemoryTable::change(MemoryRegion* r, int flags, Pd* pd, void* address, std::
   const std::uint64_t iova = moves ? reinterpret_cast<std::uintptr_t>(address) : r->base_;
   if (owner == nullptr) return EINVAL;
   if (const int rc = check_access(rights)) return rc;
-  if (size > 0 && reinterpret_cast<std::uintptr_t>(at) > UINTPTR_MAX - (size - 1)) return EINVAL;
-  if (size > 0 && !mapped(at, size, (rights & IBV_ACCESS_LOCAL_WRITE) != 0)) return EFAULT;
+  if (const int rc = check_memory(at, size, rights)) return rc;
   if (!close(*r)) return EBUSY;
   if (owner != r->pd_) {
     owner->users.fetch_add(1);
@@ -239,6 +181,20 @@ int MemoryTable::change(MemoryRegion* r, int flags, Pd* pd, void* address, std::
   }
   set(*r, *owner, at, size, iova, rights);
   return 0;
+}
+
+int MemoryTable::prefetch(const Pd& pd, std::uint32_t lkey, std::uint64_t address, std::uint64_t length, bool writable,
+                          bool now) {
+  const MemoryRegion* r = find(lkey);
+  llp::Extent extent;
+  if (r == nullptr || resolve(lkey, pd, address, length, writable ? IBV_ACCESS_LOCAL_WRITE : 0, &extent) != Verdict::ok)
+    return EFAULT;
+  if ((r->access_ & IBV_ACCESS_ON_DEMAND) == 0) return EINVAL;
+  if (!now) {
+    expect(extent.address, extent.length);
+    return 0;
+  }
+  return populate(extent.address, extent.length, writable) ? 0 : EFAULT;
 }
 
 Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t qp) {
@@ -346,12 +302,7 @@ bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& request, std:
   return ok;
 }
 
-bool readable(const llp::Extent& extent) {
-  const auto page = page_size();
-  const auto first = reinterpret_cast<std::uintptr_t>(extent.address) & ~(page - 1);
-  const auto end = (reinterpret_cast<std::uintptr_t>(extent.address) + extent.length + page - 1) & ~(page - 1);
-  return populate(first, end - first, false);
-}
+bool readable(const llp::Extent& extent) { return populate(extent.address, extent.length, false); }
 
 bool hold(const llp::Extent& extent) {
   if (extent.region != nullptr && !memory().enter(extent.region, extent.ticket)) return false;

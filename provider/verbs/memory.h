@@ -60,6 +60,10 @@ struct WindowBind {
 // The rules for access flags (ibv_reg_mr(3)): 0 or EINVAL.
 int check_access(unsigned access);
 
+// Whether IBV_ACCESS_ON_DEMAND can be had. Nothing is pinned in any case; with it nothing is looked at when memory is
+// registered either, so a region may cover what is not mapped yet, or all there is (address 0, length SIZE_MAX).
+bool on_demand_paging();
+
 class MemoryTable final : public llp::MemoryGate {
  public:
   static constexpr std::uint32_t kMaxRegions = 1u << 20;
@@ -67,7 +71,8 @@ class MemoryTable final : public llp::MemoryGate {
   MemoryTable();
 
   // ibv_reg_mr() and kin. Returns 0 or a positive errno: EINVAL (rights that need LOCAL_WRITE, unknown flags, range
-  // that wraps), EFAULT (range not mapped, or read-only where writing is asked for), ENOMEM (table full).
+  // that wraps), EFAULT (range not mapped, or read-only where writing is asked for), ENOMEM (table full), EOPNOTSUPP
+  // (no on-demand paging).
   // iova: the address that peers use for the first octet (0 with IBV_ACCESS_ZERO_BASED).
   int add(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access, MemoryRegion** out);
   // ibv_alloc_null_mr() (memory_null.cc): every local read of it gives zeros, what is written to it is dropped; nothing
@@ -79,6 +84,9 @@ class MemoryTable final : public llp::MemoryGate {
   // ibv_rereg_mr(): flags are IBV_REREG_MR_*. The STag changes. On failure the region is unchanged. 0 or errno (EBUSY
   // while a window is bound to it).
   int change(MemoryRegion* region, int flags, Pd* pd, void* address, std::size_t length, unsigned access);
+  // ibv_advise_mr() for one element: memory of an on-demand region is brought in at once (now) or soon. 0, EINVAL (no
+  // memory on demand), EFAULT (beyond its bounds, without the right to write, not mapped).
+  int prefetch(const Pd& pd, std::uint32_t lkey, std::uint64_t address, std::uint64_t length, bool writable, bool now);
   // A peer's Send with Invalidate. The region stays allocated but no key opens it any more (as Linux siw, ordinary
   // regions of the PD may be invalidated: rdmap.md section 3).
   // A window of type 2 that is bound for this QP is unbound; one of type 1 cannot be invalidated.

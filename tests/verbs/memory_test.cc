@@ -4,10 +4,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <set>
 #include <thread>
+#include <vector>
 
 #include "tests/wire/scene.h"
 
@@ -101,6 +103,68 @@ void registration_refuses(void**) {
     }
   }
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// Memory on demand: nothing is looked at before it is used.
+void memory_on_demand(void**) {
+  World w;
+  Pages p(4 * page());
+  MemoryRegion* mr = nullptr;
+  p.take_away();
+  assert_int_equal(memory().add(w.pd, p.at, p.size, p.address(), kAll | IBV_ACCESS_ON_DEMAND, &mr), 0);
+  llp::Extent extent;
+  const auto reach = [&](std::uint64_t address, std::uint64_t octets, unsigned need) {
+    return memory().resolve(mr->stag(), w.pd, address, octets, need, &extent);
+  };
+  assert_true(reach(p.address(), p.size, IBV_ACCESS_REMOTE_WRITE) == Verdict::ok);
+  assert_true(reach(p.address(), p.size + 1, 0) == Verdict::bounds);
+  std::byte octet{7};
+  assert_false(copy_in({p.at, 1, mr, mr->stag()}, &octet));
+  assert_int_equal(mprotect(p.at, p.size, PROT_READ | PROT_WRITE), 0);
+  assert_true(copy_in({p.at, 1, mr, mr->stag()}, &octet));
+  assert_true(p.at[0] == octet);
+  memory().remove(mr);
+  // All there is.
+  assert_int_equal(memory().add(w.pd, nullptr, SIZE_MAX, 0, kAll, &mr), EFAULT);
+  assert_int_equal(memory().add(w.pd, nullptr, SIZE_MAX, 0, IBV_ACCESS_ON_DEMAND, &mr), 0);
+  assert_true(reach(p.address(1), 100, 0) == Verdict::ok && extent.address == p.at + 1);
+  assert_true(reach(0, 1, 0) == Verdict::ok && !copy_out(&octet, extent));
+  assert_true(reach(UINT64_MAX - 1, 1, 0) == Verdict::ok);
+  assert_true(reach(p.address(), 1, IBV_ACCESS_LOCAL_WRITE) == Verdict::access);
+  assert_true(reach(p.address(), 1, IBV_ACCESS_REMOTE_READ) == Verdict::access);
+  memory().remove(mr);
+}
+
+std::size_t present(const Pages& p) {
+  std::vector<unsigned char> pages(p.size / page());
+  assert_int_equal(mincore(p.at, p.size, pages.data()), 0);
+  return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char c) { return (c & 1) != 0; }));
+}
+
+void prefetch_brings_memory_in(void**) {
+  World w;
+  Pages p(8 * page()), fixed(page(), PROT_READ), gone(page());
+  MemoryRegion* mr = nullptr;
+  assert_int_equal(memory().add(w.pd, p.at, p.size, p.address(), kAll | IBV_ACCESS_ON_DEMAND, &mr), 0);
+  const auto prefetch = [&](std::uint64_t address, std::size_t octets, bool writable, bool now) {
+    return memory().prefetch(w.pd, mr->stag(), address, octets, writable, now);
+  };
+  assert_int_equal(present(p), 0);
+  assert_int_equal(prefetch(p.address(page() + 5), page(), true, true), 0);
+  assert_int_equal(present(p), 2);
+  assert_int_equal(prefetch(p.address(), p.size, false, false), 0);
+  assert_int_equal(prefetch(p.address(), p.size, true, true), 0);
+  assert_int_equal(present(p), 8);
+  assert_int_equal(prefetch(p.address(1), p.size, false, true), EFAULT);
+  assert_int_equal(memory().prefetch(w.other, mr->stag(), p.address(), 1, false, true), EFAULT);
+  assert_int_equal(memory().prefetch(w.pd, mr->stag() ^ 1, p.address(), 1, false, true), EFAULT);
+  p.take_away();
+  assert_int_equal(prefetch(p.address(), p.size, false, true), EFAULT);
+  memory().remove(mr);
+  mr = add(w.pd, fixed, 0, fixed.address());
+  assert_int_equal(prefetch(fixed.address(), 1, false, true), EINVAL);  // it is not on demand
+  assert_int_equal(prefetch(fixed.address(), 1, true, true), EFAULT);
+  memory().remove(mr);
 }
 
 // VRB-22, VRB-23: each check, at the octet where it changes, in the order of ddp.md section 8.
@@ -399,6 +463,8 @@ int main() {
   set_waits("500", "0");
   const CMUnitTest tests[] = {
       cmocka_unit_test(registration_refuses),
+      cmocka_unit_test(memory_on_demand),
+      cmocka_unit_test(prefetch_brings_memory_in),
       cmocka_unit_test(every_verdict),
       cmocka_unit_test(keys_are_random_and_rest),
       cmocka_unit_test(rereg),
