@@ -173,9 +173,10 @@ class Endpoint::Impl final : public Driven {
   int patience_ms() override {
     const std::lock_guard lock(mutex);
     const std::uint64_t now = transport.now(), at = transport.deadline();
-    std::uint64_t ns = at == 0 ? ~std::uint64_t{0} : at > now ? at - now : 0;
-    if (machine->pending() > 0) ns = std::min(ns, options.tuning.death_ns / 8);
-    return ns == ~std::uint64_t{0} ? -1 : static_cast<int>(std::min<std::uint64_t>(ns / 1'000'000 + 1, 1'000'000));
+    // Also where nothing is pending: a request that is posted later does not wake the progress thread, which is to notice
+    // all the same that its peer is dead.
+    const std::uint64_t ns = std::min(at == 0 ? ~std::uint64_t{0} : at > now ? at - now : 0, options.tuning.death_ns / 8);
+    return static_cast<int>(std::min<std::uint64_t>(ns / 1'000'000 + 1, 1'000'000));
   }
 
   // --- waiting ---
@@ -257,8 +258,8 @@ void Endpoint::Impl::sleep(std::unique_lock<std::mutex>& lock, Request request, 
   if (!transport.poll() && machine->pending_request(request)) {
     pollfd fds[] = {{completion_fd(), POLLIN, 0}, {connection_fd(), POLLIN, 0}};
     lock.unlock();
-    const int most = patience_ms(), mine = static_cast<int>(std::min<std::uint64_t>(ns / 1'000'000 + 1, 1'000'000));
-    ::poll(fds, 2, most < 0 ? mine : std::min(most, mine));
+    const int mine = static_cast<int>(std::min<std::uint64_t>(ns / 1'000'000 + 1, 1'000'000));
+    ::poll(fds, 2, std::min(patience_ms(), mine));
     lock.lock();
     transport.take_events();
     transport.look_at_connections();

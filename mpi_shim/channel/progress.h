@@ -27,7 +27,7 @@ class Driven {
   virtual int connection_fd() const = 0;
   // Whether something is under way that may need this thread. Takes no lock.
   virtual bool needs_help() = 0;
-  // Milliseconds until drive() is wanted anyway; -1: not before an event.
+  // Milliseconds until drive() is wanted anyway.
   virtual int patience_ms() = 0;
 };
 

@@ -244,6 +244,8 @@ void Peer::wait_for_the_end_of(std::size_t victim) {
     std::fflush(stdout);
     for (;;) pause();
   }
+  // The progress thread goes to rest with nothing to wait for; what is posted then must not be forgotten.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
   Bytes small(100), large(1 << 20), sent(1 << 20), any(100);
   std::vector<Request> concerned = {
       endpoint_->irecv(peers_[victim], 7000, small),
