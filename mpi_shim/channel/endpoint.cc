@@ -360,9 +360,13 @@ Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore
 
 Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore, const ReceiveOptions& options) {
   const Impl::Visit visit(*impl_, impl_->large(buffer) ? Impl::Visit::Kind::large_receive : Impl::Visit::Kind::receive);
-  // A message that has come needs no announcement.
-  if (impl_->large(buffer)) impl_->transport.poll(false);
-  return impl_->machine->receive(source, tag, ignore, buffer, options);
+  // A message that has come needs no announcement. Where it is known already its answer goes first: what else is found
+  // may be an answer to a send of ours, and nothing passes a Write.
+  const bool look = impl_->large(buffer), known = look && impl_->machine->probe(source, tag, ignore).has_value();
+  if (look && !known) impl_->transport.poll(false);
+  const Request request = impl_->machine->receive(source, tag, ignore, buffer, options);
+  if (known) impl_->transport.poll(false);
+  return request;
 }
 
 bool Endpoint::test(Request request, Status* status) {
