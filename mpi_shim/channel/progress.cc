@@ -49,12 +49,26 @@ void Progress::wake() {
   if (wake_fd_ >= 0) eventfd_write(wake_fd_, 1);
 }
 
+// Woken where the application computes, this thread would run instead of it, after an interrupt of that CPU from
+// another: 30 us where it takes 6 on the CPU of who woke it. Left alone the scheduler keeps it where its timers are,
+// which may well be there.
+void Progress::keep_off_application() {
+  const int cpu = application_cpu_.load(std::memory_order_relaxed);
+  if (cpu < 0 || cpu == kept_off_) return;
+  kept_off_ = cpu;
+  cpu_set_t others = allowed_;
+  CPU_CLR(cpu, &others);
+  if (CPU_COUNT(&others) > 0) sched_setaffinity(0, sizeof others, &others);
+}
+
 void Progress::run() {
   pthread_setname_np(pthread_self(), "channel");
+  sched_getaffinity(0, sizeof allowed_, &allowed_);
   driven_.drive(true);
   std::uint64_t seen = visits_.load();
   while (!stop_.load()) {
     const bool aside = armed_.load() == Wake::nothing;
+    keep_off_application();
     pollfd fds[] = {{wake_fd_, POLLIN, 0}, {driven_.connection_fd(), POLLIN, 0}, {driven_.completion_fd(), POLLIN, 0}};
     const int n =
         aside ? look(fds, 3, driven_.needs_help() ? kLookForHelpNs : kLookNs) : poll(fds, 3, driven_.patience_ms());

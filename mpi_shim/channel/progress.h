@@ -6,6 +6,8 @@
 // request is done.
 #pragma once
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -46,6 +48,7 @@ class Progress {
   // By application threads: one polls from here on ... until here.
   void enter() { inside_.fetch_add(1); }
   void leave() {
+    application_cpu_.store(sched_getcpu(), std::memory_order_relaxed);
     visits_.fetch_add(1);
     inside_.fetch_sub(1);
   }
@@ -63,6 +66,7 @@ class Progress {
   static constexpr std::uint64_t kLookNs = 5'000'000, kLookForHelpNs = 200'000;
 
   void run();
+  void keep_off_application();
 
   Driven& driven_;
   std::thread thread_;
@@ -70,6 +74,9 @@ class Progress {
   std::atomic<bool> stop_{false};
   std::atomic<Wake> armed_{Wake::nothing};
   std::atomic<int> inside_{0};
+  std::atomic<int> application_cpu_{-1};  // where a thread was that left last
+  cpu_set_t allowed_{};                   // to this thread, when it began
+  int kept_off_ = -1;
   std::atomic<std::uint64_t> visits_{0}, wakeups_{0}, takeovers_{0};
 };
 

@@ -2,11 +2,16 @@
 #include "mpi_shim/channel/progress.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "tests/channel/scene.h"
@@ -107,6 +112,45 @@ void connections_are_looked_after_by_whoever(void**) {
   d.progress.leave();
 }
 
+// The affinity of the thread that has this name; nothing while it does not run.
+std::optional<cpu_set_t> cpus_of(const std::string& name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string comm;
+    std::getline(std::ifstream(task.path() / "comm"), comm);
+    cpu_set_t set;
+    if (comm == name && sched_getaffinity(std::stoi(task.path().filename()), sizeof set, &set) == 0) return set;
+  }
+  return std::nullopt;
+}
+
+// Where the application computes it does not run, as long as there is another CPU.
+void it_keeps_off_the_applications_cpu(void**) {
+  cpu_set_t all;
+  sched_getaffinity(0, sizeof all, &all);
+  FakeDriven d;
+  d.progress.start();
+  int driven = 0;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &all)) continue;
+    assert_true(FakeDriven::becomes([&] { return d.driven > driven && d.progress.armed() == Wake::control; }));
+    driven = d.driven;
+    cpu_set_t one, rest = all;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    CPU_CLR(cpu, &rest);
+    sched_setaffinity(0, sizeof one, &one);
+    d.progress.enter();
+    d.progress.leave();
+    eventfd_write(d.completions, 1);
+    const cpu_set_t want = CPU_COUNT(&rest) > 0 ? rest : all;
+    assert_true(FakeDriven::becomes([&] {
+      const auto got = cpus_of("channel");
+      return got && CPU_EQUAL(&*got, &want);
+    }));
+  }
+  sched_setaffinity(0, sizeof all, &all);
+}
+
 void it_ends_when_it_is_told(void**) {
   FakeDriven d;
   d.progress.start();
@@ -123,6 +167,7 @@ int main() {
       cmocka_unit_test(one_event_is_one_wake_up),
       cmocka_unit_test(it_steps_aside_and_takes_over),
       cmocka_unit_test(connections_are_looked_after_by_whoever),
+      cmocka_unit_test(it_keeps_off_the_applications_cpu),
       cmocka_unit_test(it_ends_when_it_is_told),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
