@@ -430,7 +430,7 @@ Request Endpoint::mrecv(Message message, MutableOctets buffer, const Report& rep
 
 std::optional<Window> Endpoint::expose(MutableOctets memory) {
   const Impl::Visit visit(*impl_);
-  Exposed* exposed = impl_->transport.expose(memory, true);
+  Exposed* exposed = impl_->transport.expose(memory, Transport::Reach::written);
   if (exposed == nullptr) return std::nullopt;
   Window out;
   out.remote = exposed->remote;

@@ -16,7 +16,7 @@ bool HybridBuffers::grow() {
   Slab slab;
   slab.octets.reset(new (std::nothrow) std::byte[kPerSlab * octets_]);
   if (!slab.octets) return false;
-  slab.memory = transport_.expose({slab.octets.get(), kPerSlab * octets_}, false);
+  slab.memory = transport_.expose({slab.octets.get(), kPerSlab * octets_}, Transport::Reach::read);
   if (slab.memory == nullptr) return false;
   slabs_.push_back(std::move(slab));
   for (std::size_t i = 0; i < kPerSlab && owners_.size() < count_; ++i) {

@@ -110,9 +110,9 @@ void Machine::violation(PeerId peer, const char* what) {
   transport_.fail(peer, what);
 }
 
-bool Machine::expose(Operation& op, bool writable) {
+bool Machine::expose(Operation& op, Transport::Reach reach) {
   if (op.length == 0 || op.memory != nullptr) return true;
-  op.memory = transport_.expose(op.buffer(), writable);
+  op.memory = transport_.expose(op.buffer(), reach);
   return op.memory != nullptr;
 }
 
@@ -181,7 +181,9 @@ void Machine::choose_protocol(Operation& op, const SendOptions& options) {
     buffer = hybrid_buffers_.take(op.peer);
     if (!buffer) counters_.add(Count::hybrid_without_buffer);
   }
-  if (!buffer && !expose(op, false)) return finish(op, Error::no_memory);
+  const bool read = !announced && tuning_.rendezvous_by_read;
+  if (!buffer && !expose(op, read ? Transport::Reach::read : Transport::Reach::own))
+    return finish(op, Error::no_memory);
 
   const SentNumbers::Turn turn = sent.take(op.key);
   op.number = turn.number;
@@ -238,7 +240,8 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
     finish(*op, Error::peer_down);
   } else if (what == Outgoing::What::read && memory.empty()) {
     finish(*op, Error::none);
-  } else if (memory.size() > tuning_.eager_threshold && !expose(*op, what == Outgoing::What::read)) {
+  } else if (memory.size() > tuning_.eager_threshold &&
+             !expose(*op, what == Outgoing::What::read ? Transport::Reach::written : Transport::Reach::own)) {
     finish(*op, Error::no_memory);
   } else {
     push_one_sided(*op, remote, what, options.inject);

@@ -125,7 +125,7 @@ class Machine final : public TransportEvents {
   bool leave_parent(Operation& parent);
   void end_posted(Operation& op, Error error);
   void violation(PeerId peer, const char* what);
-  bool expose(Operation& op, bool writable);
+  bool expose(Operation& op, Transport::Reach reach);
   Outgoing& push_pieces(const Operation& op, Outgoing::What what, std::size_t length, wire::Remote remote);
   void queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t number);
   void choose_protocol(Operation& op, const SendOptions& options);

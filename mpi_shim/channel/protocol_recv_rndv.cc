@@ -38,7 +38,7 @@ void Machine::announce(Operation& op) {
     counters_.add(Count::announcements_withheld);
     return;
   }
-  if (!expose(op, true)) return;
+  if (!expose(op, Transport::Reach::written)) return;
   op.announced = true;
   op.announced_for = number;
   ++link.announced;

@@ -30,7 +30,7 @@ void Machine::fetch(Operation& op, const wire::Message& m) {
   op.posted_at = transport_.now();
   const auto n = std::min<std::uint64_t>(m.size, op.length);
   if (n == 0) return fetched(op);
-  if (!expose(op, true)) {
+  if (!expose(op, Transport::Reach::written)) {
     links_[op.peer]->release(m.id, true);
     return finish(op, Error::no_memory);
   }
@@ -62,7 +62,7 @@ void Machine::on_sender_released(PeerId peer, std::uint32_t id) {
 
 void Machine::answer(Operation& op, const wire::Message& m) {
   Link& link = *links_[op.peer];
-  if (!expose(op, true)) {
+  if (!expose(op, Transport::Reach::written)) {
     link.release(m.id, true);
     return finish(op, Error::no_memory);
   }

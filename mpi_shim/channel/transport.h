@@ -53,6 +53,12 @@ class Transport {
     in_place,  // the source must stay until the completion
     copied,    // the source is the caller's again
   };
+  // What memory is made reachable for.
+  enum class Reach : std::uint8_t {
+    own,      // Sends and Writes of this end
+    read,     // peers may read it
+    written,  // Reads put data there, and peers may write it
+  };
 
   // Nanoseconds from any origin, never backwards.
   virtual std::uint64_t now() = 0;
@@ -79,9 +85,8 @@ class Transport {
   // The most octets of one Write or Read.
   virtual std::size_t longest_transfer() const = 0;
 
-  // Memory for Writes and Reads of both ends. writable: peers may write. Null if it cannot be had. Memory of no octets
-  // needs none.
-  virtual Exposed* expose(MutableOctets memory, bool writable) = 0;
+  // Memory for Writes and Reads of both ends. Null if it cannot be had. Memory of no octets needs none.
+  virtual Exposed* expose(MutableOctets memory, Reach reach) = 0;
   // Requires: no request uses it, and no peer will.
   virtual void conceal(Exposed* memory) = 0;
 };

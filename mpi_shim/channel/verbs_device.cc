@@ -31,7 +31,7 @@ VerbsTransport::~VerbsTransport() {
   headers_.reset();
   bounces_.reset();
   sinks_.reset();
-  for (ibv_mr* memory : {heartbeat_memory_, sink_memory_})
+  for (ibv_mr* memory : {heartbeat_memory_, sink_memory_, everything_})
     if (memory != nullptr) ibv_dereg_mr(memory);
   if (cq_ != nullptr) {
     take_events();
@@ -77,8 +77,21 @@ std::string VerbsTransport::open_device() {
   bounces_ = std::make_unique<BufferPool>(pd_, wire::Message::kLongest + tuning_.eager_threshold, 8);
   sinks_ = std::make_unique<BufferPool>(pd_, std::max(tuning_.eager_threshold, std::size_t{1}), 8, kSink);
   costs_ = measure();
+  if (!dear_) everything_ = register_everything();
   frequent_ = std::make_unique<FrequentBuffers>(costs_);
   return {};
+}
+
+// Null where the adapter wants to be told of each piece (no on-demand paging of the whole address space).
+ibv_mr* VerbsTransport::register_everything() {
+  constexpr std::uint32_t kNeeded = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE;
+  ibv_device_attr_ex device{};
+  if (ibv_query_device_ex(context_, nullptr, &device) != 0) return nullptr;
+  const ibv_odp_caps& caps = device.odp_caps;
+  if ((caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) == 0 ||
+      (caps.per_transport_caps.rc_odp_caps & kNeeded) != kNeeded)
+    return nullptr;
+  return ibv_reg_mr(pd_, nullptr, SIZE_MAX, IBV_ACCESS_ON_DEMAND);
 }
 
 // The best of a few rounds: what else the machine does only makes it slower.

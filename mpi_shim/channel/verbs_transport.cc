@@ -21,6 +21,8 @@ constexpr int kBatch = 32;
 constexpr std::uint64_t kConnectionsNs = 100'000;
 // A payload up to here is copied in any case.
 constexpr std::size_t kAlwaysCopied = 128;
+// A copy that takes no longer is worth having the source back at once.
+constexpr double kShortCopyNs = 500;
 
 std::uint64_t receive_id(std::uint32_t serial, std::uint32_t index) {
   return kReceive | std::uint64_t{serial} << 16 | index;
@@ -81,7 +83,7 @@ bool VerbsTransport::post(Connection& c, ibv_send_wr& wr, Record record) {
 }
 
 // Whether small memory is worth its registration, or is copied.
-bool VerbsTransport::small_in_place(Octets memory) {
+bool VerbsTransport::worth_registration(Octets memory) {
   if (memory.size() <= kAlwaysCopied) return false;
   if (!dear_) return costs_.registration_ns < costs_.copy_ns_per_octet * static_cast<double>(memory.size());
   if (!frequent_->used(memory.data(), memory.size())) return false;
@@ -89,12 +91,22 @@ bool VerbsTransport::small_in_place(Octets memory) {
   return true;
 }
 
+bool VerbsTransport::payload_in_place(Record& record, Octets payload) {
+  if (everything_ != nullptr) return costs_.copy_ns_per_octet * static_cast<double>(payload.size()) > kShortCopyNs;
+  if (worth_registration(payload)) record.region = cache_->take(payload, 0);
+  return record.region != nullptr;
+}
+
+std::uint32_t VerbsTransport::lkey(const RegistrationCache::Region* region) const {
+  return region != nullptr ? region->mr->lkey : everything_->lkey;
+}
+
 // Header and payload as one or two elements, out of registered memory. copy: none of the user's. False: there is none.
 bool VerbsTransport::attach_payload(Record& record, ibv_sge* sges, int* count, Octets header, Octets payload,
                                     bool copy) {
   const std::size_t all = header.size() + payload.size();
-  if (!copy && small_in_place(payload)) record.region = cache_->take(payload, 0);
-  const bool copied = record.region == nullptr && !payload.empty();
+  record.in_place = !copy && !payload.empty() && payload_in_place(record, payload);
+  const bool copied = !record.in_place && !payload.empty();
   *count = 0;
   if (copied || !header.empty()) {
     BufferPool::Buffer& buffer = copied ? record.bounce : record.header;
@@ -107,7 +119,7 @@ bool VerbsTransport::attach_payload(Record& record, ibv_sge* sges, int* count, O
     }
     sges[(*count)++] = element(buffer.data, copied ? all : header.size(), buffer.lkey);
   }
-  if (record.region != nullptr) sges[(*count)++] = element(payload.data(), payload.size(), record.region->mr->lkey);
+  if (record.in_place) sges[(*count)++] = element(payload.data(), payload.size(), lkey(record.region));
   return true;
 }
 
@@ -132,7 +144,7 @@ Transport::Taken VerbsTransport::send(PeerId peer, Octets header, Octets payload
   }
   if (solicited) wr.send_flags |= IBV_SEND_SOLICITED;
   if (!post(*c, wr, record)) return Taken::refused;
-  return record.region != nullptr ? Taken::in_place : Taken::copied;
+  return record.in_place ? Taken::in_place : Taken::copied;
 }
 
 Transport::Taken VerbsTransport::write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
@@ -144,7 +156,8 @@ Transport::Taken VerbsTransport::write(PeerId peer, Octets source, const Exposed
   ibv_sge sges[2];
   ibv_send_wr wr{};
   if (memory != nullptr) {
-    sges[wr.num_sge++] = element(source.data(), source.size(), static_cast<const Region*>(memory)->region->mr->lkey);
+    record.in_place = true;
+    sges[wr.num_sge++] = element(source.data(), source.size(), lkey(static_cast<const Region*>(memory)->region));
   } else if (!attach_payload(record, sges, &wr.num_sge, {}, source, copy)) {
     give_back(record);
     c->refused = true;
@@ -157,7 +170,7 @@ Transport::Taken VerbsTransport::write(PeerId peer, Octets source, const Exposed
   wr.wr.rdma.remote_addr = target.address;
   wr.wr.rdma.rkey = target.key;
   if (!post(*c, wr, record)) return Taken::refused;
-  return memory != nullptr || record.region != nullptr ? Taken::in_place : Taken::copied;
+  return record.in_place ? Taken::in_place : Taken::copied;
 }
 
 bool VerbsTransport::read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source,
@@ -165,11 +178,11 @@ bool VerbsTransport::read(PeerId peer, MutableOctets target, const Exposed* memo
   Connection* c = ready(peer);
   if (c == nullptr) return false;
   Record record = record_of(cookie);
-  if (memory == nullptr && small_in_place(target)) record.region = cache_->take(target, kSink);
+  if (memory == nullptr && worth_registration(target)) record.region = cache_->take(target, kSink);
   ibv_sge sge{};
   if (memory != nullptr || record.region != nullptr) {
     const auto* region = memory != nullptr ? static_cast<const Region*>(memory)->region : record.region;
-    sge = element(target.data(), target.size(), region->mr->lkey);
+    sge = element(target.data(), target.size(), lkey(region));
   } else {
     record.sink = sinks_->take();
     if (record.sink.data == nullptr) {
@@ -216,10 +229,18 @@ void VerbsTransport::greet(Connection& c) {
   c.refused = false;
 }
 
-// Writable memory is a sink of Reads too, for which iWARP wants the right to write remotely.
-Exposed* VerbsTransport::expose(MutableOctets memory, bool writable) {
-  const int access =
-      writable ? IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ : IBV_ACCESS_REMOTE_READ;
+// A sink of Reads is written by peers, too, as iWARP sees it.
+Exposed* VerbsTransport::expose(MutableOctets memory, Reach reach) {
+  if (reach == Reach::own && everything_ != nullptr) {
+    // Memory that is not there is found out here, as by every copy, and not by the adapter, which would end the
+    // connection.
+    for (const std::size_t at : {std::size_t{0}, memory.size() - 1})
+      static_cast<void>(*static_cast<const volatile std::byte*>(memory.data() + at));
+    return &own_;
+  }
+  const int access = reach == Reach::own    ? 0
+                     : reach == Reach::read ? IBV_ACCESS_REMOTE_READ
+                                            : kSink | IBV_ACCESS_REMOTE_READ;
   RegistrationCache::Region* region = cache_->take(memory, access);
   if (region == nullptr) return nullptr;
   auto out = std::make_unique<Region>();
@@ -229,6 +250,7 @@ Exposed* VerbsTransport::expose(MutableOctets memory, bool writable) {
 }
 
 void VerbsTransport::conceal(Exposed* memory) {
+  if (memory == &own_) return;
   const std::unique_ptr<Region> region(static_cast<Region*>(memory));
   cache_->give(*region->region);
 }

@@ -82,7 +82,7 @@ class VerbsTransport final : public Transport {
   bool ping(PeerId peer, Cookie cookie) override;
   bool has_immediate(PeerId peer) override;
   std::size_t longest_transfer() const override { return longest_transfer_; }
-  Exposed* expose(MutableOctets memory, bool writable) override;
+  Exposed* expose(MutableOctets memory, Reach reach) override;
   void conceal(Exposed* memory) override;
 
  private:
@@ -116,6 +116,7 @@ class VerbsTransport final : public Transport {
     BufferPool::Buffer header, bounce, sink;
     MutableOctets target;  // of a Read into sink
     RegistrationCache::Region* region = nullptr;
+    bool in_place = false;
   };
   static Record record_of(Cookie cookie) {
     Record record;
@@ -125,7 +126,7 @@ class VerbsTransport final : public Transport {
   // The sink of a Read: iWARP wants the right to write remotely.
   static constexpr int kSink = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
   struct Region : Exposed {
-    RegistrationCache::Region* region = nullptr;
+    RegistrationCache::Region* region = nullptr;  // none: everything_
   };
 
   // verbs_transport.cc: requests and completions
@@ -134,7 +135,9 @@ class VerbsTransport final : public Transport {
   bool post_read(Connection& c, ibv_sge& sge, wire::Remote source, const Record& record);
   void give_back(const Record& record);
   void greet(Connection& c);
-  bool small_in_place(Octets memory);
+  bool worth_registration(Octets memory);
+  bool payload_in_place(Record& record, Octets payload);
+  std::uint32_t lkey(const RegistrationCache::Region* region) const;
   bool attach_payload(Record& record, ibv_sge* sges, int* count, Octets header, Octets payload, bool copy);
   bool post_receive(Connection& c, std::uint32_t index);
   void completed(const ibv_wc& wc);
@@ -144,6 +147,7 @@ class VerbsTransport final : public Transport {
   // verbs_device.cc
   std::string open_device();
   MemoryCosts measure();
+  ibv_mr* register_everything();
   bool room_in_cq(std::size_t more);
 
   // verbs_connect.cc: connections
@@ -199,6 +203,8 @@ class VerbsTransport final : public Transport {
   std::uint64_t heartbeat_ = 0, heartbeat_sink_ = 0;
   ibv_mr* heartbeat_memory_ = nullptr;
   ibv_mr* sink_memory_ = nullptr;
+  ibv_mr* everything_ = nullptr;  // all memory, for this end alone; where the adapter pins nothing
+  Region own_;                    // what expose() gives for that
   std::unique_ptr<BufferPool> headers_, bounces_, sinks_;
   std::unique_ptr<RegistrationCache> cache_;
   std::unique_ptr<FrequentBuffers> frequent_;

@@ -117,11 +117,11 @@ std::size_t Node::longest_transfer() const {
   return net_.longest;
 }
 
-Exposed* Node::expose(MutableOctets memory, bool writable) {
+Exposed* Node::expose(MutableOctets memory, Reach reach) {
   if (net_.refuse_memory) return nullptr;
   auto region = std::make_unique<Region>();
   region->octets = memory;
-  region->writable = writable;
+  region->reach = reach;
   region->remote = {.address = reinterpret_cast<std::uint64_t>(memory.data()), .key = net_.next_key_++};
   Exposed* out = region.get();
   regions_[out->remote.key] = std::move(region);
@@ -138,7 +138,8 @@ MutableOctets Node::reach(wire::Remote at, std::size_t length, bool to_write) {
   const Region& region = *found->second;
   const std::uint64_t offset = at.address - reinterpret_cast<std::uint64_t>(region.octets.data());
   must(offset <= region.octets.size() && length <= region.octets.size() - offset, "a peer reaches beyond the region");
-  must(!to_write || region.writable, "a peer writes where it may not");
+  must(region.reach != Reach::own, "a peer reaches what is not for it");
+  must(!to_write || region.reach == Reach::written, "a peer writes where it may not");
   return region.octets.subspan(offset, length);
 }
 

@@ -40,7 +40,7 @@ class Node final : public Transport {
   bool ping(PeerId peer, Cookie cookie) override;
   bool has_immediate(PeerId peer) override;
   std::size_t longest_transfer() const override;
-  Exposed* expose(MutableOctets memory, bool writable) override;
+  Exposed* expose(MutableOctets memory, Reach reach) override;
   void conceal(Exposed* memory) override;
 
   std::unique_ptr<Machine> machine;
@@ -49,7 +49,7 @@ class Node final : public Transport {
   friend class Net;
   struct Region : Exposed {
     MutableOctets octets;
-    bool writable = false;
+    Reach reach = Reach::own;
   };
   Taken post(PeerId peer, Packet packet, bool copy);
   // Requires: it is covered by a region of this node that key names.
@@ -94,7 +94,7 @@ class Net {
   void kill(PeerId node);
   bool alive(PeerId node) const { return nodes_[node] != nullptr; }
   // Memory of a node that others may put to.
-  Exposed* expose(PeerId node, MutableOctets memory) { return nodes_[node]->expose(memory, true); }
+  Exposed* expose(PeerId node, MutableOctets memory) { return nodes_[node]->expose(memory, Transport::Reach::written); }
   void conceal(PeerId node, Exposed* memory) { nodes_[node]->conceal(memory); }
 
   std::size_t in_flight(PeerId from, PeerId to) const { return wire(from, to).packets.size(); }
