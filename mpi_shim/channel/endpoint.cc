@@ -173,9 +173,10 @@ class Endpoint::Impl final : public Driven {
   int patience_ms() override {
     const std::lock_guard lock(mutex);
     const std::uint64_t now = transport.now(), at = transport.deadline();
-    // Also where nothing is pending: a request that is posted later does not wake the progress thread, which is to notice
-    // all the same that its peer is dead.
-    const std::uint64_t ns = std::min(at == 0 ? ~std::uint64_t{0} : at > now ? at - now : 0, options.tuning.death_ns / 8);
+    // Also where nothing is pending: a request that is posted later does not wake the progress thread, which is to
+    // notice all the same that its peer is dead.
+    std::uint64_t ns = options.tuning.death_ns / 8;
+    if (at != 0) ns = std::min(ns, at > now ? at - now : 0);
     return static_cast<int>(std::min<std::uint64_t>(ns / 1'000'000 + 1, 1'000'000));
   }
 

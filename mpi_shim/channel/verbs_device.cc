@@ -88,8 +88,7 @@ ibv_mr* VerbsTransport::register_everything() {
   ibv_device_attr_ex device{};
   if (ibv_query_device_ex(context_, nullptr, &device) != 0) return nullptr;
   const ibv_odp_caps& caps = device.odp_caps;
-  if ((caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) == 0 ||
-      (caps.per_transport_caps.rc_odp_caps & kNeeded) != kNeeded)
+  if ((caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) == 0 || (caps.per_transport_caps.rc_odp_caps & kNeeded) != kNeeded)
     return nullptr;
   return ibv_reg_mr(pd_, nullptr, SIZE_MAX, IBV_ACCESS_ON_DEMAND);
 }

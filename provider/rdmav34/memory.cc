@@ -90,7 +90,8 @@ int advise_mr(ibv_pd* pd, ibv_advise_mr_advice advice, std::uint32_t flags, ibv_
     const bool now = flags != 0 && advice != IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT;
     for (const ibv_sge& sge : std::span(list, count)) {
       if (sge.length == 0) continue;
-      if (const int error = verbs::memory().prefetch(impl(pd), sge.lkey, sge.addr, sge.length, writable, now)) return error;
+      if (const int error = verbs::memory().prefetch(impl(pd), sge.lkey, sge.addr, sge.length, writable, now))
+        return error;
     }
     return 0;
   });

@@ -45,7 +45,9 @@ unsigned random_octet() {
 
 }  // namespace
 
-bool on_demand_paging() { return llp::faults_can_be_caught(); }
+bool on_demand_paging() {
+  return llp::faults_can_be_caught();
+}
 
 int check_access(unsigned access) {
   if ((access & ~(kKnownAccess | kOptionalAccess)) != 0) return EINVAL;
@@ -58,8 +60,7 @@ int check_access(unsigned access) {
 int check_memory(const void* address, std::size_t length, unsigned access) {
   const auto start = reinterpret_cast<std::uintptr_t>(address);
   if (length > 0 && start > UINTPTR_MAX - (length - 1)) return EINVAL;
-  if ((access & IBV_ACCESS_ON_DEMAND) != 0)
-    return on_demand_paging() && llp::install_copy_guard() ? 0 : EOPNOTSUPP;
+  if ((access & IBV_ACCESS_ON_DEMAND) != 0) return on_demand_paging() && llp::install_copy_guard() ? 0 : EOPNOTSUPP;
   return length == 0 || mapped(address, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0) ? 0 : EFAULT;
 }
 
@@ -302,7 +303,9 @@ bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& request, std:
   return ok;
 }
 
-bool readable(const llp::Extent& extent) { return populate(extent.address, extent.length, false); }
+bool readable(const llp::Extent& extent) {
+  return populate(extent.address, extent.length, false);
+}
 
 bool hold(const llp::Extent& extent) {
   if (extent.region != nullptr && !memory().enter(extent.region, extent.ticket)) return false;

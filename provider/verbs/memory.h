@@ -36,7 +36,7 @@ class MemoryRegion {
   std::byte* address_ = nullptr;  // first octet in this process
   std::uint64_t base_ = 0;        // what the peer calls it (iova; 0 when zero-based)
   std::uint64_t length_ = 0;
-  unsigned access_ = 0;           // ibv_access_flags
+  unsigned access_ = 0;  // ibv_access_flags
   Pd* pd_ = nullptr;
   std::uint32_t index_ = 0;
   std::uint8_t key_ = 0;
@@ -124,7 +124,7 @@ class MemoryTable final : public llp::MemoryGate {
 
   // STag index = slot * factor + offset mod 2^24 with random odd factor: keys of neighbours do not tell each other.
   std::uint32_t factor_, inverse_, offset_;
-  llp::Spinlock lock_;  // free list and growth
+  llp::Spinlock lock_;         // free list and growth
   llp::Spinlock window_lock_;  // which window is bound to which region
   std::array<std::atomic<MemoryRegion*>, kMaxRegions / kChunk> chunks_{};
   std::uint32_t slots_ = 0;

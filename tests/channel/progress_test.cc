@@ -163,12 +163,9 @@ void it_ends_when_it_is_told(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(it_drives_at_first_and_then_sleeps),
-      cmocka_unit_test(one_event_is_one_wake_up),
-      cmocka_unit_test(it_steps_aside_and_takes_over),
-      cmocka_unit_test(connections_are_looked_after_by_whoever),
-      cmocka_unit_test(it_keeps_off_the_applications_cpu),
-      cmocka_unit_test(it_ends_when_it_is_told),
+      cmocka_unit_test(it_drives_at_first_and_then_sleeps), cmocka_unit_test(one_event_is_one_wake_up),
+      cmocka_unit_test(it_steps_aside_and_takes_over),      cmocka_unit_test(connections_are_looked_after_by_whoever),
+      cmocka_unit_test(it_keeps_off_the_applications_cpu),  cmocka_unit_test(it_ends_when_it_is_told),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

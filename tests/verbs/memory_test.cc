@@ -138,7 +138,8 @@ void memory_on_demand(void**) {
 std::size_t present(const Pages& p) {
   std::vector<unsigned char> pages(p.size / page());
   assert_int_equal(mincore(p.at, p.size, pages.data()), 0);
-  return static_cast<std::size_t>(std::count_if(pages.begin(), pages.end(), [](unsigned char c) { return (c & 1) != 0; }));
+  return static_cast<std::size_t>(
+      std::count_if(pages.begin(), pages.end(), [](unsigned char c) { return (c & 1) != 0; }));
 }
 
 void prefetch_brings_memory_in(void**) {
