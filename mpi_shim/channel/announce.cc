@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace ewarp::channel {
 
@@ -59,13 +60,19 @@ void SentNumbers::retract(Tag tag) {
 // --- the receiver's side ---
 
 void Usage::record(bool used, unsigned percent) {
+  if (left_ > 0) {
+    --left_;
+    return;
+  }
   results_ = results_ << 1 | (used ? 1 : 0);
   known_ = std::min(known_ + 1, kLongest);
   if (known_ < kFewest) return;
   const auto of_known = static_cast<unsigned>(std::popcount(results_ & ((1u << known_) - 1)));
   const bool pays = 100 * of_known >= percent * known_;
+  if (pays && !stopped_ && known_ == kLongest) pause_ = 0;
   if (pays != stopped_) return;
   stopped_ = !pays;
+  if (stopped_) left_ = std::exchange(pause_, std::clamp(2 * pause_, kFewest, kLongestPause));
   known_ = 0;  // what was seen from now on is of another kind
 }
 

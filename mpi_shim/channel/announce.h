@@ -102,7 +102,8 @@ class SentNumbers {
   std::size_t stored_ = 0;
 };
 
-// Whether announcing pays, of what became of the last announcements; or, while it is stopped, of what would have.
+// Whether announcing pays, of what became of the last announcements; or, while it is stopped, of what would have. What
+// would have is a guess: each time that announcing was resumed in vain the guesses are trusted later.
 class Usage {
  public:
   bool announcing() const { return !stopped_; }
@@ -111,8 +112,10 @@ class Usage {
 
  private:
   static constexpr unsigned kLongest = 16, kFewest = 8;  // results that are remembered; needed for a change
+  static constexpr unsigned kLongestPause = 4096;
   std::uint32_t results_ = 0;
   unsigned known_ = 0;
+  unsigned pause_ = 0, left_ = 0;  // guesses that are passed over: the next time, now
   bool stopped_ = false;
 };
 

@@ -73,7 +73,7 @@ class Endpoint::Impl final : public Driven {
       impl_.followed[static_cast<std::size_t>(impl_.last_visit)] = now - std::min(now, impl_.left_at) <= kAtOnceNs;
     }
     ~Visit() {
-      if (!impl_.followed[static_cast<std::size_t>(kind_)] || impl_.armed_for_less()) impl_.arm();
+      if (!followed() || impl_.armed_for_less()) impl_.arm();
       impl_.note_help();
       if (!impl_.waiters.empty()) impl_.wake_waiters();
       const bool timers = impl_.transport.take_timers_changed();
@@ -83,6 +83,8 @@ class Endpoint::Impl final : public Driven {
       impl_.progress.leave();
       if (timers) impl_.progress.wake();
     }
+    // Whether the last one of its kind was followed by another at once.
+    bool followed() const { return impl_.followed[static_cast<std::size_t>(kind_)]; }
     // For others to have a turn.
     void pause() {
       if (!impl_.waiters.empty()) impl_.wake_waiters();
@@ -99,7 +101,7 @@ class Endpoint::Impl final : public Driven {
   };
 
   // More than the adapter alone may be needed for it.
-  bool large(Octets data) const { return data.size() > options.tuning.eager_threshold; }
+  bool large(Octets data) const { return data.size() > options.tuning.always_eager(); }
   // Help will wake up for what the requests may need it for.
   void arm() {
     const Wake wake = machine->wake_for();
@@ -365,7 +367,7 @@ Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore
   // may be an answer to a send of ours, and nothing passes a Write.
   const bool look = impl_->large(buffer), known = look && impl_->machine->probe(source, tag, ignore).has_value();
   if (look && !known) impl_->transport.poll(false);
-  const Request request = impl_->machine->receive(source, tag, ignore, buffer, options);
+  const Request request = impl_->machine->receive(source, tag, ignore, buffer, options, visit.followed());
   if (known) impl_->transport.poll(false);
   return request;
 }

@@ -40,6 +40,7 @@ EndpointOptions EndpointOptions::from_environment() {
   read("HYBRID_THRESHOLD", o.tuning.hybrid_threshold);
   read("RENDEZVOUS_BY_READ", o.tuning.rendezvous_by_read);
   read("ANNOUNCE", o.tuning.announce);
+  read("ANNOUNCE_THRESHOLD", o.tuning.announce_threshold);
   read("ADAPT", o.tuning.adapt);
   read("USAGE_PERCENT", o.tuning.usage_percent);
   read("RECEIVE_DEPTH", o.tuning.receive_depth);

@@ -34,7 +34,7 @@ Operation* Machine::start(Operation::Kind kind, PeerId peer, MutableOctets buffe
   op->status.source = peer;
   op->data = buffer.data();
   op->length = buffer.size();
-  op->large = large || buffer.size() > tuning_.eager_threshold;
+  op->large = large || buffer.size() > tuning_.always_eager();
   ++pending_;
   if (op->large) ++large_;
   if (peer != kAnySource) ++links_[peer]->pending;
@@ -168,14 +168,15 @@ Outgoing& Machine::push_pieces(const Operation& op, Outgoing::What what, std::si
 
 void Machine::choose_protocol(Operation& op, const SendOptions& options) {
   SentNumbers& sent = links_[op.peer]->sent;
-  if (!options.synchronous && op.length <= tuning_.eager_threshold) {
+  const bool always_eager = !options.synchronous && (options.inject || op.length <= tuning_.always_eager());
+  const Announcement* next = always_eager ? nullptr : sent.peek(op.key);
+  const bool announced = next != nullptr && next->capacity >= op.length;
+  if (!announced && !options.synchronous && op.length <= tuning_.eager_threshold) {
     const SentNumbers::Turn turn = sent.take(op.key);
     op.number = turn.number;
     if (turn.announcement) counters_.add(Count::got_mispredicted);
     return send_eager(op, options.inject);
   }
-  const Announcement* next = sent.peek(op.key);
-  const bool announced = next != nullptr && next->capacity >= op.length;
   std::optional<HybridBuffers::Buffer> buffer;
   if (!announced && !options.synchronous && !op.confirm && op.length <= tuning_.hybrid_threshold) {
     buffer = hybrid_buffers_.take(op.peer);

@@ -38,7 +38,9 @@ class Machine final : public TransportEvents {
   Request send(PeerId peer, Tag tag, Octets data, bool synchronous = false) {
     return send(peer, tag, data, SendOptions{.synchronous = synchronous});
   }
-  Request receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer, const ReceiveOptions& options = {});
+  // waits: the application will wait for it at once, so that nothing is to be hidden.
+  Request receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer, const ReceiveOptions& options = {},
+                  bool waits = false);
   Request receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer, const Report& report = {});
   // As if it had been received by a buffer of no octets.
   void discard(std::unique_ptr<Stored> message);
@@ -175,8 +177,8 @@ class Machine final : public TransportEvents {
   void on_sender_released(PeerId peer, std::uint32_t id);
 
   // protocol_recv_rndv.cc
-  void announce(Operation& op);
-  bool may_announce(const Operation& op, std::uint64_t* number);
+  void announce(Operation& op, bool waits);
+  bool may_announce(const Operation& op, bool waits, std::uint64_t* number);
   void queue_receiver_ready(const Operation& op, std::uint64_t number, std::uint8_t flags);
   void write_into(Operation& op, const Announcement& a);
   void on_receiver_ready(PeerId peer, const wire::Message& m);

@@ -13,7 +13,8 @@ Operation& operation(Posted& p) {
 
 }  // namespace
 
-Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer, const ReceiveOptions& options) {
+Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer, const ReceiveOptions& options,
+                         bool waits) {
   Operation* op = start(Operation::Kind::receive, source, buffer);
   if (op == nullptr) return {};
   const Request name = Operations::name(*op);
@@ -35,7 +36,7 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
   } else {
     op->state = Operation::State::posted;
     posted_.post(*op);
-    announce(*op);
+    announce(*op, waits);
     // Whoever waits for a peer hears of its end only over a connection.
     if (source != kAnySource && !self_[source]) links_[source]->connect();
   }

@@ -8,9 +8,10 @@ namespace ewarp::channel {
 
 // --- the receiver ---
 
+// What may come eagerly is there sooner without an announcement, but not without copying when it is waited for.
 // Which message a receive will get is known only if none before it can turn to another: a wildcard could.
-bool Machine::may_announce(const Operation& op, std::uint64_t* number) {
-  if (!tuning_.announce || op.length <= tuning_.eager_threshold) return false;
+bool Machine::may_announce(const Operation& op, bool waits, std::uint64_t* number) {
+  if (!tuning_.announce || op.length <= (waits ? tuning_.eager_threshold : tuning_.always_eager())) return false;
   if (!op.exact() || posted_.wildcard_takes(op.source, op.key)) {
     counters_.add(Count::wildcard_silent);
     return false;
@@ -28,9 +29,9 @@ bool Machine::may_announce(const Operation& op, std::uint64_t* number) {
   return ahead < kWindow;
 }
 
-void Machine::announce(Operation& op) {
+void Machine::announce(Operation& op, bool waits) {
   std::uint64_t number = 0;
-  if (!may_announce(op, &number)) return;
+  if (!may_announce(op, waits, &number)) return;
   Link& link = *links_[op.source];
   const Usage* usage = link.arrived.usage(op.key);
   if (tuning_.adapt && usage != nullptr && !usage->announcing()) {
@@ -72,8 +73,9 @@ void Machine::announcement_settled(Operation& op, bool used) {
 
 // A large message would have found it, or met it on its way; a medium one only if it had reached the sender in time.
 bool Machine::candidate_would_have_been_used(const Operation& op, const wire::Message& m) const {
-  if (m.kind != wire::Kind::sender_ready) return false;
-  return !m.has(wire::flag::kHybrid) || transport_.now() - op.posted_at >= round_trip_ns_;
+  const bool eager = m.kind == wire::Kind::eager;
+  if (eager && m.size <= tuning_.always_eager()) return false;
+  return (!eager && !m.has(wire::flag::kHybrid)) || transport_.now() - op.posted_at >= round_trip_ns_;
 }
 
 // tag: of the message, where it may differ from that of the announcement.

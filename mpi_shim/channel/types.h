@@ -1,6 +1,7 @@
 // The words of the channel: peers, tags, what became of a request, and what may be tuned.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -99,18 +100,22 @@ struct Tuning {
   std::size_t eager_threshold = 12 << 10;   // (job) up to here EAGER
   std::size_t hybrid_threshold = 40 << 10;  // up to here HYBRID, if the receiver has not announced its buffer
   bool rendezvous_by_read = false;          // SEND_RNDV: the receiver Reads; otherwise it answers and the sender Writes
-  bool announce = true;                     // receives that come first announce their buffers (RECV_RNDV)
-  bool adapt = true;                        // ... but not where announcements are wasted
-  unsigned usage_percent = 80;              // wasted: fewer of them are used
-  std::uint32_t receive_depth = 64;         // (job) messages that a peer may have under way to us
-  std::size_t hybrid_buffers = 64;          // that wait to be read, of all peers; 0: no HYBRID
-  std::size_t copy_limit = 4 << 20;         // octets per peer that are copied to complete an eager send on a full path
-  std::size_t counter_limit = 1024;         // tags per peer and direction that are counted
+  bool announce = true;                     // receives that come first announce their buffers (RECV_RNDV) ...
+  std::size_t announce_threshold = 12 << 10;  // ... above this, or eager_threshold where that is less
+  bool adapt = true;                          // ... but not where announcements are wasted
+  unsigned usage_percent = 80;                // wasted: fewer of them are used
+  std::uint32_t receive_depth = 64;           // (job) messages that a peer may have under way to us
+  std::size_t hybrid_buffers = 64;            // that wait to be read, of all peers; 0: no HYBRID
+  std::size_t copy_limit = 4 << 20;  // octets per peer that are copied to complete an eager send on a full path
+  std::size_t counter_limit = 1024;  // tags per peer and direction that are counted
   // (job) Bits of tags that receives ignore as a rule: messages are numbered without them, so that such a receive is
   // not taken for one with a wildcard.
   Tag ignored_bits = 0;
   std::uint64_t death_ns = 30'000'000'000;  // silence after which a peer that is waited for is taken for dead; more
                                             // than the largest message takes on its way
+
+  // More than the adapter alone may be needed for it: up to here a message is EAGER in any case.
+  std::size_t always_eager() const { return std::min(announce_threshold, eager_threshold); }
 };
 
 // What happens to memory that the adapter is to reach.

@@ -114,6 +114,24 @@ void announcing_stops_below_the_threshold_and_resumes(void**) {
   }
 }
 
+// Where guesses are right and announcements wasted all the same, as in a ping-pong, announcing becomes rare.
+void each_resumption_in_vain_is_followed_by_a_longer_pause(void**) {
+  Usage usage;
+  int announced = 0;
+  for (int i = 0; i < 10000; ++i) {
+    announced += usage.announcing() ? 1 : 0;
+    usage.record(!usage.announcing(), 80);
+  }
+  assert_true(announced < 120);
+  assert_true(announced > 60);
+  // It pays again: then a failure is followed by no pause.
+  while (!usage.announcing()) usage.record(true, 80);
+  for (int i = 0; i < 20; ++i) usage.record(true, 80);
+  while (usage.announcing()) usage.record(false, 80);
+  for (int i = 0; i < 8; ++i) usage.record(true, 80);
+  assert_true(usage.announcing());
+}
+
 void a_few_results_decide_nothing(void**) {
   Usage usage;
   for (int i = 0; i < 7; ++i) {
@@ -136,6 +154,7 @@ int main() {
       cmocka_unit_test(a_number_of_the_past_is_a_violation_and_a_leap_is_not),
       cmocka_unit_test(unused_tags_start_at_the_floor_that_was_told),
       cmocka_unit_test(announcing_stops_below_the_threshold_and_resumes),
+      cmocka_unit_test(each_resumption_in_vain_is_followed_by_a_longer_pause),
       cmocka_unit_test(a_few_results_decide_nothing),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -56,6 +56,46 @@ void a_receiver_that_is_first_gets_it_written(void**) {
   }
 }
 
+// Eager, but for a receiver that was first and does something else meanwhile; and never into a stale announcement.
+void between_the_thresholds(void**) {
+  Tuning tuning = small_tuning();
+  tuning.announce_threshold = tuning.eager_threshold;
+  tuning.eager_threshold = 2 * kMedium;
+  Scene s(tuning);
+  s.connect();
+  const auto eager = s.count(kS, Count::eager);
+  auto& early = s.receive(kR, kS, 1, kMedium);
+  s.net.run();
+  auto& written = s.send(kS, kR, 1, kMedium);
+  s.net.run();
+  s.got(early, written);
+  assert_int_equal(s.count(kS, Count::recv_rndv), 1);
+  auto& late = s.send(kS, kR, 1, kMedium);
+  auto& crossed = s.receive(kR, kS, 1, kMedium);
+  assert_int_equal(s.count(kR, Count::announced), 2);
+  s.net.run();
+  s.got(crossed, late);
+  assert_int_equal(s.count(kS, Count::got_crossed), 1);
+  Bytes buffer(kMedium);
+  const Request waiting = s.net[kR].receive(kS, 1, 0, buffer, {}, true);
+  s.net.run();
+  assert_int_equal(s.count(kR, Count::announced), 2);
+  auto& last = s.send(kS, kR, 1, kMedium);
+  s.net.run();
+  assert_true(s.net[kR].test(waiting)->error == Error::none);
+  assert_true(buffer == pattern(kS, last.number, kMedium));
+  assert_int_equal(s.count(kS, Count::eager), eager + 2);
+  // What cannot be eager is announced all the same.
+  Bytes large(kLarge);
+  s.net[kR].receive(kS, 1, 0, large, {}, true);
+  assert_int_equal(s.count(kR, Count::announced), 3);
+  // Nothing of it counts for a message that is never written.
+  auto& small = s.send(kS, kR, 1, kSmall);
+  s.net.run();
+  s.ends(small);
+  assert_int_equal(s.count(kS, Count::eager), eager + 3);
+}
+
 void large_with_an_early_sender_by_write_and_by_read(void**) {
   for (const bool by_read : {false, true}) {
     Tuning t = small_tuning();
@@ -394,6 +434,7 @@ int main() {
       cmocka_unit_test(small_is_eager_whoever_comes_first),
       cmocka_unit_test(medium_with_an_early_sender_is_done_at_once_and_read),
       cmocka_unit_test(a_receiver_that_is_first_gets_it_written),
+      cmocka_unit_test(between_the_thresholds),
       cmocka_unit_test(large_with_an_early_sender_by_write_and_by_read),
       cmocka_unit_test(crossed_medium_is_read_and_the_announcement_dropped),
       cmocka_unit_test(crossed_large_is_written_once),

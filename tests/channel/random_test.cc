@@ -26,6 +26,7 @@ Tuning random_tuning(std::mt19937& random) {
   t.hybrid_threshold = one_of({16, 256, 600});
   t.rendezvous_by_read = random() % 2;
   t.announce = random() % 8 != 0;
+  t.announce_threshold = one_of({16, 64, 12 << 10});
   t.adapt = random() % 2;
   t.receive_depth = static_cast<std::uint32_t>(one_of({1, 2, 3, 8, 64}));
   t.hybrid_buffers = one_of({0, 1, 4, 64});
