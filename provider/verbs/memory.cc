@@ -237,7 +237,7 @@ Verdict MemoryTable::resolve(std::uint32_t stag, const Pd& pd, std::uint64_t add
   else if (r->kind_ == MemoryRegion::Kind::null)
     *out = llp::Extent{null_memory(need != kLocalRead), static_cast<std::size_t>(length), r, stag};
   else
-    *out = llp::Extent{r->address_ + (address - r->base_), static_cast<std::size_t>(length), r, stag};
+    *out = llp::Extent{r->at(address), static_cast<std::size_t>(length), r, stag};
   leave(r);
   return v;
 }

@@ -33,6 +33,11 @@ class MemoryRegion {
   friend class MemoryTable;
   std::atomic<std::uint32_t> stag_{0};
   std::atomic<std::uint32_t> users_{0};
+  // As numbers: a region of all memory begins at null.
+  std::byte* at(std::uint64_t address) const {
+    return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(address_) + (address - base_));
+  }
+
   std::byte* address_ = nullptr;  // first octet in this process
   std::uint64_t base_ = 0;        // what the peer calls it (iova; 0 when zero-based)
   std::uint64_t length_ = 0;
