@@ -54,6 +54,7 @@ EndpointOptions EndpointOptions::from_environment() {
   if (const char* r = value_of("REGISTRATION"))
     o.registration = std::strcmp(r, "cheap") == 0  ? Registration::cheap
                      : std::strcmp(r, "dear") == 0 ? Registration::dear
+                     : std::strcmp(r, "kept") == 0 ? Registration::kept
                                                    : Registration::measured;
   read("CONNECT_TIMEOUT_NS", o.connect_timeout_ns);
   read("CLOSE_TIMEOUT_NS", o.close_timeout_ns);

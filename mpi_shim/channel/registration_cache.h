@@ -1,7 +1,8 @@
-// Memory regions that are kept when nobody uses them, because registering is dear on most adapters.
+// Memory regions, which may be kept when nobody uses them, because registering is dear on most adapters.
 //
-// The application must not unmap memory that it has given to the channel without telling (Endpoint::forget): an adapter
-// goes on using the old pages. Where registering is cheap nothing is kept, and there is nothing to tell.
+// Where they are kept the application must not unmap memory that it has given to the channel without telling
+// (Endpoint::forget): an adapter goes on using the old pages, and what it moves is not what the application sees. So
+// only who promises that has them kept.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -121,8 +121,10 @@ struct Tuning {
 // What happens to memory that the adapter is to reach.
 enum class Registration : std::uint8_t {
   measured,  // dear, unless registering 64 KiB takes less than 5 us here
-  cheap,     // it is registered for each transfer, and nothing is kept
-  dear,      // registrations are kept, and of small buffers only frequently used ones get one
+  cheap,     // it is registered for each transfer, as small as it may be
+  dear,      // ... but small buffers are copied
+  kept,      // registrations are kept, and of small buffers only frequently used ones get one. The application promises
+             // to call Endpoint::forget() before it unmaps what it gave to the channel
 };
 
 }  // namespace ewarp::channel

@@ -77,7 +77,7 @@ std::string VerbsTransport::open_device() {
   bounces_ = std::make_unique<BufferPool>(pd_, wire::Message::kLongest + tuning_.eager_threshold, 8);
   sinks_ = std::make_unique<BufferPool>(pd_, std::max(tuning_.eager_threshold, std::size_t{1}), 8, kSink);
   costs_ = measure();
-  if (!dear_) everything_ = register_everything();
+  if (!kept()) everything_ = register_everything();
   frequent_ = std::make_unique<FrequentBuffers>(costs_);
   return {};
 }
@@ -108,7 +108,7 @@ MemoryCosts VerbsTransport::measure() {
     from[0] = to[static_cast<std::size_t>(round)];  // so that the copy is made
     copy = std::min(copy, now() - began);
   }
-  dear_ = options_.registration == Registration::dear ||
+  dear_ = options_.registration == Registration::dear || kept() ||
           (options_.registration == Registration::measured && registration >= 5'000);
   return {.registration_ns = static_cast<double>(registration),
           .copy_ns_per_octet = static_cast<double>(copy) / kOctets,
@@ -122,7 +122,7 @@ void VerbsTransport::attach(TransportEvents& events, Counters& counters, std::fu
   by_address_[address_] = 0;
   peers_.resize(1);
   peers_[0].address = address_;
-  cache_ = std::make_unique<RegistrationCache>(pd_, dear_ ? options_.kept_registrations : 0, counters);
+  cache_ = std::make_unique<RegistrationCache>(pd_, kept() ? options_.kept_registrations : 0, counters);
 }
 
 bool VerbsTransport::room_in_cq(std::size_t more) {

@@ -85,7 +85,7 @@ bool VerbsTransport::post(Connection& c, ibv_send_wr& wr, Record record) {
 // Whether small memory is worth its registration, or is copied.
 bool VerbsTransport::worth_registration(Octets memory) {
   if (memory.size() <= kAlwaysCopied) return false;
-  if (!dear_) return costs_.registration_ns < costs_.copy_ns_per_octet * static_cast<double>(memory.size());
+  if (!kept()) return !dear_ && costs_.registration_ns < costs_.copy_ns_per_octet * static_cast<double>(memory.size());
   if (!frequent_->used(memory.data(), memory.size())) return false;
   counters_->add(Count::frequent_buffer_sends);
   return true;

@@ -70,7 +70,7 @@ class VerbsTransport final : public Transport {
   // Disconnects from everybody, in order, within so many nanoseconds.
   void close(std::uint64_t patience_ns);
   RegistrationCache& registrations() { return *cache_; }
-  bool registration_is_dear() const { return dear_; }
+  bool kept() const { return options_.registration == Registration::kept; }
 
   std::uint64_t now() override;
   void connect(PeerId peer) override;

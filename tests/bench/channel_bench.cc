@@ -369,7 +369,7 @@ void Bench::exchange() {
 }
 
 // Thesis section 5.5.1: eager ping-pong out of one buffer, or out of another one each time. Only where registrations
-// are kept (EWARP_CHANNEL_REGISTRATION=dear) the first is another path.
+// are kept (EWARP_CHANNEL_REGISTRATION=kept) the first is another path.
 void Bench::reuse() {
   Mode& mode = modes_.front();
   for (const std::size_t size : {1 << 10, 2 << 10, 4 << 10, 8 << 10})
@@ -391,7 +391,8 @@ void Bench::reuse() {
 }  // namespace
 
 int main(int argc, char** argv) {
-  must(argc >= 3, "usage: channel_bench DIRECTORY RANK [SCENARIO...] [--rounds N] [--quick] [--mode NAME] [--size OCTETS]");
+  must(argc >= 3,
+       "usage: channel_bench DIRECTORY RANK [SCENARIO...] [--rounds N] [--quick] [--mode NAME] [--size OCTETS]");
   Bench bench(argv[1], std::atoi(argv[2]));
   const std::map<std::string, void (Bench::*)()> scenarios = {
       {"pingpong", &Bench::pingpong}, {"progress", &Bench::progress}, {"overlap", &Bench::overlap},

@@ -71,7 +71,7 @@ def many(rig):
 def without_thread(rig):
     """Progress only inside the calls; registrations kept; one credit; few counters; no extensions of ours, so no immediates."""
     storm(rig, 3, 10, {"EWARP_CHANNEL_PROGRESS_THREAD": "0"})
-    total = storm(rig, 3, 10, {"EWARP_CHANNEL_REGISTRATION": "dear"})
+    total = storm(rig, 3, 10, {"EWARP_CHANNEL_REGISTRATION": "kept"})
     check(total["frequent_buffer_sends"] > 0 and total["bounce_copies"] > 0, f"no buffer was found frequent: {total}")
     storm(rig, 3, 10, {"EWARP_CHANNEL_RECEIVE_DEPTH": "1", "EWARP_CHANNEL_COUNTER_LIMIT": "2"})
     total = storm(rig, 3, 10, {"ETHERWARP_EXTENSIONS": "no"})
@@ -81,7 +81,7 @@ def without_thread(rig):
 def asleep(rig):
     """One end never enters the library while the other waits for it: each protocol, either end first."""
     for number, env in enumerate(({}, {"EWARP_CHANNEL_RENDEZVOUS_BY_READ": "1"}, {"EWARP_CHANNEL_ANNOUNCE": "0"},
-                                 {"EWARP_CHANNEL_REGISTRATION": "dear"})):  # fmt: skip
+                                 {"EWARP_CHANNEL_REGISTRATION": "kept"})):  # fmt: skip
         folder = pathlib.Path(rig.rundir, f"asleep{number}")
         folder.mkdir()
         ranks = [rig.start([ASLEEP, folder, rank], env=env, name=f"asleep, rank {rank}, {env}") for rank in (0, 1)]

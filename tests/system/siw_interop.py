@@ -10,7 +10,7 @@ import pathlib
 import re
 import subprocess
 
-from harness import PATIENCE, Failure, Run, Skip, check, free_port, main, need
+from harness import BUILD, PATIENCE, Failure, Run, Skip, check, free_port, main, need
 from perftest import KINDS, check_report
 
 OURS, SIWS = "10.77.0.1", "10.77.0.2"
@@ -244,6 +244,20 @@ def perftest(siw):
                     siw.perftest(serves, tool, size, options=["--crc", "always" if crc else "never"], crc=crc)
 
 
+# Processes in the virtual machine alone, each with all the others.
+STORM = """d=$(mktemp -d); for r in 0 1 2; do
+env EWARP_CHANNEL_ADDRESS={address}:0 {env} timeout 100 {peer} $d $r 3 {seed} 3 >$d.$r 2>&1 & done; wait; cat $d.*"""
+
+
+@with_siw()
+def channel(siw):
+    """The channel over siw's device and no other: an adapter that pins what is registered, and knows nothing of ours."""
+    for seed, env in enumerate(("", "EWARP_CHANNEL_RENDEZVOUS_BY_READ=1", "EWARP_CHANNEL_RECEIVE_DEPTH=2")):
+        said = siw.script("exec.sh", STORM.format(address=SIWS, env=env, peer=BUILD / "bin/ewarp_channel_peer", seed=seed + 1))
+        check(said.count("done") == 3, f"the storm over siw, {env or 'defaults'}:\n{said}")
+        print(f"  3 processes over siw, {env or 'defaults'}: done", flush=True)
+
+
 @with_siw()
 def nobody_listens(siw):
     """A port without a listener: the client learns that it was refused."""
@@ -338,5 +352,5 @@ def beside_the_kernel(siw):
 
 
 if __name__ == "__main__":
-    main(rping, crc_that_siw_demands, start_ups, revision_1, ucmatose, perftest, nobody_listens, rejected, markers,
+    main(rping, crc_that_siw_demands, start_ups, revision_1, ucmatose, perftest, channel, nobody_listens, rejected, markers,
          terminates, beside_the_kernel)  # fmt: skip
