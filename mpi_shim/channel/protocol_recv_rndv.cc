@@ -8,7 +8,8 @@ namespace ewarp::channel {
 
 // --- the receiver ---
 
-// What may come eagerly is there sooner without an announcement, but not without copying when it is waited for.
+// A message that may be eager comes sooner without an announcement; the copy that one would spare matters only where the
+// program computes meanwhile.
 // Which message a receive will get is known only if none before it can turn to another: a wildcard could.
 bool Machine::may_announce(const Operation& op, bool waits, std::uint64_t* number) {
   if (!tuning_.announce || op.length <= (waits ? tuning_.eager_threshold : tuning_.always_eager())) return false;

@@ -252,8 +252,9 @@ env EWARP_CHANNEL_ADDRESS={address}:0 {env} timeout 100 {peer} $d $r 3 {seed} 3 
 @with_siw()
 def channel(siw):
     """The channel over siw's device and no other: an adapter that pins what is registered, and knows nothing of ours."""
-    for seed, env in enumerate(("", "EWARP_CHANNEL_RENDEZVOUS_BY_READ=1", "EWARP_CHANNEL_RECEIVE_DEPTH=2")):
-        said = siw.script("exec.sh", STORM.format(address=SIWS, env=env, peer=BUILD / "bin/ewarp_channel_peer", seed=seed + 1))
+    peer = BUILD / "bin/ewarp_channel_peer"
+    for seed, env in enumerate(("", "EWARP_CHANNEL_RENDEZVOUS_BY_READ=1", "EWARP_CHANNEL_RECEIVE_DEPTH=2"), 1):
+        said = siw.script("exec.sh", STORM.format(address=SIWS, env=env, peer=peer, seed=seed))
         check(said.count("done") == 3, f"the storm over siw, {env or 'defaults'}:\n{said}")
         print(f"  3 processes over siw, {env or 'defaults'}: done", flush=True)
 
@@ -352,5 +353,5 @@ def beside_the_kernel(siw):
 
 
 if __name__ == "__main__":
-    main(rping, crc_that_siw_demands, start_ups, revision_1, ucmatose, perftest, channel, nobody_listens, rejected, markers,
-         terminates, beside_the_kernel)  # fmt: skip
+    main(rping, crc_that_siw_demands, start_ups, revision_1, ucmatose, perftest, channel, nobody_listens, rejected,
+         markers, terminates, beside_the_kernel)  # fmt: skip
