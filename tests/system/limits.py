@@ -31,7 +31,7 @@ def queue_pairs_by_cm(rig):
     how = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard_limit()))}
     check(hard_limit() > MANY + 300, f"only {hard_limit()} file descriptors are allowed here")
     run = rig.pair("many", *([LIMITS, role, port, MANY, 3] for role in ("many-server", "many-client")), port, MANY * 3 * 8,
-                   seconds=120, server_how=how, client_how=how)  # fmt: skip
+                   seconds=300, server_how=how, client_how=how)  # fmt: skip
     print("  " + "\n  ".join((run.server + run.client).strip().splitlines()), flush=True)
     check(run.total("connections") == 2 * MANY, f"{run.total('connections')} connections, not {MANY} on each side")
     check(figure(run.server, "after the messages: rss_kib_per_qp", r"{} ([\d.]+)$") < 64, "too much memory per queue pair")
