@@ -1,6 +1,7 @@
 // With MPI_ERRORS_RETURN: truncation is reported, harms nothing beside the buffer, and communication goes on.
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "suite.h"
 
@@ -40,9 +41,13 @@ static void truncated(size_t length, size_t room, bool posted_first) {
   free(out);
 }
 
-// One of several: Waitall tells which.
-static void one_of_several(void) {
+// One of several is truncated: Waitall tells which, and the others are whole, those too that it left pending.
+static void one_of_several(bool others_late) {
   const int to = (rank + 1) % size, from = (rank + size - 1) % size;
+  // The others come after the truncated one: a while after it from an even rank, and with no wait for one that sends
+  // later than it receives.
+  const int late_order[] = {1, 0, 2}, order[] = {0, 2, 1}, *nth = others_late ? late_order : order;
+  const bool receives_first = others_late && rank % 2 == 1;
   char out[3][100], in[3][100];
   MPI_Request sent[3], received[3];
   MPI_Status statuses[3];
@@ -50,15 +55,24 @@ static void one_of_several(void) {
     fill(out[i], 100, seed_of(rank, to, (uint64_t)i));
     MPI(MPI_Irecv(in[i], i == 1 ? 50 : 100, MPI_BYTE, from, i, comm, &received[i]));
   }
-  for (int i = 0; i < 3; ++i) MPI(MPI_Isend(out[i], 100, MPI_BYTE, to, i, comm, &sent[i]));
+  MPI(MPI_Barrier(comm));
+  int posted = 0;
+  while (posted < (receives_first ? 1 : 3)) {
+    if (others_late && posted == 1) usleep(20000);
+    MPI(MPI_Isend(out[nth[posted]], 100, MPI_BYTE, to, nth[posted], comm, &sent[posted]));
+    ++posted;
+  }
   const int error = MPI_Waitall(3, received, statuses);
   CHECK(class_of(error) == MPI_ERR_IN_STATUS, "error class %d, not MPI_ERR_IN_STATUS", class_of(error));
   CHECK(class_of(statuses[1].MPI_ERROR) == MPI_ERR_TRUNCATE, "class %d in the status", class_of(statuses[1].MPI_ERROR));
+  for (; posted < 3; ++posted) MPI(MPI_Isend(out[nth[posted]], 100, MPI_BYTE, to, nth[posted], comm, &sent[posted]));
   for (int i = 0; i < 3; i += 2) {
-    if (statuses[i].MPI_ERROR == MPI_ERR_PENDING)
+    if (statuses[i].MPI_ERROR == MPI_ERR_PENDING) {
+      CHECK(received[i] != MPI_REQUEST_NULL, "request %d is pending and gone", i);
       MPI(MPI_Wait(&received[i], &statuses[i]));
-    else
+    } else {
       CHECK(statuses[i].MPI_ERROR == MPI_SUCCESS, "status %d has an error", i);
+    }
     VERIFY(in[i], 100, seed_of(from, rank, (uint64_t)i), "message beside a truncated one");
   }
   MPI(MPI_Waitall(3, sent, MPI_STATUSES_IGNORE));
@@ -82,6 +96,7 @@ void errors(void) {
       truncated(kSizes[i], kSizes[i] / 3, posted_first);
       truncated(kSizes[i], 0, posted_first);
     }
-  one_of_several();
+  one_of_several(false);
+  if (pending_kept) one_of_several(true);
   for (int i = 0; i < 3; ++i) MPI(MPI_Comm_set_errhandler(all[i], MPI_ERRORS_ARE_FATAL));
 }

@@ -1,5 +1,6 @@
 // Runs the subjects that are named, or all: suite [--full] [--threads] [--seed N] [--list] [SUBJECT...]
 // --no-forked-memory: for transports that call ibv_fork_init(), which takes registered memory away from children.
+// --pending-lost: for libraries that free the requests which an error elsewhere left pending.
 #include "suite.h"
 
 #include <stdarg.h>
@@ -11,7 +12,7 @@
 
 MPI_Comm comm;
 int rank, size, provided;
-bool full, forked_memory = true;
+bool full, forked_memory = true, pending_kept = true;
 uint64_t suite_seed;
 _Atomic unsigned long long checks;
 
@@ -131,6 +132,8 @@ int main(int argc, char** argv) {
       threads = true;
     else if (strcmp(argv[i], "--no-forked-memory") == 0)
       forked_memory = false;
+    else if (strcmp(argv[i], "--pending-lost") == 0)
+      pending_kept = false;
     else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
       suite_seed = strtoull(argv[++i], NULL, 10);
     else if (strcmp(argv[i], "--list") == 0) {

@@ -13,6 +13,7 @@ extern MPI_Comm comm;
 extern int rank, size;
 extern bool full;                          // the sizes of a release
 extern bool forked_memory;                 // a forked child has the memory that its parent registered
+extern bool pending_kept;                  // a request that an error elsewhere left pending can be waited for
 extern int provided;                       // level of threads
 extern uint64_t suite_seed;                // the same on all ranks
 extern _Atomic unsigned long long checks;  // made so far by this rank
