@@ -61,6 +61,7 @@ class CompletionQueue : public fid_cq {
   std::deque<fi_cq_err_entry> errors_;
   std::atomic<std::size_t> waiting_{0}, failed_{0};  // entries; looked at without the lock
   std::atomic<bool> signalled_{false};
+  std::atomic<bool> had_some_{false};  // the last read() did
 };
 
 int open_completion_queue(fid_domain* domain, fi_cq_attr* attributes, fid_cq** out, void* context) noexcept;

@@ -6,10 +6,12 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "provider/verbs/engine.h"
 #include "provider/verbs/memory.h"
@@ -25,6 +27,21 @@ constexpr std::size_t kReceiveBudget = 256 * 1024;
 // While payload goes direct, so much is read behind it: the trailer, the next header, a small message.
 constexpr std::size_t kBulkTail = 512;
 constexpr std::size_t kBulkHead = 4096;
+
+// Calls with one vector cost a sixth of a microsecond less without a message header, a third of a call that finds nothing.
+constexpr int kAtOnce = MSG_DONTWAIT | MSG_NOSIGNAL;
+
+ssize_t receive_now(int fd, msghdr* m) {
+  return m->msg_iovlen == 1 ? recv(fd, m->msg_iov->iov_base, m->msg_iov->iov_len, kAtOnce) : recvmsg(fd, m, kAtOnce);
+}
+
+ssize_t send_now(int fd, std::span<const iovec> vectors) {
+  if (vectors.size() == 1) return send(fd, vectors[0].iov_base, vectors[0].iov_len, kAtOnce);
+  msghdr m{};
+  m.msg_iov = const_cast<iovec*>(vectors.data());
+  m.msg_iovlen = vectors.size();
+  return sendmsg(fd, &m, kAtOnce);
+}
 
 std::size_t ulpdu_limit(int fd, const mpa::StreamParams& params) {
   if (params.extensions) return std::clamp<std::size_t>(options().ulpdu_octets, mpa::kMinMulpdu, mpa::kMaxMulpdu);
@@ -144,7 +161,7 @@ void Connection::parse() {
 bool Connection::receive() {
   bool any = false;
   for (std::size_t total = 0; total < kReceiveBudget && end_ == End::none && readable();) {
-    const ssize_t n = recvmsg(fd_, prepare(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    const ssize_t n = receive_now(fd_, prepare());
     if (!completed(n < 0 ? -errno : n)) break;
     any = true;
     if (n < static_cast<ssize_t>(asked_)) break;
@@ -183,11 +200,8 @@ bool Connection::transmit() {
     }
     endpoint_.transmit(*out_, kTransmitBudget);
     if (out_->empty()) break;
-    msghdr m{};
-    m.msg_iov = const_cast<iovec*>(out_->vectors().data());
-    m.msg_iovlen = out_->vectors().size();
     const bool allowed = enter_regions();
-    const ssize_t n = allowed ? sendmsg(fd_, &m, MSG_DONTWAIT | MSG_NOSIGNAL) : -1;
+    const ssize_t n = allowed ? send_now(fd_, out_->vectors()) : -1;
     const int error = allowed ? errno : EFAULT;
     for (std::size_t i = 0; regions_entered_ != 0; ++i, regions_entered_ >>= 1)
       if (regions_entered_ & 1) memory().leave(out_->regions()[i].region);
