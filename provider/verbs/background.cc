@@ -85,7 +85,7 @@ void Engine::run() {
         continue;
       }
       seen = now;
-      seen_at = Clock::now();
+      seen_at = ticked_ = Clock::now();
       enter();
       const bool fewer = next_tick();
       leave();
