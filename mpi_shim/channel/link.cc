@@ -30,7 +30,10 @@ Link::Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool
       transport_(transport),
       pool_(pool),
       counters_(counters),
-      granted_(tuning.receive_depth) {}
+      granted_(first_window(tuning)),
+      left_then_(granted_),
+      window_(granted_),
+      told_(granted_) {}
 
 void Link::set_up() {
   state_ = State::up;
@@ -104,7 +107,7 @@ void Link::note_stall() {
 // Whether the peer may have to act before its application comes. It need not where only a request of its ends, and one
 // that waits for credits looks at everything; but when half of them are used it is to return some.
 bool Link::solicits(const Outgoing& o) const {
-  if (o.needs_credit() && credits_left() <= tuning_.receive_depth / 2 + 1) return true;
+  if (o.needs_credit() && credits_left() <= left_then_ / 2 + 1) return true;
   if (o.what != Outgoing::What::send) return false;
   switch (o.message.kind) {
     case wire::Kind::eager:
@@ -155,7 +158,7 @@ bool Link::hand_over(Outgoing& o) {
 bool Link::send(Outgoing& o, bool reserve) {
   wire::Message m = o.message;
   if (reserve) m.flags |= wire::flag::kReserve;
-  m.credits = consumed_ + tuning_.receive_depth;
+  m.credits = grant();
   const std::size_t n = std::min(releases_.size(), wire::Message::kMostReleases);
   std::copy_n(releases_.begin(), n, m.releases.begin());
   m.release_count = static_cast<std::uint8_t>(n);
@@ -165,7 +168,7 @@ bool Link::send(Outgoing& o, bool reserve) {
                                                  solicits(o), reinterpret_cast<Cookie>(&o));
   if (taken == Transport::Taken::refused) return false;
   o.copied = taken == Transport::Taken::copied;
-  told_ = consumed_;
+  told_ = m.credits;
   releases_.erase(releases_.begin(), releases_.begin() + static_cast<std::ptrdiff_t>(n));
   urgent_ = urgent_ && !releases_.empty();
   if (m.kind == wire::Kind::note) {
@@ -179,7 +182,8 @@ bool Link::send(Outgoing& o, bool reserve) {
 
 // When half of the credits are not known to the peer and nothing that could tell goes out.
 void Link::return_credits() {
-  if (consumed_ - told_ < (tuning_.receive_depth + 1) / 2) return;
+  if (untold() < (window_ + 1) / 2) return;
+  widen();
   Outgoing& note = pool_.take(Outgoing::What::send, peer_);
   note.message.kind = wire::Kind::note;
   if (send(note, true))
@@ -196,8 +200,30 @@ void Link::completed(Outgoing& o) {
 void Link::on_received(const wire::Message& m) {
   heard_at = transport_.now();
   // Serial arithmetic: a total that is older than the one we know would be far ahead of it.
-  if (m.credits - granted_ < 0x80000000u) granted_ = m.credits;
-  if (!m.has(wire::flag::kReserve)) ++consumed_;
+  if (m.credits - granted_ < 0x80000000u) {
+    granted_ = m.credits;
+    left_then_ = credits_left();
+  }
+  if (!m.has(wire::flag::kReserve)) use_receive();
+}
+
+void Link::widen() {
+  const std::uint32_t more = std::min(window_, tuning_.receive_depth - window_);
+  if (more > 0 && transport_.add_receives(peer_, more)) window_ += more;
+}
+
+// Shrinking is slow enough that three notes are not under way at once: in the messages that justify them the window
+// loses a sixteenth. The grant stays as it is, so nothing is taken back that the peer was told.
+void Link::use_receive() {
+  constexpr std::uint32_t kLook = 16;
+  ++consumed_;
+  most_untold_ = std::max(most_untold_, untold());
+  if (consumed_ % kLook != 0) return;
+  if (window_ > first_window(tuning_) && most_untold_ < window_ / 4) {
+    transport_.take_receive(peer_);
+    --window_;
+  }
+  most_untold_ = 0;
 }
 
 void Link::release(std::uint32_t id, bool at_once) {

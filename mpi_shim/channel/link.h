@@ -1,9 +1,14 @@
 // What is between us and one peer: the queue of what is to be sent, credits, and what rides along with messages.
 //
-// Credits: a peer has posted `receive_depth` receives for us, plus kReserve for notes that only return credits. Every
-// Send and every Write with immediate uses one; messages tell, as a running total, how many may be sent in all.
+// Credits: a peer has posted a window of receives for us, plus kReserve for notes that only return credits. Every Send
+// and every Write with immediate uses one; messages tell, as a running total, how many may be sent in all.
+//
+// The window begins small, since receives are used in turn: what goes round in all of `receive_depth` is in no cache,
+// and a message of 64 KiB takes a tenth longer. It doubles when credits have to be returned by a message of their own,
+// and shrinks while a quarter of it would do.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -59,7 +64,8 @@ class Link {
   // needs those for the messages that would justify a third note: two at most are under way.
   static constexpr std::uint32_t kReserve = 4;
   // What the transport posts for a peer: one message is being looked at while its credit is already returned.
-  static constexpr std::uint32_t receives(const Tuning& tuning) { return tuning.receive_depth + kReserve + 1; }
+  static constexpr std::uint32_t receives(std::uint32_t window) { return window + kReserve + 1; }
+  static constexpr std::uint32_t first_window(const Tuning& tuning) { return std::min(tuning.receive_depth, 8u); }
   static constexpr std::size_t kReleaseBatch = 8;  // as many releases make a message of their own
 
   Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool& pool, Counters& counters);
@@ -86,7 +92,7 @@ class Link {
   // What every message carries. reserve: it used no credit.
   void on_received(const wire::Message& m);
   // A Write with immediate used a receive.
-  void on_immediate() { ++consumed_; }
+  void on_immediate() { use_receive(); }
   void release(std::uint32_t id, bool at_once);
   // From now on every release goes out at once.
   void set_peer_closing() { peer_closing_ = urgent_ = true; }
@@ -103,6 +109,11 @@ class Link {
 
  private:
   std::uint32_t credits_left() const { return granted_ - used_; }
+  // The peer may send so many in all; of so many it does not know.
+  std::uint32_t grant() const { return consumed_ + window_; }
+  std::uint32_t untold() const { return grant() - told_; }
+  void use_receive();
+  void widen();
   bool hand_over(Outgoing& o);
   bool send(Outgoing& o, bool reserve);
   bool solicits(const Outgoing& o) const;
@@ -119,8 +130,13 @@ class Link {
   bool peer_closing_ = false, note_queued_ = false, urgent_ = false, connecting_ = false, stalled_ = false;
   List<Outgoing, &Outgoing::links> queue_, reads_;
   std::size_t under_way_ = 0;
-  std::uint32_t granted_, used_ = 0;       // totals, modulo 2^32
-  std::uint32_t consumed_ = 0, told_ = 0;  // receives that were used, and posted again; of which the peer knows
+  // Totals modulo 2^32, but window_ and left_then_.
+  std::uint32_t granted_, used_ = 0;  // what we may send
+  std::uint32_t left_then_;           // credits that were left when the last ones came
+  std::uint32_t window_;              // receives for the peer
+  std::uint32_t consumed_ = 0;        // receives that were used
+  std::uint32_t told_;                // grant() when the peer was told last
+  std::uint32_t most_untold_ = 0;     // since the window was looked at last
   std::uint64_t floor_told_ = 0;
   std::vector<std::uint32_t> releases_;
 };

@@ -78,7 +78,7 @@ VerbsTransport::Connection& VerbsTransport::new_connection(PeerId peer, rdma_cm_
 // Queue pair and receives. What was refused and why, or empty.
 std::string VerbsTransport::prepare(Connection& c) {
   if (c.id->verbs != context_) return "it is reached by another device than " + address_.text();
-  const std::uint32_t receives = Link::receives(tuning_) + 1;  // one for the greeting
+  const std::uint32_t receives = Link::receives(tuning_.receive_depth) + 1;  // one for the greeting
   if (!room_in_cq(receives + send_depth_ + 1)) return failed("ibv_resize_cq");
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = cq_;
@@ -97,8 +97,10 @@ std::string VerbsTransport::prepare(Connection& c) {
   c.octets = std::make_unique_for_overwrite<std::byte[]>(octets);
   c.memory = ibv_reg_mr(pd_, c.octets.get(), octets, IBV_ACCESS_LOCAL_WRITE);
   if (c.memory == nullptr) return failed("ibv_reg_mr");
-  for (std::uint32_t i = 0; i < receives; ++i)
+  const std::uint32_t first = Link::receives(Link::first_window(tuning_)) + 1;
+  for (std::uint32_t i = 0; i < first; ++i)
     if (!post_receive(c, i)) return failed("ibv_post_recv");
+  for (std::uint32_t i = receives; i > first; --i) c.spare.push_back(i - 1);
   return {};
 }
 
@@ -309,7 +311,7 @@ void VerbsTransport::destroy(Connection& c) {
   rdma_destroy_id(id);
   if (c.memory != nullptr) {
     ibv_dereg_mr(c.memory);
-    cq_used_ -= Link::receives(tuning_) + send_depth_ + 2;
+    cq_used_ -= Link::receives(tuning_.receive_depth) + send_depth_ + 2;
   }
   for (std::uint32_t i = 0; c.sends > 0 && i < records_.size(); ++i) {
     if (records_[i].serial != c.serial) continue;

@@ -270,6 +270,22 @@ bool VerbsTransport::post_receive(Connection& c, std::uint32_t index) {
   return true;
 }
 
+bool VerbsTransport::add_receives(PeerId peer, std::uint32_t count) {
+  Connection* const c = peers_[peer].connection.get();
+  if (c == nullptr || c->state != Connection::State::up) return false;
+  const std::uint32_t kept = std::min(c->surplus, count);
+  c->surplus -= kept;
+  for (std::uint32_t i = kept; i < count; ++i) {
+    if (c->spare.empty() || !post_receive(*c, c->spare.back())) return false;
+    c->spare.pop_back();
+  }
+  return true;
+}
+
+void VerbsTransport::take_receive(PeerId peer) {
+  if (Connection* const c = peers_[peer].connection.get()) ++c->surplus;
+}
+
 void VerbsTransport::received(Connection& c, std::uint32_t index, const ibv_wc& wc) {
   --c.receives;
   if (wc.status != IBV_WC_SUCCESS) {
@@ -285,7 +301,13 @@ void VerbsTransport::received(Connection& c, std::uint32_t index, const ibv_wc& 
     events_->on_received(c.peer, {c.octets.get() + index * octets, wc.byte_len});
   else if (const std::uint32_t immediate = be32toh(wc.imm_data); immediate != kGreeting)
     events_->on_immediate(c.peer, immediate, wc.byte_len);
-  if (c.state == Connection::State::up && !post_receive(c, index)) drop(c, "ibv_post_recv");
+  if (c.state != Connection::State::up) return;
+  if (c.surplus > 0) {
+    --c.surplus;
+    c.spare.push_back(index);
+  } else if (!post_receive(c, index)) {
+    drop(c, "ibv_post_recv");
+  }
 }
 
 void VerbsTransport::completed(const ibv_wc& wc) {

@@ -81,6 +81,8 @@ class VerbsTransport final : public Transport {
   bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
   bool ping(PeerId peer, Cookie cookie) override;
   bool has_immediate(PeerId peer) override;
+  bool add_receives(PeerId peer, std::uint32_t count) override;
+  void take_receive(PeerId peer) override;
   std::size_t longest_transfer() const override { return longest_transfer_; }
   Exposed* expose(MutableOctets memory, Reach reach) override;
   void conceal(Exposed* memory) override;
@@ -96,6 +98,8 @@ class VerbsTransport final : public Transport {
     std::unique_ptr<std::byte[]> octets;  // of the receives
     ibv_mr* memory = nullptr;
     std::uint32_t sends = 0, receives = 0;  // at the adapter
+    std::vector<std::uint32_t> spare;       // receives that are not posted
+    std::uint32_t surplus = 0;              // so many more will be spare when they were used
     wire::Remote heartbeat;                 // at the peer
     std::uint64_t give_up_at = 0;           // draining
   };

@@ -113,6 +113,19 @@ bool Node::has_immediate(PeerId) {
   return net_.immediate;
 }
 
+bool Node::add_receives(PeerId peer, std::uint32_t count) {
+  auto& w = net_.wire(peer, id_);
+  must(w.up && !w.down, "receives added to a connection that does not stand");
+  if (net_.refuse_receives) return false;
+  w.receives += count;
+  must(w.receives - w.surplus <= Link::receives(net_.tuning_.receive_depth), "more receives than the depth says");
+  return true;
+}
+
+void Node::take_receive(PeerId peer) {
+  ++net_.wire(peer, id_).surplus;
+}
+
 std::size_t Node::longest_transfer() const {
   return net_.longest;
 }
@@ -169,7 +182,7 @@ bool Net::post(PeerId from, PeerId to, Packet packet) {
   ++w.outstanding;
   if (packet.what == Packet::What::send || packet.immediate) {
     ++w.messages;
-    must(w.messages <= Link::receives(tuning_), "a message for which the peer has posted no receive");
+    must(w.messages <= w.receives, "a message for which the peer has posted no receive");
   }
   w.packets.push_back(std::move(packet));
   return true;
@@ -193,7 +206,10 @@ void Net::settle() {
       continue;
     }
     if (wire(a, b).up) continue;
-    wire(a, b).up = wire(b, a).up = true;
+    for (Wire* w : {&wire(a, b), &wire(b, a)}) {
+      w->up = true;
+      w->receives = Link::receives(Link::first_window(tuning_));
+    }
     nodes_[a]->machine->on_peer_up(b);
     nodes_[b]->machine->on_peer_up(a);
   }
@@ -244,7 +260,10 @@ bool Net::deliver(PeerId from, PeerId to) {
     case Packet::What::response:
       broken("a response among the requests");
   }
-  if (message) --w.messages;
+  if (message) {
+    --w.messages;
+    if (w.surplus > 0) --w.surplus, --w.receives;
+  }
   if (p.what != Packet::What::ping) w.completions.emplace_back(p.cookie, true);
   settle();
   return true;

@@ -39,6 +39,8 @@ class Node final : public Transport {
   bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
   bool ping(PeerId peer, Cookie cookie) override;
   bool has_immediate(PeerId peer) override;
+  bool add_receives(PeerId peer, std::uint32_t count) override;
+  void take_receive(PeerId peer) override;
   std::size_t longest_transfer() const override;
   Exposed* expose(MutableOctets memory, Reach reach) override;
   void conceal(Exposed* memory) override;
@@ -98,6 +100,8 @@ class Net {
   void conceal(PeerId node, Exposed* memory) { nodes_[node]->conceal(memory); }
 
   std::size_t in_flight(PeerId from, PeerId to) const { return wire(from, to).packets.size(); }
+  // What `to` has posted for Sends of `from`.
+  std::size_t receives(PeerId from, PeerId to) const { return wire(from, to).receives; }
   // The message at the head of the wire, if that is a Send.
   std::optional<wire::Message> head(PeerId from, PeerId to) const;
 
@@ -106,6 +110,7 @@ class Net {
   std::size_t depth = 64;             // requests of one peer that are not complete
   bool immediate = true;              // adapters know Write with immediate
   bool refuse_memory = false;         // expose() finds none
+  bool refuse_receives = false;       // add_receives() posts none
   bool silent = false;                // nobody answers a ping
   std::vector<std::string> failures;  // what fail() was told
   // Told before a Send, or a Write with immediate, reaches its node.
@@ -118,6 +123,7 @@ class Net {
     std::deque<Packet> packets, responses;
     std::deque<std::pair<Cookie, bool>> completions, unanswered;  // of the sending node
     std::size_t outstanding = 0, messages = 0;
+    std::size_t receives = 0, surplus = 0;  // of the receiving node; of those, so many are not given back
     bool refused = false, up = false, down = false;
   };
   Wire& wire(PeerId from, PeerId to) { return wires_[from * nodes_.size() + to]; }

@@ -41,6 +41,47 @@ void both_ways_with_one_credit_each(void**) {
   }
 }
 
+// What is sent at once, and then answered once.
+void bursts(Scene& s, int rounds, int messages) {
+  for (int round = 0; round < rounds; ++round) {
+    std::vector<std::pair<Scene::Transfer*, Scene::Transfer*>> pairs;
+    const auto send = [&](PeerId from) {
+      auto& sent = s.send(from, 1 - from, 1, kSmall);
+      pairs.emplace_back(&sent, &s.receive(1 - from, from, 1, kSmall));
+    };
+    for (int i = 0; i < messages; ++i) send(kS);
+    s.net.run();
+    send(kR);
+    s.net.run();
+    for (auto& [sent, received] : pairs) s.got(*received, *sent), s.ends(*sent);
+  }
+}
+
+void the_window_of_receives_follows_the_traffic(void**) {
+  constexpr std::size_t kFirst = Link::receives(8), kMost = Link::receives(64);
+  Scene s;
+  bursts(s, 100, 1);  // each answer returns the credit
+  assert_int_equal(s.net.receives(kS, kR), kFirst);
+  assert_int_equal(s.net.receives(kR, kS), kFirst);
+  assert_int_equal(s.count(kR, Count::notes), 0);
+  bursts(s, 3, 64);
+  assert_int_equal(s.net.receives(kS, kR), kMost);
+  assert_int_equal(s.net.receives(kR, kS), kFirst);
+  bursts(s, 100, 64);
+  assert_int_equal(s.net.receives(kS, kR), kMost);  // that is what they need
+  bursts(s, 16 * 64, 1);
+  assert_int_equal(s.net.receives(kS, kR), kFirst);
+  bursts(s, 3, 64);
+  assert_int_equal(s.net.receives(kS, kR), kMost);
+}
+
+void where_no_receives_can_be_added_the_window_stays(void**) {
+  Scene s;
+  s.net.refuse_receives = true;
+  bursts(s, 20, 64);
+  assert_int_equal(s.net.receives(kS, kR), Link::receives(8));
+}
+
 void a_free_path_costs_no_copy_a_full_one_does(void**) {
   Scene s;
   s.net.depth = 1;
@@ -476,6 +517,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(one_way_traffic_never_starves_for_credits),
       cmocka_unit_test(both_ways_with_one_credit_each),
+      cmocka_unit_test(the_window_of_receives_follows_the_traffic),
+      cmocka_unit_test(where_no_receives_can_be_added_the_window_stays),
       cmocka_unit_test(a_free_path_costs_no_copy_a_full_one_does),
       cmocka_unit_test(copies_are_bounded),
       cmocka_unit_test(releases_ride_along),
