@@ -83,7 +83,7 @@ int mpirun(const std::vector<std::string>& words) {
   // message that is copied at the sender and read later does not.
   setenv("EWARP_CHANNEL_HYBRID_THRESHOLD", "0", 0);
   // Without HYBRID everything above is a rendezvous, whose messages cost more than the copies.
-  setenv("EWARP_CHANNEL_EAGER_THRESHOLD", "65536", 0);
+  setenv("EWARP_CHANNEL_EAGER_THRESHOLD", "131072", 0);
   setenv("EWARP_CHANNEL_ANNOUNCE_THRESHOLD", "32768", 0);
   // Its receives ignore its mark of synchronous sends, a bit of the tag.
   setenv("EWARP_CHANNEL_IGNORED_BITS", "0x100000000", 0);
