@@ -68,9 +68,10 @@ class Endpoint::Impl final : public Driven {
     explicit Visit(Impl& impl, Kind kind = Kind::other) : impl_(impl), kind_(kind) {
       impl_.progress.enter();
       // Before the lock: what the progress thread does with it is no pause of the application's.
-      const std::uint64_t now = impl_.transport.now();
+      entered_at_ = impl_.transport.now();
       impl_.mutex.lock();
-      impl_.followed[static_cast<std::size_t>(impl_.last_visit)] = now - std::min(now, impl_.left_at) <= kAtOnceNs;
+      impl_.followed[static_cast<std::size_t>(impl_.last_visit)] =
+          entered_at_ - std::min(entered_at_, impl_.left_at) <= kAtOnceNs;
     }
     ~Visit() {
       if (!followed() || impl_.armed_for_less()) impl_.arm();
@@ -78,13 +79,16 @@ class Endpoint::Impl final : public Driven {
       if (!impl_.waiters.empty()) impl_.wake_waiters();
       const bool timers = impl_.transport.take_timers_changed();
       impl_.last_visit = kind_;
-      impl_.left_at = impl_.transport.now();
+      impl_.left_at = idle_ ? entered_at_ : impl_.transport.now();
       impl_.mutex.unlock();
       impl_.progress.leave();
       if (timers) impl_.progress.wake();
     }
     // Whether the last one of its kind was followed by another at once.
     bool followed() const { return impl_.followed[static_cast<std::size_t>(kind_)]; }
+    std::uint64_t entered_at() const { return entered_at_; }
+    // There was nothing to do, so it has taken no time worth a look at the clock.
+    void was_idle() { idle_ = true; }
     // For others to have a turn.
     void pause() {
       if (!impl_.waiters.empty()) impl_.wake_waiters();
@@ -98,6 +102,8 @@ class Endpoint::Impl final : public Driven {
     static constexpr std::uint64_t kAtOnceNs = 30'000;
     Impl& impl_;
     Kind kind_;
+    std::uint64_t entered_at_;
+    bool idle_ = false;
   };
 
   // More than the adapter alone may be needed for it.
@@ -137,9 +143,8 @@ class Endpoint::Impl final : public Driven {
   }
 
   // Every peer is looked at, so not in every call.
-  void tick() {
-    const std::uint64_t now = transport.now();
-    if (now - ticked_at < kTickNs) return;
+  void tick(std::uint64_t now) {
+    if (now - std::min(now, ticked_at) < kTickNs) return;
     ticked_at = now;
     machine->tick();
   }
@@ -478,9 +483,9 @@ void Endpoint::forget(const void* memory, std::size_t octets) {
 }
 
 void Endpoint::progress() {
-  const Impl::Visit visit(*impl_);
-  impl_->transport.poll();
-  impl_->tick();
+  Impl::Visit visit(*impl_);
+  if (!impl_->transport.poll()) visit.was_idle();
+  impl_->tick(visit.entered_at());
 }
 
 bool Endpoint::rest() {
