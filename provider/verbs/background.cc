@@ -31,8 +31,6 @@ constexpr unsigned kMaxWindows = 256;
 constexpr auto kGone = std::chrono::microseconds(30);
 // A tick is a sleep, or so much time without one.
 constexpr auto kTick = std::chrono::microseconds(500);
-// After so much time without one the thread insists on its turn.
-constexpr auto kOverdue = 4 * kTick;
 // Passes between two looks at everything that is not an active stream; when passes are long, so much time.
 constexpr unsigned kHousekeeping = 64;
 constexpr auto kHousekeepingTime = std::chrono::microseconds(200);
@@ -79,15 +77,16 @@ void Engine::run() {
         continue;
       }
       const std::uint64_t now = application_passes_.load(std::memory_order_relaxed);
+      tick_.fetch_add(1, std::memory_order_relaxed);
       if (now == seen) {
         driver_.store(Driver::background);
         if (Clock::now() - aside_since_ < kTooShort) windows_needed_ = std::min(windows_needed_ * 2, kMaxWindows);
         continue;
       }
       seen = now;
-      seen_at = ticked_ = Clock::now();
+      seen_at = Clock::now();
       enter();
-      const bool fewer = next_tick();
+      const bool fewer = demote_silent();
       leave();
       if (fewer) sleep(std::chrono::nanoseconds(0));  // from here on the kernel watches them
       continue;
@@ -134,12 +133,7 @@ void Engine::housekeeping(bool all) {
 }
 
 bool Engine::background_pass() {
-  // With thousands of streams the application's passes take milliseconds, and leave no gap between them. Then the silent
-  // streams must go, or they stay as long.
-  if (Clock::now() - ticked_ >= kOverdue)
-    enter();
-  else if (waiting_.load(std::memory_order_relaxed) != 0 || !try_enter())
-    return false;
+  if (waiting_.load(std::memory_order_relaxed) != 0 || !try_enter()) return false;
   const bool kicked = kicks_.load(std::memory_order_relaxed) != nullptr;
   background_holds_ = true;
   if (kicked) serve_kicks();
@@ -150,7 +144,8 @@ bool Engine::background_pass() {
   bool fewer = false;
   if (now - ticked_ >= kTick) {
     ticked_ = now;
-    fewer = next_tick();
+    tick_.fetch_add(1, std::memory_order_relaxed);
+    fewer = demote_silent();
   }
   // Once, where leave() goes on as long as there are posts: who posts to a thread that spins makes no pass himself, and
   // would keep it from ours. What comes later finds this thread in its next pass, or about to sleep.
@@ -237,13 +232,6 @@ void Engine::arm_active() {
   leave();
 }
 
-// Each active stream has at least one turn between two ticks. Engine held. True: some have left.
-bool Engine::next_tick() {
-  if (std::exchange(sweeps_at_tick_, sweeps_) == sweeps_) return false;
-  tick_.fetch_add(1, std::memory_order_relaxed);
-  return demote_silent();
-}
-
 // Cost per pass follows the streams that carry something. Engine held. True: some have left.
 bool Engine::demote_silent() {
   if (active_.size() + active_pollables_.size() <= kAlwaysActive) return false;
@@ -272,47 +260,41 @@ void Engine::arm(Connection& c, std::uint32_t events) {
 }
 
 void Engine::handle_ready(std::span<const llp::Watcher::Ready> ready) {
-  bool streams = false;
   for (const auto& r : ready) {
     std::function<void(std::uint32_t)> call;
+    bool is_stream = false;
     {
       std::lock_guard guard(mutex_);
       const auto t = tokens_.find(r.token);
       if (t == tokens_.end()) continue;
       const auto w = watches_.find(t->second);
-      if (w->second.connection != nullptr) {
-        streams = true;
-        continue;
+      is_stream = w->second.connection != nullptr;
+      if (!is_stream) {
+        call = std::move(w->second.on_ready);
+        watches_.erase(w);
+        tokens_.erase(t);
       }
-      call = std::move(w->second.on_ready);
-      watches_.erase(w);
-      tokens_.erase(t);
     }
     if (call) call(r.events);
-  }
-  if (streams) activate_ready(ready);
-}
-
-// Once into the engine for all of them: each time may mean to wait for somebody's pass.
-void Engine::activate_ready(std::span<const llp::Watcher::Ready> ready) {
-  enter();
-  for (const auto& r : ready) {
+    if (!is_stream) continue;
+    enter();
     Connection* c = nullptr;
     {
       std::lock_guard guard(mutex_);
       const auto t = tokens_.find(r.token);  // it may have ended before we held the engine
-      if (t == tokens_.end()) continue;
-      const auto w = watches_.find(t->second);
-      c = w->second.connection;
-      if (c == nullptr) continue;
-      watches_.erase(w);
-      tokens_.erase(t);
+      if (t != tokens_.end()) {
+        c = watches_[t->second].connection;
+        watches_.erase(t->second);
+        tokens_.erase(t);
+      }
     }
-    c->armed = false;
-    c->last_tick = tick();
-    activate(*c);
+    if (c != nullptr) {
+      c->armed = false;
+      c->last_tick = tick();
+      activate(*c);
+    }
+    leave();
   }
-  leave();
 }
 
 // --- inbox ---

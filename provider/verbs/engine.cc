@@ -26,7 +26,6 @@ namespace ewarp::verbs {
 namespace {
 
 constexpr std::size_t kBatch = 32;      // streams per system call of a pass
-constexpr std::size_t kPerPass = 256;   // streams; more would keep others from the engine for milliseconds
 constexpr unsigned kKickSpins = 64;     // how long a poster waits for a holder in a short pass
 constexpr unsigned kPassesOfAWaiter = 8;  // an application thread that makes so many waits for what it has posted
 constexpr std::size_t kPooled = 64;     // buffers kept for reuse
@@ -145,15 +144,14 @@ void Engine::serve_kicks() {
 void Engine::application_pass(bool armed) {
   if (forked_) return;
   if (!armed && poster_habit.poll()) poster_habit.polled(Clock::now());
-  // Who waits gets its gaps. If it gives no sign of life since our last pass, it waits for a CPU, perhaps for this one,
-  // and will not run until we let it; but then we must not stand still.
+  // Who waits gets its gaps, but if it gives no sign of life since our last pass, it waits for a CPU, perhaps for this
+  // one: then we must not stand still.
   if (waiting_.load(std::memory_order_relaxed) != 0) {
     thread_local unsigned seen = 0;
     if (const unsigned signs = signs_.load(std::memory_order_relaxed); std::exchange(seen, signs) != signs) {
       llp::cpu_relax();
       return;
     }
-    sched_yield();
   }
   if (!try_enter()) return;
   pass();
@@ -242,36 +240,30 @@ void Engine::give_staging(std::unique_ptr<std::byte[]> s) {
   if (stagings_.size() < kPooled) stagings_.push_back(std::move(s));
 }
 
-// One turn for every active stream, or the next of thousands. Streams that end meanwhile leave active_ but stay alive
-// until their burial, which needs the engine.
+// One turn for every active stream. Streams that end meanwhile leave active_ but stay alive until their burial, which
+// needs the engine.
 bool Engine::pass() {
   const bool any = pass_streams();
   return active_pollables_.empty() ? any : pass_pollables() || any;
 }
 
 bool Engine::pass_streams() {
-  if (active_.size() <= 1) {
-    ++sweeps_;
-    return !active_.empty() && pass_one(*active_.front());
+  if (active_.empty()) return false;
+  if (active_.size() == 1) {
+    Connection& c = *active_.front();
+    bool any = c.receive();
+    if (any) c.last_tick = tick();
+    if (c.end() == Connection::End::none && c.has_output() && may_send(c.queue_pair())) any |= c.transmit();
+    if (any || c.end() != Connection::End::none) c.queue_pair().stream_progress();
+    return any;
   }
   bool any = false;
-  const std::size_t n = std::min(active_.size(), kPerPass);
+  const std::size_t n = active_.size();
   for (std::size_t done = 0; done < n && !active_.empty(); done += kBatch) {
-    if (cursor_ >= active_.size()) {
-      cursor_ = 0;
-      ++sweeps_;
-    }
+    cursor_ %= active_.size();
     any |= pass_many(cursor_, std::min({kBatch, n - done, active_.size()}));
     cursor_ += kBatch;
   }
-  return any;
-}
-
-bool Engine::pass_one(Connection& c) {
-  bool any = c.receive();
-  if (any) c.last_tick = tick();
-  if (c.end() == Connection::End::none && c.has_output() && may_send(c.queue_pair())) any |= c.transmit();
-  if (any || c.end() != Connection::End::none) c.queue_pair().stream_progress();
   return any;
 }
 

@@ -124,7 +124,6 @@ class Engine final : public Reactor {
   void run();
   bool pass();
   bool pass_streams();
-  bool pass_one(Connection& connection);
   bool pass_many(std::size_t first, std::size_t count);
   bool background_pass();
   void housekeeping(bool all);
@@ -135,7 +134,6 @@ class Engine final : public Reactor {
   bool step_aside();
   bool wait_aside(std::chrono::nanoseconds limit);
   void arm_active();
-  bool next_tick();
   bool demote_silent();
   void arm(Connection& connection, std::uint32_t events);
   void activate(Pollable& pollable);
@@ -145,7 +143,6 @@ class Engine final : public Reactor {
   void arm(Pollable& pollable, std::uint32_t events);
   void close_pollables_in_child();
   void handle_ready(std::span<const llp::Watcher::Ready> ready);
-  void activate_ready(std::span<const llp::Watcher::Ready> ready);
   void apply_watch_ops();
   void run_tasks();
   void run_timers();
@@ -161,7 +158,6 @@ class Engine final : public Reactor {
   std::vector<Connection*> active_;
   std::unordered_set<Connection*> connections_;
   std::size_t cursor_ = 0;
-  std::uint64_t sweeps_ = 0, sweeps_at_tick_ = 0;  // of the cursor over all active streams
   std::vector<std::shared_ptr<Connection>> graveyard_;
   std::vector<std::shared_ptr<Pollable>> pollables_;
   std::vector<Pollable*> active_pollables_;
