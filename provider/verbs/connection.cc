@@ -13,6 +13,7 @@
 #include <cstring>
 #include <span>
 
+#include "llp/tcp.h"
 #include "provider/verbs/engine.h"
 #include "provider/verbs/memory.h"
 #include "provider/verbs/options.h"
@@ -28,19 +29,24 @@ constexpr std::size_t kReceiveBudget = 256 * 1024;
 constexpr std::size_t kBulkTail = 512;
 constexpr std::size_t kBulkHead = 4096;
 
-// Calls with one vector cost a sixth of a microsecond less without a message header, a third of a call that finds nothing.
+// As llp::send_now() and llp::receive_now(), which cost a sixth of a microsecond less than calls with a message header.
 constexpr int kAtOnce = MSG_DONTWAIT | MSG_NOSIGNAL;
 
-ssize_t receive_now(int fd, msghdr* m) {
-  return m->msg_iovlen == 1 ? recv(fd, m->msg_iov->iov_base, m->msg_iov->iov_len, kAtOnce) : recvmsg(fd, m, kAtOnce);
+long receive_vectors(int fd, msghdr* m) {
+  const iovec& first = *m->msg_iov;
+  if (m->msg_iovlen == 1) return llp::receive_now(fd, {static_cast<std::byte*>(first.iov_base), first.iov_len});
+  const ssize_t n = recvmsg(fd, m, kAtOnce);
+  return n < 0 ? -errno : n;
 }
 
-ssize_t send_now(int fd, std::span<const iovec> vectors) {
-  if (vectors.size() == 1) return send(fd, vectors[0].iov_base, vectors[0].iov_len, kAtOnce);
+long send_vectors(int fd, std::span<const iovec> vectors) {
+  const iovec& first = vectors[0];
+  if (vectors.size() == 1) return llp::send_now(fd, {static_cast<const std::byte*>(first.iov_base), first.iov_len});
   msghdr m{};
   m.msg_iov = const_cast<iovec*>(vectors.data());
   m.msg_iovlen = vectors.size();
-  return sendmsg(fd, &m, kAtOnce);
+  const ssize_t n = sendmsg(fd, &m, kAtOnce);
+  return n < 0 ? -errno : n;
 }
 
 std::size_t ulpdu_limit(int fd, const mpa::StreamParams& params) {
@@ -161,10 +167,10 @@ void Connection::parse() {
 bool Connection::receive() {
   bool any = false;
   for (std::size_t total = 0; total < kReceiveBudget && end_ == End::none && readable();) {
-    const ssize_t n = receive_now(fd_, prepare());
-    if (!completed(n < 0 ? -errno : n)) break;
+    const long n = receive_vectors(fd_, prepare());
+    if (!completed(n)) break;
     any = true;
-    if (n < static_cast<ssize_t>(asked_)) break;
+    if (n < static_cast<long>(asked_)) break;
     total += static_cast<std::size_t>(n);
   }
   return any;
@@ -201,17 +207,16 @@ bool Connection::transmit() {
     endpoint_.transmit(*out_, kTransmitBudget);
     if (out_->empty()) break;
     const bool allowed = enter_regions();
-    const ssize_t n = allowed ? send_now(fd_, out_->vectors()) : -1;
-    const int error = allowed ? errno : EFAULT;
+    const long n = allowed ? send_vectors(fd_, out_->vectors()) : -EFAULT;
     for (std::size_t i = 0; regions_entered_ != 0; ++i, regions_entered_ >>= 1)
       if (regions_entered_ & 1) memory().leave(out_->regions()[i].region);
     if (n < 0) {
-      if (error == EAGAIN || error == EWOULDBLOCK || error == EINTR || error == ENOBUFS) {
+      if (n == -EAGAIN || n == -EWOULDBLOCK || n == -EINTR || n == -ENOBUFS) {
         blocked_ = true;
         return any;
       }
       // A source that its owner took away in the middle of an FPDU: the framing cannot be saved.
-      end_ = error == EFAULT ? End::local_memory : End::lost;
+      end_ = n == -EFAULT ? End::local_memory : End::lost;
       return true;
     }
     any = true;
