@@ -68,7 +68,7 @@ class UringBatch final : public Batch {
  public:
   int open() { return ring_.open(kEntries, 2 * kEntries, IORING_SETUP_SUBMIT_ALL); }
   void run(std::span<Op> ops) override;
-  const char* name() const override { return "io_uring"; }
+  const char* name() const override { return broken_ ? "system calls" : "io_uring"; }
   void close_in_child() override { ring_.close_in_child(); }
 
  private:

@@ -1,27 +1,22 @@
 #include "llp/crc32c.h"
 
-#include <isa-l/crc.h>
+#include <cassert>
 
-#include <algorithm>
+#include "llp/guarded_crc.h"
 
 namespace ewarp::llp {
 
-namespace {
-
-// ISA-L takes the length as an int.
-constexpr std::size_t kLargestPiece = std::size_t{1} << 30;
-
-}  // namespace
-
 void Crc32c::update(Octets in) {
-  while (!in.empty()) {
-    const Octets piece = in.first(std::min(in.size(), kLargestPiece));
-    // crc32_iscsi() neither presets nor complements: it carries the bare register, and only reads the buffer although
-    // its type does not say so.
-    auto* octets = const_cast<unsigned char*>(reinterpret_cast<const unsigned char*>(piece.data()));
-    register_ = crc32_iscsi(octets, static_cast<int>(piece.size()), register_);
-    in = in.subspan(piece.size());
-  }
+  [[maybe_unused]] const bool there = guarded_crc32c(in.data(), in.size(), &register_);
+  assert(there);
+}
+
+bool Crc32c::read(const std::byte* from, std::size_t n) {
+  return guarded_crc32c(from, n, &register_);
+}
+
+bool Crc32c::copy(std::byte* to, const std::byte* from, std::size_t n) {
+  return guarded_copy_crc32c(to, from, n, &register_);
 }
 
 void Crc32c::emit(std::span<std::byte, 4> out) const {

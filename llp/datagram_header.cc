@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 
 #include "llp/crc32c.h"
 
@@ -126,6 +127,8 @@ Result<Datagram, DatagramDrop> parse_datagram(Octets payload, bool without_crc) 
 }
 
 std::size_t finish_datagram(MutableOctets out, std::size_t header, std::optional<Octets> segment, bool crc) {
+  assert(out.size() >= header + (segment ? kSegmentLength + segment->size() : 0) + kDatagramCrc);
+  assert(crc || (get_be<std::uint8_t>(out, 1) & kFlagNoCrc) != 0);
   std::size_t end = header;
   if (segment) {
     put_be<std::uint16_t>(out, end, static_cast<std::uint16_t>(segment->size()));
@@ -144,6 +147,7 @@ std::size_t finish_datagram(MutableOctets out, std::size_t header, std::optional
 }
 
 UdSend UdSend::parse(const Datagram& d) {
+  assert(d.prefix.type == DatagramType::ud_send);
   UdSend h;
   h.qkey = get_be<std::uint32_t>(d.header, 12);
   if ((d.prefix.flags & kFlagImmediate) != 0) h.immediate = get_be<std::uint32_t>(d.header, 16);
@@ -160,6 +164,7 @@ std::size_t UdSend::emit(MutableOctets out, std::uint32_t destination, std::uint
 }
 
 UdError UdError::parse(const Datagram& d) {
+  assert(d.prefix.type == DatagramType::ud_error);
   return {get_be<std::uint32_t>(d.header, 16)};
 }
 
@@ -171,6 +176,7 @@ std::size_t UdError::emit(MutableOctets out, std::uint32_t destination, std::uin
 }
 
 SidrRequest SidrRequest::parse(const Datagram& d) {
+  assert(d.prefix.type == DatagramType::sidr_request);
   return {get_be<std::uint32_t>(d.header, 12), get_be<std::uint16_t>(d.header, 16)};
 }
 
@@ -183,6 +189,7 @@ std::size_t SidrRequest::emit(MutableOctets out, std::uint32_t source) const {
 }
 
 SidrReply SidrReply::parse(const Datagram& d) {
+  assert(d.prefix.type == DatagramType::sidr_reply);
   const auto word = get_be<std::uint32_t>(d.header, 16);
   return {get_be<std::uint32_t>(d.header, 12), static_cast<std::uint8_t>(word >> 24), word & kQpnMask,
           get_be<std::uint32_t>(d.header, 20)};

@@ -1,5 +1,5 @@
 // Datagram iWARP on the wire: what a UDP payload begins with, and the headers of UD and SIDR (datagram-iwarp.md section
-// 4). Those of RD are rd_header.h's. A header is HLen words; a segment is octets that this layer does not look into.
+// 4). Those of RD are header.h's. A header is HLen words; a segment is octets that this layer does not look into.
 //
 //   header (HLen * 4) | [ SegLen (16) | segment ] | CRC32C (4)
 #pragma once
@@ -69,7 +69,7 @@ struct DatagramPrefix {
   bool operator==(const DatagramPrefix&) const = default;
 };
 
-// Whether it claims to be one of RD's, whose header says more: llp/rd_header.h.
+// Whether it claims to be one of RD's, whose header says more: llp/rd/header.h.
 inline bool is_reliable(Octets payload) {
   return !payload.empty() && (std::to_integer<unsigned>(payload[0]) & 0x08) != 0;
 }

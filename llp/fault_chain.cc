@@ -1,4 +1,5 @@
 #include "llp/fault_chain.h"
+#include "llp/mutex.h"
 
 #include <array>
 #include <atomic>
@@ -6,7 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <mutex>
+#include <new>
 #include <optional>
 #include <utility>
 
@@ -36,7 +37,7 @@ struct Place {
 };
 
 constinit Place g_places[] = {{SIGSEGV}, {SIGBUS}};
-constinit std::mutex g_mutex;  // for taking the place; no handler takes it
+constinit Mutex g_mutex;  // for taking the place; no handler takes it
 constinit std::atomic<RecoverFault> g_recover{nullptr};
 
 // Which generations a fault has been through, for newcomers that chain to us in a circle. A jump out of a handler
@@ -178,7 +179,7 @@ bool in_place(const Place& place, const Action& action) {
 // False: the handlers below have used up all generations, and ours is not in its place.
 bool take(Place& place) {
   if (in_place(place, installed(place.signal))) return true;
-  const std::lock_guard lock(g_mutex);
+  const Guard lock(g_mutex);
   Action found = installed(place.signal);
   while (!in_place(place, found)) {
     auto generation = our_generation(place, found);
@@ -209,6 +210,18 @@ bool take_fault_signals(RecoverFault recover) {
   bool all = true;
   for (Place& place : g_places) all = take(place) && all;
   return all;
+}
+
+void fault_signals_before_fork() EWARP_NO_LOCK_ANALYSIS {
+  g_mutex.lock();
+}
+
+void fault_signals_after_fork() EWARP_NO_LOCK_ANALYSIS {
+  g_mutex.unlock();
+}
+
+void fault_signals_forget_in_child() {
+  g_mutex.renew_in_child();
 }
 
 }  // namespace ewarp::llp

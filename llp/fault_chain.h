@@ -19,4 +19,10 @@ bool from_instruction(int signal, const siginfo_t& info);
 // After some 30 different newcomers the place is left to them: false. Thread-safe.
 bool take_fault_signals(RecoverFault recover);
 
+// Around fork(), in the thread that calls it: the child does not inherit the place half taken.
+void fault_signals_before_fork();
+void fault_signals_after_fork();
+// Instead, where the first of them was not called.
+void fault_signals_forget_in_child();
+
 }  // namespace ewarp::llp

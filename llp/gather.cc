@@ -4,7 +4,8 @@
 
 namespace ewarp::llp {
 
-Gather::Gather() : vectors_(kMaxVectors), arena_(kArena) {}
+// The arena is memory only as far as it is used.
+Gather::Gather() : vectors_(kMaxVectors), arena_(new std::byte[kArena]) {}
 
 bool Gather::has_room(std::size_t vectors, std::size_t arena, std::size_t regions) const {
   return count_ + vectors <= kMaxVectors && arena_used_ + arena <= kArena && region_count_ + regions <= kMaxRegions;
@@ -12,7 +13,7 @@ bool Gather::has_room(std::size_t vectors, std::size_t arena, std::size_t region
 
 MutableOctets Gather::append(std::size_t n) {
   assert(has_room(1, n, 0));
-  std::byte* at = arena_.data() + arena_used_;
+  std::byte* at = arena_.get() + arena_used_;
   arena_used_ += n;
   octets_ += n;
   // Neighbours in the arena share one vector: a stream of small messages then needs a single one.
@@ -36,6 +37,20 @@ void Gather::append(const Extent& extent) {
   octets_ += extent.length;
 }
 
+// append() may lengthen the last vector.
+Gather::Mark Gather::mark() const {
+  return {count_, count_ > first_ ? vectors_[count_ - 1].iov_len : 0, arena_used_, region_count_, octets_};
+}
+
+void Gather::back_to(const Mark& mark) {
+  assert(mark.count >= first_ && mark.count <= count_);
+  count_ = mark.count;
+  if (count_ > first_) vectors_[count_ - 1].iov_len = mark.last_length;
+  arena_used_ = mark.arena_used;
+  region_count_ = mark.region_count;
+  octets_ = mark.octets;
+}
+
 std::uint8_t Gather::owner_of(const Extent& extent) {
   if (extent.region == nullptr) return kOwn;
   for (std::size_t i = 0; i < region_count_; ++i)
@@ -55,6 +70,7 @@ void Gather::consume(std::size_t n) {
   assert(n <= octets_);
   octets_ -= n;
   while (n > 0) {
+    assert(first_ < count_);
     iovec& v = vectors_[first_];
     if (n < v.iov_len) {
       v.iov_base = static_cast<std::byte*>(v.iov_base) + n;
@@ -67,6 +83,8 @@ void Gather::consume(std::size_t n) {
   if (octets_ == 0) clear();
 }
 
-void Gather::clear() { first_ = count_ = arena_used_ = region_count_ = octets_ = 0; }
+void Gather::clear() {
+  first_ = count_ = arena_used_ = region_count_ = octets_ = 0;
+}
 
 }  // namespace ewarp::llp

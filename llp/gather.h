@@ -6,6 +6,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -38,7 +39,8 @@ class MemoryGate {
 class Gather {
  public:
   static constexpr std::size_t kMaxVectors = 512;  // below UIO_MAXIOV (1024)
-  static constexpr std::size_t kArena = 64 * 1024;
+  // Four of the largest FPDUs, copied whole: what one system call is given.
+  static constexpr std::size_t kArena = 260 * 1024;
   static constexpr std::size_t kMaxRegions = 64;
 
   Gather();
@@ -54,6 +56,12 @@ class Gather {
   MutableOctets append(std::size_t n);
   // Memory of somebody else, gathered in place when written. Requires: has_room(1, 0).
   void append(const Extent& extent);
+  // Takes back everything that was appended since mark(). Requires: nothing was consumed meanwhile.
+  struct Mark {
+    std::size_t count, last_length, arena_used, region_count, octets;
+  };
+  Mark mark() const;
+  void back_to(const Mark& mark);
 
   std::span<const iovec> vectors() const { return std::span(vectors_.data() + first_, count_ - first_); }
   struct RegionUse {
@@ -73,7 +81,7 @@ class Gather {
   static constexpr std::uint8_t kOwn = 0xff;
   std::uint8_t owner_of(const Extent& extent);
   std::vector<iovec> vectors_;
-  std::vector<std::byte> arena_;
+  std::unique_ptr<std::byte[]> arena_;
   std::array<std::uint8_t, kMaxVectors> owner_{};  // index in regions_ of each vector, or kOwn
   std::array<RegionUse, kMaxRegions> regions_{};
   std::size_t first_ = 0;

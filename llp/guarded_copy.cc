@@ -3,11 +3,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cassert>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
 
 #include "llp/fault_chain.h"
+#include "llp/guarded_crc.h"
 
 namespace ewarp::llp {
 
@@ -164,15 +166,28 @@ bool recover(int signal, const siginfo_t& info, void* context) {
   if (!from_instruction(signal, info)) return false;
   greg_t& rip = static_cast<ucontext_t*>(context)->uc_mcontext.gregs[REG_RIP];
   const auto at = static_cast<std::uintptr_t>(rip);
-  const auto fault = reinterpret_cast<std::uintptr_t>(ewarp_copy_fault);
-  if (at < reinterpret_cast<std::uintptr_t>(&ewarp_copy) || at >= fault) return false;
-  rip = static_cast<greg_t>(fault);
+  auto go_on = reinterpret_cast<std::uintptr_t>(ewarp_copy_fault);
+  const bool copy = at >= reinterpret_cast<std::uintptr_t>(&ewarp_copy) && at < go_on;
+  if (!copy && !in_guarded_crc(at, &go_on)) return false;
+  rip = static_cast<greg_t>(go_on);
   return true;
 }
 
 }  // namespace
 
-bool faults_can_be_caught() noexcept { return true; }
+#if !defined(NDEBUG)
+namespace {
+
+bool is_aligned(const void* at) {
+  return reinterpret_cast<std::uintptr_t>(at) % sizeof(std::uint64_t) == 0;
+}
+
+}  // namespace
+#endif
+
+bool faults_can_be_caught() noexcept {
+  return true;
+}
 
 bool install_copy_guard() {
   return take_fault_signals(&recover);
@@ -182,9 +197,13 @@ bool guarded_copy(void* to, const void* from, std::size_t n) noexcept {
   return ewarp_copy(to, from, n);
 }
 
-bool guarded_fetch_add(void* at, std::uint64_t* value) noexcept { return ewarp_fetch_add(at, value); }
+bool guarded_fetch_add(void* at, std::uint64_t* value) noexcept {
+  assert(is_aligned(at));
+  return ewarp_fetch_add(at, value);
+}
 
 bool guarded_compare_exchange(void* at, std::uint64_t* expected, std::uint64_t desired) noexcept {
+  assert(is_aligned(at));
   return ewarp_compare_exchange(at, expected, desired);
 }
 
@@ -194,9 +213,13 @@ bool guarded_compare_exchange(void* at, std::uint64_t* expected, std::uint64_t d
 
 namespace ewarp::llp {
 
-bool faults_can_be_caught() noexcept { return false; }
+bool faults_can_be_caught() noexcept {
+  return false;
+}
 
-bool install_copy_guard() { return false; }
+bool install_copy_guard() {
+  return false;
+}
 
 bool guarded_copy(void* to, const void* from, std::size_t n) noexcept {
   return guarded_copy_by_kernel(to, from, n);

@@ -7,7 +7,8 @@
 
 namespace ewarp::llp {
 
-// Installs the SIGSEGV and SIGBUS handlers that turn a fault inside guarded_copy() into its return value; any other
+// Installs the SIGSEGV and SIGBUS handlers that turn a fault inside guarded_copy() into its return value (and one
+// inside the routines of guarded_crc.h); any other
 // fault goes to the handler that was there before (or the default action). Idempotent and cheap (two system calls when
 // nothing changed): called at each memory registration, so it also takes the place back from a handler that the
 // application installed since. False: faults are not caught, for want of a routine for the machine or after too many

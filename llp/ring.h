@@ -19,11 +19,18 @@ class Ring {
   }
   bool empty() const { return size_ == 0; }
   std::size_t size() const { return size_; }
-  T& front() { return items_[first_]; }
-  const T& front() const { return items_[first_]; }
+  T& front() { return at(0); }
+  const T& front() const { return at(0); }
   T& back() { return at(size_ - 1); }
   // Position 0 is the front. Requires: i < size().
-  T& at(std::size_t i) { return items_[(first_ + i) & (items_.size() - 1)]; }
+  T& at(std::size_t i) {
+    assert(i < size_);
+    return items_[(first_ + i) & (items_.size() - 1)];
+  }
+  const T& at(std::size_t i) const {
+    assert(i < size_);
+    return items_[(first_ + i) & (items_.size() - 1)];
+  }
   void push_back(T item) {
     if (size_ == items_.size()) grow();
     items_[(first_ + size_++) & (items_.size() - 1)] = std::move(item);

@@ -20,7 +20,14 @@ int probe_enter(int fd) {
 }  // namespace
 
 Uring::~Uring() {
-  if (open_) io_uring_queue_exit(&ring_);
+  close(true);
+}
+
+void Uring::close(bool fd_is_ours) {
+  if (!open_) return;
+  if (!fd_is_ours) ring_.ring_fd = -1;
+  io_uring_queue_exit(&ring_);
+  open_ = false;
 }
 
 int Uring::open(unsigned entries, unsigned cq_entries, unsigned flags) {

@@ -23,6 +23,9 @@ class Uring {
 
   // An entry to fill; submits what is queued when the ring is full. Null only when the kernel takes nothing.
   io_uring_sqe* next_sqe();
+  // No more use of it. fd_is_ours: false when the program seems to have closed the fd behind our back; the number may
+  // be another file's by now.
+  void close(bool fd_is_ours);
   // The memory of the ring is not there in a child; only the fd is.
   void close_in_child();
 

@@ -4,7 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
 #include <system_error>
+#include <utility>
 
 #include "llp/fd.h"
 #include "llp/uring.h"
@@ -30,10 +32,17 @@ void WakeUp::close_in_child() {
   fd_ = -1;
 }
 
-std::unique_ptr<Watcher> make_watcher(bool use_io_uring, std::string* why_not) {
+void nap(std::chrono::nanoseconds at_most) {
+  constexpr std::chrono::nanoseconds kLongest = std::chrono::milliseconds(10);
+  if (at_most.count() < 0 || at_most > kLongest) at_most = kLongest;
+  const timespec time{0, static_cast<long>(at_most.count())};
+  nanosleep(&time, nullptr);
+}
+
+std::unique_ptr<Watcher> make_watcher(bool use_io_uring, std::string* why_not, OnFallBack on_fall_back) {
   int error = 0;
   if (use_io_uring) {
-    if (auto watcher = make_uring_watcher(&error)) return watcher;
+    if (auto watcher = make_uring_watcher(&error, true, std::move(on_fall_back))) return watcher;
     if (why_not != nullptr) *why_not = why_no_uring(error);
   }
   auto watcher = make_epoll_watcher(&error);

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -44,6 +45,9 @@ class Watcher {
 
 // use_io_uring: try it first; on refusal falls back to epoll and says why in *why_not. Null when there is no fd left
 // even for that. Any thread may call it: the first wait() decides which one is the waiting thread.
-std::unique_ptr<Watcher> make_watcher(bool use_io_uring, std::string* why_not = nullptr);
+// on_fall_back: io_uring was given, and then fails for good (a seccomp filter that came later). The watcher goes on as
+// one on epoll, with all that was armed; the waiting thread calls this once, with the reason.
+std::unique_ptr<Watcher> make_watcher(bool use_io_uring, std::string* why_not = nullptr,
+                                      std::function<void(const std::string& why)> on_fall_back = {});
 
 }  // namespace ewarp::llp

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cerrno>
 #include <ctime>
 #include <deque>
@@ -31,7 +32,10 @@ struct Slot {
 
 class EpollWatcher final : public Watcher {
  public:
-  EpollWatcher() : fd_(make_high_fd([] { return epoll_create1(EPOLL_CLOEXEC); })) {}
+  explicit EpollWatcher(WakeUp* wake_up)
+      : own_(wake_up == nullptr ? std::make_unique<WakeUp>() : nullptr),
+        wake_up_(wake_up == nullptr ? *own_ : *wake_up),
+        fd_(make_high_fd([] { return epoll_create1(EPOLL_CLOEXEC); })) {}
   ~EpollWatcher() override {
     if (fd_ >= 0) close(fd_);
   }
@@ -53,7 +57,8 @@ class EpollWatcher final : public Watcher {
   std::size_t report_refused(std::span<Ready> out);
   bool take(const epoll_event& event, Ready& out, bool* woken);
 
-  WakeUp wake_up_;
+  const std::unique_ptr<WakeUp> own_;
+  WakeUp& wake_up_;
   int fd_;
   std::deque<Slot> slots_;    // by fd
   std::vector<int> refused_;  // fds that epoll would not take
@@ -144,9 +149,11 @@ int EpollWatcher::sleep_whole(int capacity, std::chrono::nanoseconds timeout) {
 }
 
 std::size_t EpollWatcher::wait(std::span<Ready> out, std::chrono::nanoseconds timeout) {
+  assert(!out.empty());
   const std::size_t refused = report_refused(out);
   if (refused > 0) return refused;
   const int n = sleep_whole(static_cast<int>(std::min(out.size(), kEvents)), timeout);
+  if (n < 0) nap(timeout);
   std::size_t ready = 0;
   bool woken = false;
   for (int i = 0; i < n; ++i)
@@ -163,8 +170,8 @@ void EpollWatcher::close_in_child() {
 
 }  // namespace
 
-std::unique_ptr<Watcher> make_epoll_watcher(int* error) {
-  auto watcher = std::make_unique<EpollWatcher>();
+std::unique_ptr<Watcher> make_epoll_watcher(int* error, WakeUp* wake_up) {
+  auto watcher = std::make_unique<EpollWatcher>(wake_up);
   *error = watcher->open();
   if (*error < 0) return nullptr;
   return watcher;

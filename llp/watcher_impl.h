@@ -2,6 +2,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -30,8 +32,14 @@ class WakeUp {
   std::atomic<bool> pending_{false};
 };
 
+using OnFallBack = std::function<void(const std::string& why)>;
+
 // Null with a negative errno in *error. single_issuer false: as on a kernel that does not know such rings.
-std::unique_ptr<Watcher> make_uring_watcher(int* error, bool single_issuer = true);
-std::unique_ptr<Watcher> make_epoll_watcher(int* error);
+std::unique_ptr<Watcher> make_uring_watcher(int* error, bool single_issuer = true, OnFallBack on_fall_back = {});
+// wake_up: of a watcher whose place it takes, and which outlives it; null: one of its own.
+std::unique_ptr<Watcher> make_epoll_watcher(int* error, WakeUp* wake_up = nullptr);
+
+// In the place of a wait that failed: nothing can be told, but whoever asks in a loop leaves the CPU to others.
+void nap(std::chrono::nanoseconds at_most);
 
 }  // namespace ewarp::llp

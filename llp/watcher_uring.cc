@@ -1,6 +1,8 @@
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <deque>
+#include <utility>
 #include <vector>
 
 #include "llp/uring.h"
@@ -35,9 +37,11 @@ struct Slot {
   bool queued = false;            // stands in arms_
 };
 
+// When the ring fails for good, a watcher on epoll takes its place behind the same object: who calls wake() meanwhile
+// finds the eventfd that both wait for.
 class UringWatcher final : public Watcher {
  public:
-  UringWatcher() {
+  explicit UringWatcher(OnFallBack on_fall_back) : on_fall_back_(std::move(on_fall_back)) {
     arms_.reserve(kEntries);
     removals_.reserve(kEntries);
   }
@@ -47,7 +51,7 @@ class UringWatcher final : public Watcher {
   void disarm(int fd) override;
   std::size_t wait(std::span<Ready> out, std::chrono::nanoseconds timeout) override;
   void wake() override { wake_up_.wake(); }
-  const char* name() const override { return "io_uring"; }
+  const char* name() const override { return ring_.is_open() ? "io_uring" : "epoll"; }
   void close_in_child() override;
 
  private:
@@ -57,7 +61,10 @@ class UringWatcher final : public Watcher {
   };
   Slot& slot(int fd);
   void drop(int fd, Slot& slot);
-  bool enable();
+  int enable();
+  bool is_lasting(int error);
+  void give_up_ring(int error);
+  std::size_t wait_without_ring(std::span<Ready> out, std::chrono::nanoseconds timeout);
   void queue_changes();
   void queue_wake_poll();
   int enter(std::chrono::nanoseconds left, bool forever);
@@ -71,6 +78,9 @@ class UringWatcher final : public Watcher {
   std::vector<std::uint64_t> removals_;  // user_data of polls to take back
   bool enabled_ = true;
   bool wake_armed_ = false;
+  unsigned failures_ = 0;             // in a row
+  std::unique_ptr<Watcher> instead_;  // once the ring is closed
+  OnFallBack on_fall_back_;
 };
 
 int UringWatcher::open(bool single_issuer) {
@@ -84,11 +94,13 @@ int UringWatcher::open(bool single_issuer) {
   return rc;
 }
 
-bool UringWatcher::enable() {
+int UringWatcher::enable() {
+  if (enabled_) return 0;
   // Not io_uring_enable_rings(): liburing 2.3 forgets to export it.
   const int fd = ring_.get()->ring_fd;
-  if (!enabled_) enabled_ = io_uring_register(static_cast<unsigned>(fd), IORING_REGISTER_ENABLE_RINGS, nullptr, 0) == 0;
-  return enabled_;
+  const int rc = io_uring_register(static_cast<unsigned>(fd), IORING_REGISTER_ENABLE_RINGS, nullptr, 0);
+  enabled_ = rc >= 0;
+  return std::min(rc, 0);
 }
 
 Slot& UringWatcher::slot(int fd) {
@@ -106,6 +118,7 @@ void UringWatcher::drop(int fd, Slot& slot) {
 }
 
 void UringWatcher::arm(int fd, std::uint32_t events, std::uint64_t token) {
+  if (instead_ != nullptr) return instead_->arm(fd, events, token);
   Slot& s = slot(fd);
   s.armed = true;
   s.token = token;
@@ -117,6 +130,7 @@ void UringWatcher::arm(int fd, std::uint32_t events, std::uint64_t token) {
 }
 
 void UringWatcher::disarm(int fd) {
+  if (instead_ != nullptr) return instead_->disarm(fd);
   Slot& s = slot(fd);
   s.armed = false;
   drop(fd, s);
@@ -201,14 +215,55 @@ UringWatcher::Reaped UringWatcher::reap(std::span<Ready> out) {
   return result;
 }
 
+// What passes by itself (memory, room for completions) gets some tries; whoever waits sees nothing ready meanwhile.
+bool UringWatcher::is_lasting(int error) {
+  constexpr unsigned kTries = 64;
+  ++failures_;
+  return (error != -EAGAIN && error != -EBUSY && error != -ENOMEM) || failures_ >= kTries;
+}
+
+void UringWatcher::give_up_ring(int error) {
+  // Closed first: its descriptor is then there for epoll.
+  ring_.close(error != -EBADF && error != -EOPNOTSUPP);
+  if (on_fall_back_) on_fall_back_(why_no_uring(error));
+}
+
+std::size_t UringWatcher::wait_without_ring(std::span<Ready> out, std::chrono::nanoseconds timeout) {
+  if (instead_ == nullptr) {
+    int error = 0;
+    instead_ = make_epoll_watcher(&error, &wake_up_);
+    if (instead_ == nullptr) {  // the next wait() tries again
+      nap(timeout);
+      return 0;
+    }
+    // Readiness that the ring had seen and not reported is seen again.
+    for (std::size_t fd = 0; fd < slots_.size(); ++fd)
+      if (slots_[fd].armed) instead_->arm(static_cast<int>(fd), slots_[fd].events, slots_[fd].token);
+    slots_.clear();
+    arms_.clear();
+    removals_.clear();
+  }
+  return instead_->wait(out, timeout);
+}
+
 std::size_t UringWatcher::wait(std::span<Ready> out, std::chrono::nanoseconds timeout) {
-  if (!enable()) return 0;
+  assert(!out.empty());
+  if (!ring_.is_open()) return wait_without_ring(out, timeout);
   const bool forever = timeout.count() < 0;
   const auto start = forever || timeout.count() == 0 ? Clock::time_point{} : Clock::now();
   for (auto left = timeout;;) {
-    queue_changes();
-    const int rc = enter(left, forever);
+    int rc = enable();
+    if (rc == 0) {
+      queue_changes();
+      rc = enter(left, forever);
+    }
     const Reaped reaped = reap(out);
+    if (rc >= 0 || rc == -ETIME || rc == -EINTR) {
+      failures_ = 0;
+    } else if (is_lasting(rc)) {
+      give_up_ring(rc);
+      return reaped.ready > 0 || reaped.woken ? reaped.ready : wait_without_ring(out, timeout);
+    }
     if (reaped.ready > 0 || reaped.woken) return reaped.ready;
     if (rc < 0 && rc != -ETIME && rc != -EINTR) return 0;
     // Nothing but completions of polls taken back, so far; or a signal.
@@ -221,13 +276,14 @@ std::size_t UringWatcher::wait(std::span<Ready> out, std::chrono::nanoseconds ti
 
 void UringWatcher::close_in_child() {
   ring_.close_in_child();
+  if (instead_ != nullptr) instead_->close_in_child();
   wake_up_.close_in_child();
 }
 
 }  // namespace
 
-std::unique_ptr<Watcher> make_uring_watcher(int* error, bool single_issuer) {
-  auto watcher = std::make_unique<UringWatcher>();
+std::unique_ptr<Watcher> make_uring_watcher(int* error, bool single_issuer, OnFallBack on_fall_back) {
+  auto watcher = std::make_unique<UringWatcher>(std::move(on_fall_back));
   *error = watcher->open(single_issuer);
   if (*error < 0) return nullptr;
   return watcher;

@@ -1,7 +1,8 @@
 // What opening, receiving and sending share.
-#include "llp/rd_association.h"
+#include "llp/rd/association.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 namespace ewarp::llp::rd {
@@ -18,7 +19,7 @@ Association::Association(Shared& shared, const Key& key, std::uint16_t port)
     : shared_(shared), key_(key), port_(port) {}
 
 Association::~Association() {
-  set_state(State::closed);
+  if (state_ != State::closed) enter(State::closed);
   if (flight_)
     for (const ReceiveLane& lane : flight_->rx) shared_.held -= lane.cost();
 }
@@ -68,7 +69,7 @@ bool Association::unacknowledged() const {
 }
 
 bool Association::quiet() const {
-  if (barrier_ || unacknowledged() || !shared_.upper.quiet(*this)) return false;
+  if (barrier_.blocks() || unacknowledged() || !shared_.upper.quiet(*this)) return false;
   return flight_ == nullptr || (flight_->rx[0].empty() && flight_->rx[1].empty());
 }
 
@@ -78,6 +79,7 @@ Prefix Association::prefix(Type type, std::uint8_t flags, std::uint8_t aux) cons
 }
 
 void Association::put(Octets head, std::span<const Extent> payload, bool again) {
+  assert(head.size() <= kMaxHeader);
   const bool crc = (std::to_integer<unsigned>(head[1]) & flag::kNoCrc) == 0;
   shared_.wire.send(address(), Frame{head, payload, crc, again});
 }

@@ -8,12 +8,14 @@
 #include <optional>
 #include <vector>
 
-#include "llp/rd_congestion.h"
-#include "llp/rd_header.h"
-#include "llp/rd_lane.h"
-#include "llp/rd_timer.h"
-#include "llp/rd_types.h"
-#include "llp/rd_upper.h"
+#include "llp/rd/ack_due.h"
+#include "llp/rd/barrier.h"
+#include "llp/rd/congestion.h"
+#include "llp/rd/header.h"
+#include "llp/rd/lane.h"
+#include "llp/rd/timer.h"
+#include "llp/rd/types.h"
+#include "llp/rd/upper.h"
 
 namespace ewarp::llp::rd {
 
@@ -39,7 +41,7 @@ struct Flight {
   Time frozen_until = 0;         // RNR; 0: not frozen
   std::uint32_t unanswered = 0;  // segments since the last acknowledgement
   std::uint32_t refusals = 0;    // RNR in a row
-  std::uint32_t report_psn = 0;  // of the report that the barrier waits for, in our RSP lane
+  std::uint32_t report_psn = 0;  // of the report that Association::barrier_ waits for, in our RSP lane
 };
 
 // What all associations of a table share.
@@ -64,6 +66,22 @@ class Association {
   // closed: exists only between two openings. open_sent: our OPEN is out. embryonic: the peer's OPEN was answered,
   // nothing proves yet that it was meant. established: data flows. close_sent: idle, and the peer is being told.
   enum class State : std::uint8_t { closed, open_sent, embryonic, established, close_sent };
+
+  static constexpr bool allowed(State from, State to) {
+    switch (to) {
+      case State::closed:
+        return from != State::closed;
+      case State::open_sent:  // from embryonic: the peer was to speak first, and did not
+        return from == State::closed || from == State::embryonic;
+      case State::embryonic:
+        return from == State::closed;
+      case State::established:
+        return from == State::open_sent || from == State::embryonic || from == State::close_sent;
+      case State::close_sent:
+        return from == State::established;
+    }
+    return false;
+  }
 
   Association(Shared& shared, const Key& key, std::uint16_t port);
   ~Association();
@@ -97,7 +115,7 @@ class Association {
     std::array<std::uint32_t, kLaneCount> isn;
   };
 
-  // Opening and closing (rd_open.cc).
+  // Opening and closing (open.cc).
   void begin(const Identity& identity);
   void open(Time now, const Identity& identity);
   void accept(Time now, const Open& open, const Identity& identity);
@@ -112,10 +130,10 @@ class Association {
   void send_reset(ResetReason reason);
   void fail(const Ended& how, ResetReason tell);
   void end(const Ended& how);
-  void set_state(State state);
+  void enter(State next);
   bool quiet() const;
 
-  // Receiving (rd_receive.cc).
+  // Receiving (receive.cc).
   void receive(Time now, std::uint16_t port, const Datagram& datagram, bool ce);
   bool respond(Time now, bool may_wait = false);
   bool may_answer_later() const;
@@ -130,11 +148,11 @@ class Association {
   bool drain(Lane lane);
   void hold(Incoming in);
   void let_go(Lane lane, std::uint32_t psn);
-  void release_barrier(Time now);
+  void pass_barrier(Time now);
   void resume(Time now);
-  bool blocked(Lane lane) const { return lane == Lane::req && barrier_; }
+  bool blocked(Lane lane) const { return lane == Lane::req && barrier_.blocks(); }
 
-  // Sending and timers (rd_transmit.cc).
+  // Sending and timers (transmit.cc).
   void wake(Time now);
   void pump(Time now);
   bool may_send(Lane lane);
@@ -165,22 +183,14 @@ class Association {
   Key key_;
   std::uint16_t port_;
   State state_ = State::closed;
-  bool adopted_ : 1 = false;       // the peer's tag and PSNs are known
-  bool barrier_ : 1 = false;       // the REQ segment that is due was bad, and the report is not acknowledged
-  bool barrier_last_ : 1 = false;  // that segment ended its message
-  bool reported_ : 1 = false;      // the report about it is numbered
-  bool skip_ : 1 = false;          // the rest of a failed message is discarded
-  bool turn_ : 1 = false;          // lanes take turns
-  bool refused_ : 1 = false;       // no receive for what is due: say so in the next acknowledgement
-  bool ack_now_ : 1 = false;
-  bool answer_ : 1 = false;  // an acknowledgement is due, of its own or with data
-  bool waited_ : 1 = false;  // that acknowledgement, once
-  bool late_ : 1 = false;    // in Table::late_
+  Barrier barrier_;
+  AckDue ack_due_;
+  bool adopted_ : 1 = false;  // the peer's tag and PSNs are known
+  bool turn_ : 1 = false;     // lanes take turns
+  bool late_ : 1 = false;     // in Table::late_
   bool crc_demanded_ : 1 = false;
-  std::uint8_t echo_ = 0;    // acknowledging datagrams that still carry the echo of a CE mark
   std::uint8_t tries_ = 0;   // of OPEN, CLOSE; timeouts or unanswered probes in a row
   std::uint8_t probes_ = 0;  // for credits, in a row
-  std::uint8_t lossy_ = 0;   // acknowledgements until the path is taken for one that loses nothing
   std::uint16_t max_seg_ = 0, options_ = 0, ord_ = 0;
   std::uint32_t own_tag_ = 0, peer_tag_ = 0;
   std::array<std::uint32_t, kLaneCount> isn_{};
@@ -197,10 +207,13 @@ class Association {
   Time timer_from_ = 0;
   std::unique_ptr<Flight> flight_;
 
-  // The Table's: positions in its slab and its heap.
-  Time deadline_ = kNever;
-  std::uint32_t self_ = 0, heap_place_ = 0;
-  std::uint32_t next_by_tag_ = 0, next_by_key_ = 0;
+  // The Table's: where it stands in the slab, the heap and the chains of the index.
+  struct Place {
+    Time deadline = kNever;
+    std::uint32_t self = 0, in_heap = 0;
+    std::uint32_t next_by_tag = 0, next_by_key = 0;
+  };
+  Place place_;
 };
 
 }  // namespace ewarp::llp::rd

@@ -1,6 +1,7 @@
-#include "llp/rd_congestion.h"
+#include "llp/rd/congestion.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace ewarp::llp::rd {
 namespace {
@@ -20,6 +21,7 @@ void Congestion::start(const Config& config, std::uint32_t segment) {
 }
 
 void Congestion::acknowledged(std::uint32_t octets, std::uint32_t in_flight, std::uint32_t segment) {
+  assert(window_ > 0);  // start() was called
   if (in_flight < window_ / 2) return;
   if (window_ < threshold_) {
     window_ += std::min(octets, 2 * segment);
@@ -33,6 +35,7 @@ void Congestion::acknowledged(std::uint32_t octets, std::uint32_t in_flight, std
 }
 
 void Congestion::loss(std::uint32_t in_flight, std::uint32_t segment) {
+  assert(segment > 0);
   threshold_ = window_ = std::max(in_flight / 2, 2 * segment);
   credit_ = 0;
 }

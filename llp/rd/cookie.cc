@@ -1,4 +1,4 @@
-#include "llp/rd_cookie.h"
+#include "llp/rd/cookie.h"
 
 #include <algorithm>
 #include <bit>

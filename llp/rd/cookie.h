@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "llp/octets.h"
-#include "llp/rd_types.h"
+#include "llp/rd/types.h"
 
 namespace ewarp::llp::rd {
 

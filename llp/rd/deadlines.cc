@@ -1,6 +1,7 @@
+#include <cassert>
 #include <utility>
 
-#include "llp/rd_table.h"
+#include "llp/rd/table.h"
 
 namespace ewarp::llp::rd {
 
@@ -25,18 +26,20 @@ std::uint32_t Slab::create(Shared& shared, const Key& key, std::uint16_t port) {
 }
 
 void Slab::destroy(std::uint32_t i) {
+  assert(i < used_ && size() > 0);
   std::destroy_at(&(*this)[i]);
   free_.push_back(i);
 }
 
 void Deadlines::place(std::uint32_t a, std::size_t i) {
   heap_[i] = a;
-  slab_[a].heap_place_ = static_cast<std::uint32_t>(i);
+  slab_[a].place_.in_heap = static_cast<std::uint32_t>(i);
 }
 
 void Deadlines::up(std::size_t i) {
   const std::uint32_t a = heap_[i];
-  for (; i > 0 && slab_[a].deadline_ < at((i - 1) / 2).deadline_; i = (i - 1) / 2) place(heap_[(i - 1) / 2], i);
+  for (; i > 0 && slab_[a].place_.deadline < at((i - 1) / 2).place_.deadline; i = (i - 1) / 2)
+    place(heap_[(i - 1) / 2], i);
   place(a, i);
 }
 
@@ -45,8 +48,8 @@ void Deadlines::down(std::size_t i) {
   for (;;) {
     std::size_t child = 2 * i + 1;
     if (child >= heap_.size()) break;
-    if (child + 1 < heap_.size() && at(child + 1).deadline_ < at(child).deadline_) ++child;
-    if (slab_[a].deadline_ <= at(child).deadline_) break;
+    if (child + 1 < heap_.size() && at(child + 1).place_.deadline < at(child).place_.deadline) ++child;
+    if (slab_[a].place_.deadline <= at(child).place_.deadline) break;
     place(heap_[child], i);
     i = child;
   }
@@ -54,25 +57,27 @@ void Deadlines::down(std::size_t i) {
 }
 
 void Deadlines::insert(Association& a) {
-  heap_.push_back(a.self_);
+  heap_.push_back(a.place_.self);
   up(heap_.size() - 1);
 }
 
 void Deadlines::remove(Association& a) {
-  const std::size_t i = a.heap_place_;
+  const std::size_t i = a.place_.in_heap;
+  assert(i < heap_.size() && heap_[i] == a.place_.self);
   const std::uint32_t last = heap_.back();
   heap_.pop_back();
-  if (last == a.self_) return;
+  if (last == a.place_.self) return;
   place(last, i);
   up(i);
-  down(slab_[last].heap_place_);
+  down(slab_[last].place_.in_heap);
 }
 
 void Deadlines::update(Association& a, Time deadline) {
-  if (a.deadline_ == deadline) return;
-  a.deadline_ = deadline;
-  up(a.heap_place_);
-  down(a.heap_place_);
+  assert(heap_[a.place_.in_heap] == a.place_.self);
+  if (a.place_.deadline == deadline) return;
+  a.place_.deadline = deadline;
+  up(a.place_.in_heap);
+  down(a.place_.in_heap);
 }
 
 }  // namespace ewarp::llp::rd

@@ -1,4 +1,6 @@
-#include "llp/rd_header.h"
+#include "llp/rd/header.h"
+
+#include <cassert>
 
 #include "llp/crc32c.h"
 
@@ -101,6 +103,7 @@ bool crc_matches(Octets in) {
 }
 
 void emit_prefix(const Prefix& p, std::size_t header, MutableOctets out) {
+  assert(header % 4 == 0 && header <= out.size() && header <= kMaxHeader);
   put_be<std::uint8_t>(out, 0, static_cast<std::uint8_t>(kVersion << 4 | static_cast<unsigned>(p.type)));
   put_be<std::uint8_t>(out, 1, p.flags);
   put_be<std::uint8_t>(out, 2, static_cast<std::uint8_t>(header / 4));

@@ -1,6 +1,7 @@
 // Datagrams of the reliable service, types 8 to 14: octets <-> values. No state, no allocation.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -8,7 +9,7 @@
 
 #include "llp/fault.h"
 #include "llp/octets.h"
-#include "llp/rd_types.h"
+#include "llp/rd/types.h"
 
 namespace ewarp::llp::rd {
 
@@ -88,6 +89,7 @@ struct SackWords {
   std::uint8_t count = 0;
   // Requires: k < kMaxWindow.
   void set(std::size_t k) {
+    assert(k < kMaxWindow);
     word[k / 32] |= 0x80000000u >> k % 32;
     if (k / 32 >= count) count = static_cast<std::uint8_t>(k / 32 + 1);
   }

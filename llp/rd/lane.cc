@@ -1,6 +1,7 @@
-#include "llp/rd_lane.h"
+#include "llp/rd/lane.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace ewarp::llp::rd {
 namespace {
@@ -11,6 +12,7 @@ constexpr std::size_t kReordering = 3;
 }  // namespace
 
 void SendLane::push(Sent sent) {
+  assert(!sent.lost && !sent.sacked && sent_.size() < kMaxWindow);
   in_flight_ += sent.octets;
   sent_.push_back(sent);
 }
@@ -31,11 +33,13 @@ Sent SendLane::pop(Progress& progress) {
     progress.any = true;
   } else {
     note(s, progress);
+    assert(s.lost ? lost_ > 0 : in_flight_ >= s.octets);
     if (s.lost)
       --lost_;
     else
       in_flight_ -= s.octets;
   }
+  assert(lost_ + sacked_ <= sent_.size());
   return s;
 }
 
@@ -49,6 +53,7 @@ void SendLane::sack(std::size_t i, Progress& progress) {
 void SendLane::settle(std::size_t i) {
   Sent& s = sent_.at(i);
   if (s.sacked) return;
+  assert(s.lost ? lost_ > 0 : in_flight_ >= s.octets);
   if (s.lost)
     --lost_;
   else
@@ -65,6 +70,7 @@ void SendLane::lose(std::size_t i) {
     s.sacked = false;
     --sacked_;
   } else {
+    assert(in_flight_ >= s.octets);
     in_flight_ -= s.octets;
   }
   s.lost = true;
@@ -91,6 +97,7 @@ void SendLane::lose_all() {
 }
 
 std::size_t SendLane::first_lost() {
+  assert(has_lost());
   std::size_t i = 0;
   while (!sent_.at(i).lost) ++i;
   return i;
@@ -98,6 +105,7 @@ std::size_t SendLane::first_lost() {
 
 void SendLane::resent(std::size_t i, std::uint64_t order) {
   Sent& s = sent_.at(i);
+  assert(s.lost && !s.sacked && order > s.order);
   s.lost = false;
   s.again = true;
   s.order = order;
@@ -123,6 +131,8 @@ const Held* ReceiveLane::find(std::uint32_t psn) const {
 }
 
 void ReceiveLane::insert(Held held) {
+  assert(!holds(held.psn));
+  assert(empty() || held.psn - held_[first_].psn < kMaxWindow || held_[first_].psn - held.psn < kMaxWindow);
   cost_ += held.cost();
   // Most often it belongs at the end.
   auto at = held_.end();
@@ -133,6 +143,7 @@ void ReceiveLane::insert(Held held) {
 void ReceiveLane::erase(std::uint32_t psn) {
   const std::size_t i = position(psn);
   if (i == held_.size()) return;
+  assert(cost_ >= held_[i].cost());
   cost_ -= held_[i].cost();
   if (i == first_) {
     held_[first_++].segment = {};

@@ -6,8 +6,8 @@
 #include <optional>
 #include <vector>
 
-#include "llp/rd_types.h"
-#include "llp/rd_upper.h"
+#include "llp/rd/types.h"
+#include "llp/rd/upper.h"
 #include "llp/ring.h"
 
 namespace ewarp::llp::rd {

@@ -1,21 +1,27 @@
 // The beginning and the end of an association.
 #include <algorithm>
+#include <cassert>
 
-#include "llp/rd_association.h"
+#include "llp/rd/association.h"
 
 namespace ewarp::llp::rd {
 
-void Association::set_state(State state) {
-  shared_.embryonic += (state == State::embryonic);
+void Association::enter(State next) {
+  assert(allowed(state_, next));
+  assert(state_ != State::embryonic || shared_.embryonic > 0);
+  shared_.embryonic += (next == State::embryonic);
   shared_.embryonic -= (state_ == State::embryonic);
-  state_ = state;
+  state_ = next;
 }
 
 // A new stream: nothing of an earlier one but what was learnt about the path would do harm, and that may be out of
 // date.
 void Association::begin(const Identity& identity) {
-  adopted_ = barrier_ = barrier_last_ = reported_ = skip_ = refused_ = ack_now_ = answer_ = crc_demanded_ = false;
-  echo_ = tries_ = probes_ = lossy_ = 0;
+  assert(state_ == State::closed && flight_ == nullptr);
+  barrier_ = {};
+  ack_due_ = {};
+  adopted_ = crc_demanded_ = false;
+  tries_ = probes_ = 0;
   own_tag_ = identity.tag;
   peer_tag_ = 0;
   isn_ = tx_next_ = tx_edge_ = identity.isn;
@@ -31,7 +37,7 @@ void Association::begin(const Identity& identity) {
 
 void Association::open(Time now, const Identity& identity) {
   begin(identity);
-  set_state(State::open_sent);
+  enter(State::open_sent);
   ++shared_.counters.opened;
   send_open(now);
 }
@@ -39,7 +45,7 @@ void Association::open(Time now, const Identity& identity) {
 void Association::accept(Time now, const Open& open, const Identity& identity) {
   begin(identity);
   adopt(open);
-  set_state(State::embryonic);
+  enter(State::embryonic);
   ++shared_.counters.accepted;
   last_rx_ = last_tx_ = timer_from_ = now;
   send_openack();
@@ -47,6 +53,7 @@ void Association::accept(Time now, const Open& open, const Identity& identity) {
 
 void Association::adopt(const Open& open) {
   const Config& c = shared_.config;
+  assert(!unacknowledged());  // the PSNs begin anew
   adopted_ = true;
   peer_tag_ = open.initial_tag;
   rx_next_ = open.isn;
@@ -65,7 +72,7 @@ std::uint16_t Association::wishes() const {
 }
 
 void Association::establish(Time now) {
-  set_state(State::established);
+  enter(State::established);
   tries_ = 0;
   timer_from_ = last_rx_ = last_tx_ = now;
   congestion_.start(shared_.config, max_seg_);
@@ -181,10 +188,13 @@ void Association::fail(const Ended& how, ResetReason tell) {
 void Association::end(const Ended& how) {
   if (state_ == State::closed) return;
   if (flight_) {
-    for (const ReceiveLane& lane : flight_->rx) shared_.held -= lane.cost();
+    for (const ReceiveLane& lane : flight_->rx) {
+      assert(shared_.held >= lane.cost());
+      shared_.held -= lane.cost();
+    }
     flight_.reset();
   }
-  set_state(State::closed);
+  enter(State::closed);
   ++(how.why == Ending::unreachable ? shared_.counters.unreachable : shared_.counters.closed);
   shared_.upper.ended(*this, how);
 }

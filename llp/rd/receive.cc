@@ -1,7 +1,8 @@
 // What a valid datagram of an association does: acknowledgements first, then its segment.
 #include <algorithm>
+#include <cassert>
 
-#include "llp/rd_association.h"
+#include "llp/rd/association.h"
 
 namespace ewarp::llp::rd {
 namespace {
@@ -10,8 +11,6 @@ constexpr unsigned kTagged = 0x80, kLast = 0x40;  // DDP's T and L (RFC 5041 fig
 constexpr std::size_t kTaggedHeader = 14, kMinSegment = 14;
 constexpr std::uint32_t kAckEvery = 8;
 constexpr std::uint32_t kMostInOneAnswer = 32;
-constexpr std::uint8_t kLossyFor = 200;  // acknowledgements
-constexpr std::uint8_t kEchoes = 3;
 constexpr std::uint8_t kForEver = 7;
 
 bool is_tagged(Octets segment) {
@@ -35,13 +34,13 @@ void Association::receive(Time now, std::uint16_t port, const Datagram& d, bool 
   if (!unacknowledged()) tries_ = 0;
   if (closing) return on_close(now, p, std::get<Close>(d.body));
   if (state_ == State::close_sent) {  // somebody still has something to say
-    set_state(State::established);
+    enter(State::established);
     timer_from_ = now;
     tries_ = 0;
   }
   if (const Ack* ack = std::get_if<Ack>(&d.body)) {
     on_standing(now, p, ack->standing, ack);
-    if (state_ == State::established && (p.flags & flag::kAckNow)) answer_ = true;
+    if (state_ == State::established && (p.flags & flag::kAckNow)) ack_due_.ask();
   } else {
     const Data& data = std::get<Data>(d.body);
     on_standing(now, p, data.standing, nullptr);
@@ -60,18 +59,18 @@ void Association::receive(Time now, std::uint16_t port, const Datagram& d, bool 
 
 // What goes out first carries the acknowledgement, if it can say all of it. False: the acknowledgement waits.
 bool Association::respond(Time now, bool may_wait) {
-  if (answer_ && lossy_ != 0) send_ack(now);
+  if (ack_due_.due() && ack_due_.lossy()) send_ack(now);
   pump(now);
-  const bool waits = answer_ && may_wait && !waited_ && state_ == State::established && may_answer_later();
+  const bool waits = may_wait && ack_due_.may_wait() && state_ == State::established && may_answer_later();
   if (waits) flight().ack_at = std::min(flight().ack_at, now + shared_.config.ack_delay);
-  if (answer_ && !waits) send_ack(now);
-  waited_ = waits;
+  if (ack_due_.due() && !waits) send_ack(now);
+  ack_due_.waits(waits);
   return !waits;
 }
 
 // Where datagrams are lost, acknowledgements are, too: a single one for a whole flight would cost a timeout.
 bool Association::may_answer_later() const {
-  return lossy_ == 0 && (flight_ == nullptr || flight_->unanswered < kMostInOneAnswer);
+  return !ack_due_.lossy() && (flight_ == nullptr || flight_->unanswered < kMostInOneAnswer);
 }
 
 // Nothing here ever moves backwards: the datagram may be an old one. ack: null unless it is an RD_ACK.
@@ -82,7 +81,7 @@ void Association::on_standing(Time now, const Prefix& p, const Standing& s, cons
   }
   const std::uint32_t before = in_flight();
   Progress progress;
-  const bool was_barrier = barrier_;
+  const bool blocked = barrier_.blocks();
   for (const Lane lane : {Lane::req, Lane::rsp}) {
     const std::size_t l = index(lane);
     if (after(s.ack[l], tx_next_[l])) return fail({.why = Ending::violation}, ResetReason::violation);
@@ -96,6 +95,7 @@ void Association::on_standing(Time now, const Prefix& p, const Standing& s, cons
   if (progress.any) on_progress(now, progress, before, ack);
   // First of the two: what was refused is no loss, whatever SACK says about the segments behind it.
   if (p.type == Type::ack && (p.flags & flag::kRnr)) on_refusal(now, p.aux, s.ack[0]);
+  if (state_ != State::established) return;  // refused for the last time
   std::uint64_t newest_loss = 0;
   if (flight_)
     for (std::size_t l = 0; l < kLaneCount; ++l)
@@ -103,7 +103,7 @@ void Association::on_standing(Time now, const Prefix& p, const Standing& s, cons
   if (newest_loss != 0) on_losses(newest_loss, before);
   // The echo speaks of what it acknowledges: none of it sent after the last answer, nothing new to answer.
   if ((p.flags & flag::kCongestion) && progress.any) on_losses(progress.newest, before);
-  if (state_ == State::established && was_barrier && !barrier_) release_barrier(now);
+  if (blocked && !barrier_.blocks()) pass_barrier(now);
 }
 
 // False: the association has ended.
@@ -117,8 +117,8 @@ bool Association::on_lane_ack(Lane lane, std::uint32_t ack, SackView sack, Progr
     if (lane == Lane::req) {
       flight_->frozen_until = 0;
       flight_->refusals = 0;
-    } else if (barrier_ && reported_ && psn == flight_->report_psn) {
-      barrier_ = false;
+    } else if (barrier_.state() == Barrier::State::reported && psn == flight_->report_psn) {
+      barrier_.release();
     }
     if (s.segment.last && !s.failed && s.segment.message != 0)
       shared_.upper.acknowledged(*this, lane, s.segment.message);
@@ -148,7 +148,7 @@ void Association::on_progress(Time now, const Progress& progress, std::uint32_t 
 void Association::on_losses(std::uint64_t newest, std::uint32_t in_flight) {
   if (newest <= flight_->recover) return;
   ++shared_.counters.losses;
-  lossy_ = kLossyFor;
+  ack_due_.lost();
   flight_->recover = flight_->order;
   congestion_.loss(in_flight, max_seg_);
 }
@@ -173,15 +173,14 @@ void Association::on_segment(Time now, Incoming in, std::uint8_t flags, bool ce)
   f.newest_at = now;
   ++f.unanswered;
   ++shared_.counters.received;
-  if (ce) echo_ = kEchoes;
-  ack_now_ = (flags & flag::kAckNow) || ce;
+  ack_due_.segment((flags & flag::kAckNow) != 0, ce);
   const std::uint32_t ahead = in.psn - rx_next_[l];
-  if (ahead != 0) lossy_ = kLossyFor;
+  if (ahead != 0) ack_due_.lost();
   if (ahead >= shared_.config.window) {
     ++shared_.counters.duplicates;
-    ack_now_ = true;
+    ack_due_.hurry();
   } else if (ahead != 0 || blocked(in.lane)) {
-    ack_now_ = true;
+    ack_due_.hurry();
     ++shared_.counters.out_of_order;
     // The segment that raised the barrier is judged already.
     if (ahead != 0) hold(in);
@@ -191,7 +190,7 @@ void Association::on_segment(Time now, Incoming in, std::uint8_t flags, bool ce)
       case Take::accepted:
         let_go(in.lane, in.psn);
         ++rx_next_[l];
-        ack_now_ |= hole;
+        if (hole) ack_due_.hurry();
         if (!drain(in.lane)) return;
         break;
       case Take::no_receive:
@@ -204,8 +203,8 @@ void Association::on_segment(Time now, Incoming in, std::uint8_t flags, bool ce)
         return fail({.why = Ending::violation}, ResetReason::violation);
     }
   }
-  if (ack_now_ || f.unanswered >= kAckEvery)
-    answer_ = true;
+  if (ack_due_.at_once() || f.unanswered >= kAckEvery)
+    ack_due_.ask();
   else if (f.ack_at == kNever)
     f.ack_at = now + shared_.config.ack_delay;
 }
@@ -216,17 +215,13 @@ Take Association::take(const Incoming& in) {
     on_report(in);
     return Take::accepted;
   }
-  if (skip_) {
-    skip_ = !is_last(in.segment);
-    return Take::accepted;
-  }
+  if (barrier_.discards(is_last(in.segment))) return Take::accepted;
   const Take t = shared_.upper.deliver(*this, in);
   if (t == Take::bad) {
-    barrier_ = ack_now_ = true;
-    barrier_last_ = is_last(in.segment);
-    reported_ = false;
+    barrier_.raise(is_last(in.segment));
+    ack_due_.hurry();
   } else if (t == Take::no_receive) {
-    refused_ = ack_now_ = true;
+    ack_due_.refuse();
   }
   return t;
 }
@@ -298,14 +293,14 @@ void Association::hold(Incoming in) {
 
 // The peer has the report: now it may see the acknowledgement of what the report is about. A failed message keeps its
 // MSN; the upper layer has counted it when it found the fault.
-void Association::release_barrier(Time now) {
-  skip_ = !barrier_last_;
+void Association::pass_barrier(Time now) {
   ++rx_next_[0];
   if (drain(Lane::req)) send_ack(now);
 }
 
 void Association::let_go(Lane lane, std::uint32_t psn) {
   ReceiveLane& rx = flight_->rx[index(lane)];
+  assert(shared_.held >= rx.cost());
   shared_.held -= rx.cost();
   rx.erase(psn);
   shared_.held += rx.cost();

@@ -1,6 +1,7 @@
-#include "llp/rd_table.h"
+#include "llp/rd/table.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace ewarp::llp::rd {
 namespace {
@@ -51,7 +52,7 @@ void Table::receive(Time now, const Address& from, Octets datagram, bool ce, boo
   }
   a->receive(now, from.port, d, ce);
   if (more && a->state_ == Association::State::established && a->may_answer_later()) {
-    if (!a->late_) late_.push_back(a->self_);
+    if (!a->late_) late_.push_back(a->place_.self);
     a->late_ = true;
     return;
   }
@@ -160,7 +161,7 @@ void Table::on_reset(Time now, const Address& from, const Prefix& prefix, const 
   if (a != nullptr && !belongs(*a, from, prefix)) a = nullptr;
   if (a == nullptr && (prefix.flags & flag::kReflected)) {
     std::uint32_t i = by_key_[key_bucket(from.ip, prefix.destination, prefix.source)];
-    for (; i != Slab::kNone && a == nullptr; i = slab_[i].next_by_key_)
+    for (; i != Slab::kNone && a == nullptr; i = slab_[i].place_.next_by_key)
       if (slab_[i].adopted_ && slab_[i].peer_tag_ == reset.tag && belongs(slab_[i], from, prefix)) a = &slab_[i];
   }
   if (a == nullptr) {
@@ -233,7 +234,7 @@ void Table::leave_qp(Time now, std::uint32_t local_qpn) {
 
 void Table::say_goodbye(Time now, Association& a) {
   a.tries_ = 0;
-  a.set_state(Association::State::close_sent);
+  a.enter(Association::State::close_sent);
   a.send_close(now, false);
   settle(now, a);
 }
@@ -244,7 +245,7 @@ void Table::limit_segments(const std::array<std::byte, 16>& ip, std::uint16_t ma
 }
 
 void Table::expire(Time now) {
-  while (!deadlines_.empty() && deadlines_.top().deadline_ <= now) {
+  while (!deadlines_.empty() && deadlines_.top().place_.deadline <= now) {
     Association& a = deadlines_.top();
     a.expire(now);
     settle(now, a);
@@ -310,13 +311,13 @@ std::size_t Table::key_bucket(const std::array<std::byte, 16>& ip, std::uint32_t
 
 Association* Table::find(const Key& key) const {
   std::uint32_t i = by_key_[key_bucket(key.ip, key.local_qpn, key.remote_qpn)];
-  while (i != Slab::kNone && !(slab_[i].key_ == key)) i = slab_[i].next_by_key_;
+  while (i != Slab::kNone && !(slab_[i].key_ == key)) i = slab_[i].place_.next_by_key;
   return i == Slab::kNone ? nullptr : &slab_[i];
 }
 
 Association* Table::by_tag(std::uint32_t tag) const {
   std::uint32_t i = by_tag_[tag_bucket(tag)];
-  while (i != Slab::kNone && slab_[i].own_tag_ != tag) i = slab_[i].next_by_tag_;
+  while (i != Slab::kNone && slab_[i].own_tag_ != tag) i = slab_[i].place_.next_by_tag;
   return i == Slab::kNone ? nullptr : &slab_[i];
 }
 
@@ -324,30 +325,31 @@ Association& Table::create(const Key& key, std::uint16_t port, void* user) {
   if (deadlines_.size() >= by_key_.size()) grow();
   const std::uint32_t i = slab_.create(shared_, key, port);
   Association& a = slab_[i];
-  a.self_ = i;
-  a.next_by_tag_ = a.next_by_key_ = Slab::kNone;
+  assert(find(key) == nullptr);
+  a.place_.self = i;
+  a.place_.next_by_tag = a.place_.next_by_key = Slab::kNone;
   a.user = user;
-  link(a, &Association::next_by_key_, key_head(a));
+  link(a, &Association::Place::next_by_key, key_head(a));
   deadlines_.insert(a);
   return a;
 }
 
-void Table::link(Association& a, std::uint32_t Association::*next, std::uint32_t& head) {
-  a.*next = std::exchange(head, a.self_);
+void Table::link(Association& a, std::uint32_t Association::Place::*next, std::uint32_t& head) {
+  a.place_.*next = std::exchange(head, a.place_.self);
 }
 
-void Table::unlink(Association& a, std::uint32_t Association::*next, std::uint32_t& head) {
+void Table::unlink(Association& a, std::uint32_t Association::Place::*next, std::uint32_t& head) {
   std::uint32_t* at = &head;
-  while (*at != Slab::kNone && *at != a.self_) at = &(slab_[*at].*next);
-  if (*at == a.self_) *at = std::exchange(a.*next, Slab::kNone);
+  while (*at != Slab::kNone && *at != a.place_.self) at = &(slab_[*at].place_.*next);
+  if (*at == a.place_.self) *at = std::exchange(a.place_.*next, Slab::kNone);
 }
 
 void Table::link_tag(Association& a) {
-  link(a, &Association::next_by_tag_, by_tag_[tag_bucket(a.own_tag_)]);
+  link(a, &Association::Place::next_by_tag, by_tag_[tag_bucket(a.own_tag_)]);
 }
 
 void Table::unlink_tag(Association& a) {
-  unlink(a, &Association::next_by_tag_, by_tag_[tag_bucket(a.own_tag_)]);
+  unlink(a, &Association::Place::next_by_tag, by_tag_[tag_bucket(a.own_tag_)]);
 }
 
 std::uint32_t& Table::key_head(const Association& a) {
@@ -355,20 +357,21 @@ std::uint32_t& Table::key_head(const Association& a) {
 }
 
 void Table::remove(Association& a) {
-  if (a.late_) std::erase(late_, a.self_);
+  if (a.late_) std::erase(late_, a.place_.self);
   unlink_tag(a);
-  unlink(a, &Association::next_by_key_, key_head(a));
+  unlink(a, &Association::Place::next_by_key, key_head(a));
   deadlines_.remove(a);
-  slab_.destroy(a.self_);
+  slab_.destroy(a.place_.self);
 }
 
 void Table::grow() {
+  assert((by_tag_.size() & (by_tag_.size() - 1)) == 0 && by_tag_.size() == by_key_.size());
   by_tag_.assign(by_tag_.size() * 2, Slab::kNone);
   by_key_.assign(by_key_.size() * 2, Slab::kNone);
   for (std::size_t i = 0; i < deadlines_.size(); ++i) {
     Association& a = deadlines_.at(i);
     link_tag(a);
-    link(a, &Association::next_by_key_, key_head(a));
+    link(a, &Association::Place::next_by_key, key_head(a));
   }
 }
 

@@ -2,13 +2,14 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <new>
 #include <vector>
 
-#include "llp/rd_association.h"
-#include "llp/rd_cookie.h"
+#include "llp/rd/association.h"
+#include "llp/rd/cookie.h"
 
 namespace ewarp::llp::rd {
 
@@ -18,6 +19,7 @@ class Slab {
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
   ~Slab();
   Association& operator[](std::uint32_t i) const {
+    assert(i < used_);
     return *std::launder(reinterpret_cast<Association*>(blocks_[i / kBlock]->raw[i % kBlock].data()));
   }
   std::uint32_t create(Shared& shared, const Key& key, std::uint16_t port);
@@ -82,7 +84,7 @@ class Table {
   void abort(Time now, Association& a, ResetReason reason);
 
   // When expire() has something to do; kNever if nothing is under way.
-  Time deadline() const { return deadlines_.empty() ? kNever : deadlines_.top().deadline_; }
+  Time deadline() const { return deadlines_.empty() ? kNever : deadlines_.top().place_.deadline; }
   void expire(Time now);
 
   std::size_t size() const { return deadlines_.size(); }
@@ -108,8 +110,8 @@ class Table {
   void open(Time now, Association& a);
   void accept(Time now, Association& a, const Open& open);
   void settle(Time now, Association& a);
-  void link(Association& a, std::uint32_t Association::*next, std::uint32_t& head);
-  void unlink(Association& a, std::uint32_t Association::*next, std::uint32_t& head);
+  void link(Association& a, std::uint32_t Association::Place::*next, std::uint32_t& head);
+  void unlink(Association& a, std::uint32_t Association::Place::*next, std::uint32_t& head);
   void link_tag(Association& a);
   void unlink_tag(Association& a);
   std::uint32_t& key_head(const Association& a);

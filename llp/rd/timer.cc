@@ -1,4 +1,4 @@
-#include "llp/rd_timer.h"
+#include "llp/rd/timer.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "llp/rd_types.h"
+#include "llp/rd/types.h"
 
 namespace ewarp::llp::rd {
 

@@ -1,8 +1,9 @@
 // What goes out and when: the pump, retransmission, acknowledgements, timers.
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
-#include "llp/rd_association.h"
+#include "llp/rd/association.h"
 
 namespace ewarp::llp::rd {
 namespace {
@@ -79,14 +80,16 @@ bool Association::send_next(Time now, Lane lane) {
   Flight& f = flight();
   if (!unacknowledged()) timer_from_ = f.progress_at = now;
   const std::uint32_t psn = tx_next_[l];
+  assert(state_ == State::established && after(tx_edge_[l], psn));
   Sent s;
   shared_.upper.take(*this, lane, psn, mulpdu(), s.segment);
+  assert(s.segment.head_size + std::size_t{s.segment.payload} <= mulpdu());
   s.at = now;
   s.order = ++f.order;
   s.octets = static_cast<std::uint32_t>(kOverhead + s.segment.head_size + s.segment.payload +
                                         (s.segment.error_psn ? 4 : 0) + (s.segment.immediate ? 4 : 0));
-  if (lane == Lane::rsp && barrier_ && !reported_ && s.segment.error_psn == rx_next_[0]) {
-    reported_ = true;
+  if (lane == Lane::rsp && barrier_.state() == Barrier::State::raised && s.segment.error_psn == rx_next_[0]) {
+    barrier_.report();
     f.report_psn = psn;
     ++shared_.counters.reports_sent;
   }
@@ -123,6 +126,7 @@ bool Association::transmit(Time now, Lane lane, std::size_t i, std::uint8_t flag
   }
   std::array<std::byte, kFixed + 8 + kLengthField + Outgoing::kMaxHead> head;
   static_assert(sizeof head <= kMaxHeader);
+  assert(count <= static_cast<int>(kMaxExtents) && o.head_size <= Outgoing::kMaxHead);
   Data d;
   d.standing = standing(oldest(lane) + static_cast<std::uint32_t>(i));
   d.error_psn = o.error_psn;
@@ -135,7 +139,7 @@ bool Association::transmit(Time now, Lane lane, std::size_t i, std::uint8_t flag
   if (f.rx[0].empty() && f.rx[1].empty()) {
     f.unanswered = 0;
     f.ack_at = kNever;
-    answer_ = refused_;
+    ack_due_.carried();
   }
   last_tx_ = now;
   put(Octets(head).first(at), std::span(pieces).first(static_cast<std::size_t>(count)), (flags & flag::kAgain) != 0);
@@ -155,9 +159,7 @@ Standing Association::standing(std::uint32_t psn) {
 }
 
 std::uint8_t Association::acknowledging_flags() {
-  if (echo_ == 0) return 0;
-  --echo_;
-  return flag::kCongestion;
+  return ack_due_.echo() ? flag::kCongestion : std::uint8_t{0};
 }
 
 void Association::send_ack(Time now, std::uint8_t flags, std::uint8_t aux) {
@@ -171,14 +173,11 @@ void Association::send_ack(Time now, std::uint8_t flags, std::uint8_t aux) {
     flight_->unanswered = 0;
     flight_->ack_at = kNever;
   }
-  if (refused_) {
-    refused_ = false;
+  if (ack_due_.sent()) {
     flags |= flag::kRnr;
     aux = shared_.config.rnr_code;
     ++shared_.counters.rnr_sent;
   }
-  ack_now_ = answer_ = false;
-  if (lossy_ != 0) --lossy_;
   std::array<std::byte, kMaxHeader> out;
   put(Octets(out).first(emit(prefix(Type::ack, flags | acknowledging_flags(), aux), standing(0), delay, sack, out)));
 }
@@ -227,7 +226,7 @@ void Association::expire(Time now) {
       // The peer should have spoken. If it has forgotten what it began, only asking brings that to light; if its answer
       // was lost, this is an OPEN that crosses its own.
       tries_ = 0;
-      set_state(State::open_sent);
+      enter(State::open_sent);
       return send_open(now);
     case State::open_sent:
       if (++tries_ >= shared_.config.handshake_tries) return end({.why = Ending::unreachable});
@@ -296,7 +295,7 @@ void Association::on_silence(Time now) {
   const bool waits = stalled();
   if (!waits && quiet()) {
     tries_ = 0;
-    set_state(State::close_sent);
+    enter(State::close_sent);
     return send_close(now, false);
   }
   if (tries_ < 255) ++tries_;

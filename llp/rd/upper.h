@@ -9,8 +9,8 @@
 
 #include "llp/gather.h"
 #include "llp/octets.h"
-#include "llp/rd_header.h"
-#include "llp/rd_types.h"
+#include "llp/rd/header.h"
+#include "llp/rd/types.h"
 
 namespace ewarp::llp::rd {
 

@@ -1,0 +1,49 @@
+// A stream of octets between two processes, reliable and in order: what MPA runs over (RFC 5044 section 3).
+#pragma once
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace ewarp::llp {
+
+// In full operation from the start: who made it has connected it. No call waits, and none raises SIGPIPE.
+// Threading: one thread at a time.
+class Stream {
+ public:
+  virtual ~Stream() = default;  // as close()
+
+  // Readable while receive() gives something, writable while send() takes something: for poll() and what is built upon
+  // it. -1 once it is closed.
+  virtual int fd() const = 0;
+  // Whether recvmsg() on fd() is what receive() does, so that many streams can share a system call (batch.h).
+  virtual bool is_socket() const = 0;
+
+  // Octets; 0: the peer has ended its direction; -EAGAIN: nothing is there; or why the stream has ended, as -errno.
+  virtual long receive(std::span<const iovec> into) = 0;
+  // Octets; -EAGAIN: no room; -EFAULT: the memory cannot be read, and nothing was taken; or as above.
+  virtual long send(std::span<const iovec> from) = 0;
+  // POLLIN and POLLOUT, as far as they hold now. Both at the end of the stream, which the calls above then tell.
+  virtual short ready() const = 0;
+
+  // Nothing follows in our direction; what was sent arrives.
+  virtual void half_close() = 0;
+  // Both directions end now.
+  virtual void end() = 0;
+  // The descriptor goes back, and nothing else is done: in a forked child the stream is the parent's. Every later call
+  // gives -EBADF.
+  virtual void close() = 0;
+
+  // Octets that the largest segment carries at present, for RFC 5044 section 5; 0: it has no segments.
+  virtual std::size_t segment_octets() const = 0;
+  // "address:port", for people; may be empty.
+  virtual std::string peer() const = 0;
+};
+
+// One that is closed.
+Stream& no_stream();
+
+}  // namespace ewarp::llp

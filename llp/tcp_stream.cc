@@ -1,0 +1,122 @@
+#include "llp/tcp_stream.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <cassert>
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "llp/tcp.h"
+
+namespace ewarp::llp {
+namespace {
+
+constexpr int kAtOnce = MSG_DONTWAIT | MSG_NOSIGNAL;
+
+msghdr message_of(std::span<const iovec> vectors) {
+  msghdr m{};
+  m.msg_iov = const_cast<iovec*>(vectors.data());
+  m.msg_iovlen = vectors.size();
+  return m;
+}
+
+class TcpStream final : public Stream {
+ public:
+  explicit TcpStream(int fd) : fd_(fd) {}
+  ~TcpStream() override { TcpStream::close(); }
+  TcpStream(const TcpStream&) = delete;
+  TcpStream& operator=(const TcpStream&) = delete;
+
+  int fd() const override { return fd_; }
+  bool is_socket() const override { return true; }
+  long receive(std::span<const iovec> into) override;
+  long send(std::span<const iovec> from) override;
+  short ready() const override;
+  void half_close() override { ::shutdown(fd_, SHUT_WR); }
+  void end() override { ::shutdown(fd_, SHUT_RDWR); }
+  void close() override {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+  std::size_t segment_octets() const override;
+  std::string peer() const override;
+
+ private:
+  int fd_;
+};
+
+// One vector: receive_now() and send_now() cost a sixth of a microsecond less than calls with a message header.
+long TcpStream::receive(std::span<const iovec> into) {
+  assert(!into.empty());
+  if (into.size() == 1) return receive_now(fd_, {static_cast<std::byte*>(into[0].iov_base), into[0].iov_len});
+  msghdr m = message_of(into);
+  const ssize_t n = ::recvmsg(fd_, &m, kAtOnce);
+  return n < 0 ? -errno : n;
+}
+
+long TcpStream::send(std::span<const iovec> from) {
+  assert(!from.empty());
+  if (from.size() == 1) return send_now(fd_, {static_cast<const std::byte*>(from[0].iov_base), from[0].iov_len});
+  const msghdr m = message_of(from);
+  const ssize_t n = ::sendmsg(fd_, &m, kAtOnce);
+  return n < 0 ? -errno : n;
+}
+
+// A system call that finds nothing takes the socket's lock, which the kernel needs at the same time to take in what
+// arrives (segments, acknowledgements); this question does not.
+short TcpStream::ready() const {
+  constexpr short kBoth = POLLIN | POLLOUT;
+  pollfd p{fd_, kBoth, 0};
+  if (::poll(&p, 1, 0) < 0 || (p.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) return kBoth;
+  return p.revents;
+}
+
+// The kernel's current MSS already leaves out TCP options.
+std::size_t TcpStream::segment_octets() const {
+  int mss = 0;
+  socklen_t size = sizeof mss;
+  if (getsockopt(fd_, IPPROTO_TCP, TCP_MAXSEG, &mss, &size) != 0 || mss <= 0) return 0;
+  return static_cast<std::size_t>(mss);
+}
+
+std::string TcpStream::peer() const {
+  sockaddr_storage a{};
+  socklen_t size = sizeof a;
+  std::array<char, INET6_ADDRSTRLEN> address{};
+  std::array<char, INET6_ADDRSTRLEN + 16> text{};
+  if (getpeername(fd_, reinterpret_cast<sockaddr*>(&a), &size) != 0) return "";
+  if (a.ss_family == AF_INET) {
+    const auto& in = reinterpret_cast<const sockaddr_in&>(a);
+    inet_ntop(AF_INET, &in.sin_addr, address.data(), address.size());
+    std::snprintf(text.data(), text.size(), "%s:%u", address.data(), ntohs(in.sin_port));
+  } else if (a.ss_family == AF_INET6) {
+    const auto& in = reinterpret_cast<const sockaddr_in6&>(a);
+    inet_ntop(AF_INET6, &in.sin6_addr, address.data(), address.size());
+    std::snprintf(text.data(), text.size(), "[%s]:%u", address.data(), ntohs(in.sin6_port));
+  }
+  return text.data();
+}
+
+}  // namespace
+
+std::unique_ptr<Stream> tcp_stream(int fd) {
+  try {
+    return std::make_unique<TcpStream>(fd);
+  } catch (...) {
+    if (fd >= 0) ::close(fd);
+    throw;
+  }
+}
+
+Stream& no_stream() {
+  static auto* closed = new TcpStream(-1);  // threads may ask until the end
+  return *closed;
+}
+
+}  // namespace ewarp::llp

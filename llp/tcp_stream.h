@@ -1,0 +1,13 @@
+// TCP as an llp::Stream.
+#pragma once
+
+#include <memory>
+
+#include "llp/stream.h"
+
+namespace ewarp::llp {
+
+// Takes the fd of a connected stream socket, also where it throws (std::bad_alloc). TCP's, or, in tests, another kind.
+std::unique_ptr<Stream> tcp_stream(int fd);
+
+}  // namespace ewarp::llp
