@@ -14,12 +14,16 @@ enum class Verdict : std::uint8_t { ok, invalid_stag, not_associated, access, wr
 // Requires: v != ok.
 constexpr Fault tagged_fault(Verdict v) {
   switch (v) {
-    case Verdict::not_associated: return fault::kDdpNotAssociated;
-    case Verdict::wrap: return fault::kDdpWrap;
-    case Verdict::bounds: return fault::kDdpBounds;
+    case Verdict::not_associated:
+      return fault::kDdpNotAssociated;
+    case Verdict::wrap:
+      return fault::kDdpWrap;
+    case Verdict::bounds:
+      return fault::kDdpBounds;
     case Verdict::ok:
     case Verdict::invalid_stag:
-    case Verdict::access: break;
+    case Verdict::access:
+      break;
   }
   return fault::kDdpInvalidStag;
 }

@@ -13,6 +13,7 @@ Cut cut(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::siz
 }
 
 Cut cut_evenly(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::size_t header) {
+  assert(mulpdu > header);
   constexpr std::uint64_t kFew = 16;  // in more, the shorter last one matters little
   const std::size_t room = mulpdu - header;
   const std::uint64_t segments = (length + room - 1) / room;

@@ -19,8 +19,8 @@ struct Cut {
 // Requires: offset < length, or both 0; mulpdu > header.
 Cut cut(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::size_t header);
 
-// The same, but a message of a few segments is cut into as few of equal length, for datagrams: a run of equally long ones
-// passes through the kernel as one (UDP_SEGMENT, UDP_GRO), and one that is shorter ends the run.
+// The same, but a message of a few segments is cut into as few of equal length, for datagrams: a run of equally long
+// ones passes through the kernel as one (UDP_SEGMENT, UDP_GRO), and one that is shorter ends the run.
 Cut cut_evenly(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::size_t header);
 
 }  // namespace ewarp::ddp

@@ -1,5 +1,6 @@
 #include "ddp/untagged.h"
 
+#include <cassert>
 #include <limits>
 
 namespace ewarp::ddp {
@@ -12,6 +13,7 @@ std::optional<Fault> UntaggedQueues::check_queue(const UntaggedHeader& h) const 
 }
 
 std::optional<Fault> UntaggedQueues::check_offset(const UntaggedHeader& h, std::size_t payload) const {
+  assert(!check_queue(h));
   if (h.mo != state_[h.qn].mo) return fault::kDdpInvalidMo;
   // In 64 bits: both summands are the peer's. A message is shorter than 2^32 octets (RFC 5041 section 5.1).
   if (std::uint64_t{h.mo} + payload > std::numeric_limits<std::uint32_t>::max()) return fault::kDdpInvalidMo;
@@ -19,6 +21,7 @@ std::optional<Fault> UntaggedQueues::check_offset(const UntaggedHeader& h, std::
 }
 
 void UntaggedQueues::advance(const UntaggedHeader& h, std::size_t payload) {
+  assert(!check_queue(h) && !check_offset(h, payload));
   Queue& q = state_[h.qn];
   if (h.last) {
     q = Queue{q.msn + 1, 0, false};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cassert>
 #include <cstdint>
 #include <optional>
 
@@ -34,9 +35,15 @@ class UntaggedQueues {
   // The segment was taken: moves MO on, and MSN when it was the last of its message.
   void advance(const UntaggedHeader& h, std::size_t payload);
   // The message on queue qn that is open, or would come next, failed: it keeps its MSN.
-  void skip(std::uint32_t qn) { state_[qn] = Queue{state_[qn].msn + 1, 0, false}; }
+  void skip(std::uint32_t qn) {
+    assert(qn < queues_);
+    state_[qn] = Queue{state_[qn].msn + 1, 0, false};
+  }
   // As after all messages before this one. Requires: no message is open.
-  void resume(std::uint32_t qn, std::uint32_t msn) { state_[qn].msn = msn; }
+  void resume(std::uint32_t qn, std::uint32_t msn) {
+    assert(qn < queues_ && !state_[qn].open);
+    state_[qn].msn = msn;
+  }
   // Octets of the message on queue qn that arrived so far.
   std::uint32_t offset(std::uint32_t qn) const { return state_[qn].mo; }
   bool in_message(std::uint32_t qn) const { return state_[qn].open; }

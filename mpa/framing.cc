@@ -5,6 +5,8 @@
 #include <cassert>
 #include <cstring>
 
+#include "llp/guarded_copy.h"
+
 namespace ewarp::mpa {
 namespace {
 
@@ -23,13 +25,18 @@ std::size_t total_length(std::span<const llp::Extent> payload) {
   return n;
 }
 
-Octets octets_of(const llp::Extent& e) {
-  return {e.address, e.length};
-}
-
 void put_header(MutableOctets out, std::size_t ulpdu, Octets header) {
   put_be<std::uint16_t>(out, 0, static_cast<std::uint16_t>(ulpdu));
   if (!header.empty()) std::memcpy(out.data() + kLengthField, header.data(), header.size());
+}
+
+// What is copied or only read counts for the CRC, if there is one. False: a page of it is gone.
+bool copy_out(MutableOctets to, const std::byte* from, llp::Crc32c* crc) {
+  return crc != nullptr ? crc->copy(to.data(), from, to.size()) : llp::guarded_copy(to.data(), from, to.size());
+}
+
+bool read(const llp::Extent& e, llp::Crc32c* crc) {
+  return crc == nullptr || crc->read(e.address, e.length);
 }
 
 // Writes the octets of one FPDU with a marker at each 512th octet of the stream.
@@ -45,21 +52,26 @@ class MarkedWriter {
       const std::size_t n = run(in.size());
       const MutableOctets to = out_.append(n);
       std::memcpy(to.data(), in.data(), n);
-      account(to);
+      if (crc_on_) crc_.update(to);
+      advance(n);
       in = in.subspan(n);
     }
   }
 
-  void refer(const llp::Extent& extent) {
+  // False: a page of it is gone.
+  bool payload(const llp::Extent& extent, bool copied) {
     llp::Extent rest = extent;
     while (rest.length > 0) {
       llp::Extent piece = rest;
       piece.length = run(rest.length);
-      out_.append(piece);
-      account(octets_of(piece));
+      llp::Crc32c* crc = crc_on_ ? &crc_ : nullptr;
+      if (!copied) out_.append(piece);
+      if (!(copied ? copy_out(out_.append(piece.length), piece.address, crc) : read(piece, crc))) return false;
+      advance(piece.length);
       rest.address += piece.length;
       rest.length -= piece.length;
     }
+    return true;
   }
 
   // The CRC field; a marker that is due stands before it and is covered.
@@ -72,6 +84,7 @@ class MarkedWriter {
       std::memset(field.data(), 0, kCrcField);
     }
     phase_ = (phase_ + kCrcField) % kMarkerSpacing;
+    assert(phase_ % 4 == 0);  // so that a marker never splits a length or CRC field (RFC 5044 section 4.3)
   }
 
   std::uint32_t phase() const { return phase_; }
@@ -87,6 +100,7 @@ class MarkedWriter {
   }
 
   void put_marker(std::size_t distance) {
+    assert(phase_ == 0 && distance % 4 == 0);
     const MutableOctets marker = out_.append(kMarkerSize);
     put_be<std::uint16_t>(marker, 0, 0);
     put_be<std::uint16_t>(marker, 2, static_cast<std::uint16_t>(distance));
@@ -94,10 +108,9 @@ class MarkedWriter {
     phase_ = kMarkerSize;
   }
 
-  void account(Octets written) {
-    if (crc_on_) crc_.update(written);
-    distance_ += written.size();
-    phase_ = static_cast<std::uint32_t>((phase_ + written.size()) % kMarkerSpacing);
+  void advance(std::size_t written) {
+    distance_ += written;
+    phase_ = static_cast<std::uint32_t>((phase_ + written) % kMarkerSpacing);
   }
 
   llp::Gather& out_;
@@ -128,42 +141,64 @@ std::size_t Framer::arena_needed(std::size_t header, std::size_t ulpdu) const {
   return markers_ ? plain + kMarkerSize * max_markers(ulpdu) : plain;
 }
 
-void Framer::frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload) {
+bool Framer::frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload) {
+  return frame(out, header, payload, Payload::in_place);
+}
+
+bool Framer::frame_copied(llp::Gather& out, Octets header, const llp::Extent& payload) {
+  return frame(out, header, std::span(&payload, 1), Payload::copied);
+}
+
+bool Framer::frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload, Payload how) {
   const std::size_t ulpdu = header.size() + total_length(payload);
   assert(ulpdu >= kMinUlpdu && ulpdu <= 0xffff);
-  if (markers_) return frame_marked(out, header, payload, ulpdu);
+  const llp::Gather::Mark before = out.mark();
+  const bool whole =
+      markers_ ? frame_marked(out, header, payload, ulpdu, how) : frame_plain(out, header, payload, ulpdu, how);
+  if (!whole) out.back_to(before);
+  return whole;
+}
 
+bool Framer::frame_plain(llp::Gather& out, Octets header, std::span<const llp::Extent> payload, std::size_t ulpdu,
+                         Payload how) {
   llp::Crc32c crc;
   const MutableOctets head = out.append(kLengthField + header.size());
   put_header(head, ulpdu, header);
   if (crc_) crc.update(head);
   for (const llp::Extent& e : payload) {
-    if (crc_) crc.update(octets_of(e));
-    out.append(e);
+    llp::Crc32c* sum = crc_ ? &crc : nullptr;
+    const bool good = how == Payload::copied ? copy_out(out.append(e.length), e.address, sum) : read(e, sum);
+    if (!good) return false;
+    if (how == Payload::in_place) out.append(e);
   }
   const std::size_t pad = pad_octets(ulpdu);
   const MutableOctets tail = out.append(pad + kCrcField);
   std::memset(tail.data(), 0, tail.size());
-  if (!crc_) return;
+  if (!crc_) return true;
   crc.update(tail.first(pad));
   crc.emit(tail.subspan(pad).first<kCrcField>());
+  return true;
 }
 
-void Framer::frame_marked(llp::Gather& out, Octets header, std::span<const llp::Extent> payload, std::size_t ulpdu) {
+bool Framer::frame_marked(llp::Gather& out, Octets header, std::span<const llp::Extent> payload, std::size_t ulpdu,
+                          Payload how) {
   assert(ulpdu <= kMaxMulpdu);
   MarkedWriter writer(out, crc_, phase_);
   std::array<std::byte, kLengthField> length;
   put_header(length, ulpdu, {});
   writer.copy(length);
   writer.copy(header);
-  for (const llp::Extent& e : payload) writer.refer(e);
+  for (const llp::Extent& e : payload)
+    if (!writer.payload(e, how == Payload::copied)) return false;
   constexpr std::array<std::byte, 3> kZeros{};
   writer.copy(Octets(kZeros).first(pad_octets(ulpdu)));
   writer.finish();
   phase_ = writer.phase();
+  return true;
 }
 
 Fault Deframer::fail(Fault fault) {
+  assert(!failed_);
   failed_ = fault;
   return fault;
 }
@@ -216,6 +251,7 @@ Result<std::optional<Deframer::Fpdu>> Deframer::next_marked(Octets in) {
 }
 
 Octets Deframer::strip(Octets body, std::size_t ulpdu, std::size_t first_marker) {
+  assert(ulpdu <= 0xffff && first_marker >= kLengthField);
   if (scratch_.size() < ulpdu) scratch_.resize(ulpdu);
   std::size_t from = kLengthField;
   std::size_t marker = first_marker;

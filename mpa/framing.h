@@ -42,16 +42,26 @@ class Framer {
   std::size_t arena_needed(std::size_t header, std::size_t ulpdu) const;
 
   // Appends one FPDU: header (copied), then the payload pieces (gathered in place; the CRC, if on, is computed over
-  // them here, so they must not change until written, and with CRC on the caller has entered their regions).
+  // them here, so they must not change until written, and with CRC on the caller has entered their regions). False: the
+  // CRC met a page that is gone, and nothing was appended.
   // An FPDU without payload pieces lies in the arena whole. Requires: room as told above; total ULPDU 14..65535 octets
   // (14..kMaxMulpdu with markers: FPDUPTR has 16 bits).
-  void frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload);
+  bool frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload);
+  // The same with the payload copied, in the pass that computes the CRC: afterwards it may change. The caller has
+  // entered its regions in any case. False also where there is no CRC.
+  // Requires: room for a header of this length.
+  bool frame_copied(llp::Gather& out, Octets header, const llp::Extent& payload);
 
   bool crc() const { return crc_; }
   bool markers() const { return markers_; }
 
  private:
-  void frame_marked(llp::Gather& out, Octets header, std::span<const llp::Extent> payload, std::size_t ulpdu);
+  enum class Payload : std::uint8_t { in_place, copied };
+  bool frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload, Payload how);
+  bool frame_plain(llp::Gather& out, Octets header, std::span<const llp::Extent> payload, std::size_t ulpdu,
+                   Payload how);
+  bool frame_marked(llp::Gather& out, Octets header, std::span<const llp::Extent> payload, std::size_t ulpdu,
+                    Payload how);
 
   bool crc_;
   bool markers_;

@@ -1,56 +1,15 @@
-// MPA connection start-up: the Request and Reply frames (RFC 5044 section 7.1, RFC 6581 sections 4 to 7) and the two
-// state machines that exchange them. No I/O and no clock: octets come in, octets go out; timers are the caller's.
+// MPA connection start-up: the two state machines that exchange the Request and the Reply (RFC 5044 section 7.1, RFC
+// 6581 section 9). No I/O and no clock: octets come in, octets go out; timers are the caller's.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
 
-#include "llp/fault.h"
-#include "llp/octets.h"
+#include "mpa/startup_frame.h"
 
 namespace ewarp::mpa {
-
-inline constexpr std::size_t kStartupHeader = 20;    // octets before the private data
-inline constexpr std::size_t kMaxPrivateData = 512;  // RFC 5044 section 7.1
-inline constexpr std::size_t kEnhancedWord = 4;      // in front of the private data when S=1, and counted as such
-inline constexpr std::uint16_t kDepthNotNegotiated = 0x3fff;
-inline constexpr std::uint16_t kMaxDepth = 0x3ffe;
-
-// Octets that the consumer may hand over with one frame. More than that is the caller's error: the classes below clip.
-constexpr std::size_t max_private_data(bool enhanced) {
-  return enhanced ? kMaxPrivateData - kEnhancedWord : kMaxPrivateData;
-}
-
-// The RTR forms as bits (RFC 6581 section 5: B, C, D).
-enum RtrBits : std::uint8_t { kRtrSend = 1, kRtrWrite = 2, kRtrRead = 4 };
-
-// The 4 octets in front of the private data when S=1 (RFC 6581 section 5).
-struct Enhanced {
-  bool peer_to_peer = false;  // A
-  std::uint8_t rtr = 0;       // RtrBits
-  std::uint16_t ird = 0;      // 0..0x3ffe, or kDepthNotNegotiated
-  std::uint16_t ord = 0;
-  bool operator==(const Enhanced&) const = default;
-};
-
-struct StartupFrame {
-  bool reply = false;  // which of the two keys
-  bool markers = false, crc = false, reject = false;
-  std::uint8_t reserved = 0;  // low 4 bits of octet 16: consent bits of mpa.md section 10 (offer 0x02, accept 0x01)
-  std::uint8_t revision = 2;
-  std::optional<Enhanced> enhanced;     // S bit
-  std::vector<std::byte> private_data;  // the consumer's, without the enhanced word
-
-  // in holds exactly one frame, request or reply. Errors are always fault::kMpaStartup; `why` (if given) says which
-  // check failed. R of a Request is read as it stands; it means nothing (RFC 5044 section 7.1.1).
-  static Result<StartupFrame> parse(Octets in, std::string_view* why = nullptr);
-  // Private data is clipped to max_private_data(), depths above kMaxDepth count as kDepthNotNegotiated.
-  std::vector<std::byte> emit() const;
-  bool operator==(const StartupFrame&) const = default;
-};
 
 // What both ends agreed on; all that the stream needs to know of the start-up.
 struct StreamParams {
@@ -84,27 +43,6 @@ struct StartupConfig {
   bool negotiate_depths = true;        // false: frames say kDepthNotNegotiated; ird and ord stay what they are here
 };
 
-// Reads one frame piece by piece: never asks for an octet beyond the frame's end, so FPDUs that follow stay unread.
-class FrameReader {
- public:
-  // Octets to be read next, 0 when the frame is complete (or failed).
-  std::size_t want() const;
-  // Takes at most want() octets. False: the frame is invalid (wrong key, PD_Length > 512, ...): close. What is wrong is
-  // told with the first octet that shows it. More than want() octets are an error too, since nothing may follow.
-  bool feed(Octets in, bool expect_reply);
-  bool complete() const;
-  Octets frame() const { return Octets(buffer_).first(have_); }
-  std::string_view why() const { return why_; }
-
- private:
-  bool fail(std::string_view why);
-
-  std::array<std::byte, kStartupHeader + kMaxPrivateData> buffer_{};
-  std::size_t have_ = 0;
-  std::size_t total_ = kStartupHeader;  // grows once PD_Length is known
-  std::string_view why_;
-};
-
 // Initiator (RFC 5044 section 7.1.2, RFC 6581 section 9).
 class Initiator {
  public:
@@ -112,6 +50,7 @@ class Initiator {
   Initiator(const StartupConfig& config, Octets private_data);
   Octets request() const { return request_; }  // to be written whole, first
 
+  // more: the Reply is not complete. The others are final, but that octets behind the Reply make it fail.
   enum class Outcome { more, accepted, rejected, failed };
   std::size_t want() const { return reader_.want(); }
   // Takes at most want() octets. failed: close, why() says why. After anything but `more` want() is 0.
@@ -123,12 +62,20 @@ class Initiator {
   std::string_view why() const { return why_; }
 
  private:
+  static constexpr bool allowed(Outcome from, Outcome to) {
+    return to == Outcome::failed ? from != Outcome::failed : from == Outcome::more && to != Outcome::more;
+  }
+  Outcome enter(Outcome next) {
+    assert(allowed(outcome_, next));
+    return outcome_ = next;
+  }
   Outcome fail(std::string_view why);
   Outcome conclude();
   void agree_depths(const Enhanced& reply);
   void agree_rtr(const Enhanced& reply);
 
   StartupConfig config_;
+  Outcome outcome_ = Outcome::more;
   std::vector<std::byte> request_;
   FrameReader reader_;
   StartupFrame reply_;
@@ -139,10 +86,11 @@ class Initiator {
 // Responder (RFC 5044 section 7.1.2, RFC 6581 section 9).
 class Responder {
  public:
+  // more: the Request is not complete. request: it waits for accept() or reject(); octets behind it make it fail.
   enum class Outcome { more, request, failed };
   std::size_t want() const { return reader_.want(); }
   Outcome feed(Octets in);
-  // Valid after Outcome::request.
+  // All that follows requires Outcome::request.
   Octets private_data() const { return request_.private_data; }
   const StartupFrame& request() const { return request_; }
   std::uint16_t peer_ird() const;  // 0 when the request was not enhanced
@@ -156,9 +104,18 @@ class Responder {
   std::string_view why() const { return why_; }
 
  private:
+  static constexpr bool allowed(Outcome from, Outcome to) {
+    return to == Outcome::failed ? from != Outcome::failed : from == Outcome::more && to == Outcome::request;
+  }
+  Outcome enter(Outcome next) {
+    assert(allowed(outcome_, next));
+    return outcome_ = next;
+  }
+  Outcome fail(std::string_view why);
   StartupFrame answer(const StartupConfig& config, Octets private_data) const;
   Enhanced agree(const StartupConfig& config, const Enhanced& request);
 
+  Outcome outcome_ = Outcome::more;
   FrameReader reader_;
   StartupFrame request_;
   StreamParams params_;

@@ -1,5 +1,6 @@
 // The receive side of an RDMAP stream: the checks of RFC 5041 section 7 and RFC 5040 section 6.3, placement, delivery.
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <utility>
 
@@ -8,13 +9,13 @@
 namespace ewarp::rdmap {
 namespace {
 
-// A payload of at least this many octets that is not yet in staging is received straight into its target.
-constexpr std::size_t kDirectThreshold = 2048;
-// Behind a payload of this length so little is read that the next one can be; to copy less out of staging costs less than
-// a second system call.
+// Behind a payload of this length so little is read that the next one can be; to copy less out of staging costs less
+// than a second system call.
 constexpr std::size_t kBulkPayload = 40 * 1024;
 
-bool takes_receive(const SendRequest& r) { return r.operation == Operation::send || r.immediate; }
+bool takes_receive(const SendRequest& r) {
+  return r.operation == Operation::send || r.immediate;
+}
 
 // Whether a DDP header that came back is that of a segment of this Write, or of this Send or Immediate with this MSN.
 bool is_about(Octets header, const SendRequest& r, std::uint32_t msn) {
@@ -33,14 +34,15 @@ bool is_about(Octets header, const SendRequest& r, std::uint32_t msn) {
 std::size_t Endpoint::receive(Octets staged) {
   std::size_t taken = 0;
   for (;;) {
-    if (fault_ || terminated_) return staged.size();
+    if (fault() || terminated_) return staged.size();
+    assert(taken <= staged.size());
     const Octets rest = staged.subspan(taken);
-    if (direct_active_) {
-      if (direct_left_ > 0 || rest.size() < skip_) return taken;
-      // CRC is off here, so the trailer says nothing; it only has to have arrived before the message counts.
-      taken += skip_;
-      direct_active_ = false;
-      if (const auto f = finish_segment(segment_, {})) receive_fault(*f, &segment_);
+    if (!direct_.idle()) {
+      if (direct_.left() > 0 && !rest.empty()) {
+        taken += direct_from_staging(rest);
+        continue;
+      }
+      if (!finish_direct(rest, taken)) return taken;
       continue;
     }
     stalled_ = must_wait(rest);
@@ -65,7 +67,7 @@ bool Endpoint::must_wait(Octets rest) const {
   constexpr std::size_t kHeader = mpa::kLengthField + ddp::UntaggedHeader::kSize;
   if (!patient_ || receive_open_ || deframer_.markers() || rest.size() < kHeader) return false;
   const Octets head = rest.subspan(mpa::kLengthField);
-  if (ddp::is_tagged(head) || (!first_seen_ && !params_.initiator)) return false;
+  if (ddp::is_tagged(head) || opening_.awaits_first()) return false;
   const auto h = ddp::UntaggedHeader::parse(head);
   return h.ok() && h.value().qn == ddp::kQueueSend && h.value().mo == 0 && !consumer_.has_receive();
 }
@@ -74,14 +76,14 @@ void Endpoint::handle_ulpdu(Octets ulpdu) {
   auto f = begin_segment(ulpdu, ulpdu.size(), segment_);
   if (!f) {
     const Octets payload = ulpdu.subspan(segment_.header.size());
-    bulk_ = payload.size() >= kBulkPayload;
-    if (!first_seen_ && !params_.initiator && params_.peer_to_peer && params_.rtr != 0 && !is_rtr(segment_, payload))
+    note_bulk(segment_);
+    if (opening_.awaits_first() && params_.peer_to_peer && params_.rtr != 0 && !is_rtr(segment_, payload))
       f = fault::kMpaNoRtr;
     else if (!place(consumer_, segment_.target, payload))
       f = place_failed(segment_);
     else
       f = finish_segment(segment_, payload);
-    if (!f && !terminated_) first_seen_ = established_ = true;
+    if (!f && !terminated_) opening_.received();
   }
   if (f) receive_fault(*f, &segment_);
 }
@@ -111,9 +113,9 @@ std::optional<Fault> Endpoint::begin_tagged(Segment& seg) {
 
 std::optional<Fault> Endpoint::begin_read_response(Segment& seg) {
   seg.kind = Kind::read_response;
-  if (reads_.empty()) return fault::kRdmapOpcode;
-  if (reads_.front().is_atomic()) return bad_response(fault::kRdmapStreamCatastrophic);
-  const OutstandingRequest& read = reads_.front();
+  if (outstanding_.empty()) return fault::kRdmapOpcode;
+  const OutstandingRequest& read = outstanding_.oldest();
+  if (read.is_atomic()) return bad_response(fault::kRdmapStreamCatastrophic);
   if (const auto f = check_read_response(seg, read.sink_stag, read.received, read.length)) return bad_response(*f);
   if (seg.payload == 0 || read.request == nullptr) return {};
   const Status s = consumer_.request_memory(*read.request, read.received, seg.payload, seg.target);
@@ -123,10 +125,13 @@ std::optional<Fault> Endpoint::begin_read_response(Segment& seg) {
 
 // The oldest request's answer is not one.
 Fault Endpoint::bad_response(const Fault& f) {
-  SendRequest* request = reads_.front().request;
-  reads_.pop_front();
-  if (request != nullptr) consumer_.send_done(*request, Status::bad_response);
+  end_oldest(Status::bad_response);
   return f;
+}
+
+void Endpoint::end_oldest(Status status) {
+  SendRequest* request = outstanding_.pop();
+  if (request != nullptr) consumer_.send_done(*request, status);
 }
 
 std::optional<Fault> Endpoint::begin_untagged(Segment& seg) {
@@ -141,8 +146,7 @@ std::optional<Fault> Endpoint::begin_send(Segment& seg) {
   const ddp::UntaggedHeader& h = seg.untagged;
   seg.kind = Kind::send;
   // An RTR by Send uses MSN 1 and nothing of the consumer's (mpa.md section 5.3).
-  if (!first_seen_ && !params_.initiator && params_.peer_to_peer && (params_.rtr & mpa::kRtrSend) != 0 &&
-      seg.payload == 0)
+  if (opening_.awaits_first() && params_.peer_to_peer && (params_.rtr & mpa::kRtrSend) != 0 && seg.payload == 0)
     return queues_.check_offset(h, 0);
   if (!receive_open_) {
     if (!consumer_.take_receive()) return fault::kDdpNoBuffer;
@@ -163,18 +167,18 @@ std::optional<Fault> Endpoint::begin_send(Segment& seg) {
 // The target is no longer ours to write: its region is gone or its pages are. The request it belongs to fails.
 std::optional<Fault> Endpoint::place_failed(const Segment& seg) {
   switch (seg.kind) {
-    case Kind::write: return fault::kDdpInvalidStag;
+    case Kind::write:
+      return fault::kDdpInvalidStag;
     case Kind::send:
+      assert(receive_open_);
       receive_open_ = false;
       consumer_.receive_done(Received{.status = Status::local_protection});
       break;
-    case Kind::read_response: {
-      SendRequest* request = reads_.front().request;
-      reads_.pop_front();
-      if (request != nullptr) consumer_.send_done(*request, Status::local_protection);
+    case Kind::read_response:
+      end_oldest(Status::local_protection);
       break;
-    }
-    case Kind::small: break;
+    case Kind::small:
+      break;
   }
   return fault::kDdpLocalCatastrophic;
 }
@@ -191,22 +195,31 @@ void Endpoint::note_write(const Segment& seg) {
 std::optional<Fault> Endpoint::finish_segment(Segment& seg, Octets payload) {
   note_write(seg);
   switch (seg.kind) {
-    case Kind::send: return finish_send(seg, payload);
+    case Kind::send:
+      return finish_send(seg, payload);
     case Kind::write:
       ++counters.rx_write_segments;
       if (seg.last) ++counters.rx_messages;
       return {};
-    case Kind::read_response: finish_read_response(seg); return {};
-    case Kind::small: break;
+    case Kind::read_response:
+      finish_read_response(seg);
+      return {};
+    case Kind::small:
+      break;
   }
   if (!seg.last) return fault::kRdmapUnspecified;  // these messages are one segment (RFC 5040 section 4.2)
   queues_.advance(seg.untagged, seg.payload);
   ++counters.rx_messages;
   switch (seg.opcode) {
-    case Opcode::read_request: return on_read_request(seg, payload);
-    case Opcode::atomic_request: return on_atomic_request(seg, payload);
-    case Opcode::atomic_response: return on_atomic_response(seg, payload);
-    default: on_terminate(payload); return {};
+    case Opcode::read_request:
+      return on_read_request(seg, payload);
+    case Opcode::atomic_request:
+      return on_atomic_request(seg, payload);
+    case Opcode::atomic_response:
+      return on_atomic_response(seg, payload);
+    default:
+      on_terminate(payload);
+      return {};
   }
 }
 
@@ -230,13 +243,10 @@ std::optional<Fault> Endpoint::finish_send(Segment& seg, Octets payload) {
 }
 
 void Endpoint::finish_read_response(Segment& seg) {
-  OutstandingRequest& read = reads_.front();
-  read.received += static_cast<std::uint32_t>(seg.payload);
+  outstanding_.received(seg.payload);
   if (!seg.last) return;
   ++counters.rx_messages;
-  SendRequest* request = read.request;
-  reads_.pop_front();
-  if (request != nullptr) consumer_.send_done(*request, Status::success);
+  end_oldest(Status::success);
 }
 
 std::optional<Fault> Endpoint::on_read_request(Segment& seg, Octets payload) {
@@ -246,15 +256,14 @@ std::optional<Fault> Endpoint::on_read_request(Segment& seg, Octets payload) {
   read.request = parsed.value();
   read.msn = seg.untagged.msn;
   // The RTR is served even with an IRD of 0 (mpa.md section 5.3).
-  const bool is_first = !first_seen_ && !params_.initiator;
-  if (inbound_.size() >= params_.ird && !(is_first && read.request.length == 0)) return fault::kDdpNoBuffer;
+  if (inbound_.full() && !(opening_.awaits_first() && read.request.length == 0)) return fault::kDdpNoBuffer;
   ++counters.rx_reads;
-  if (const auto f = check_source(consumer_, read.request, read.source)) {
-    fault_ = *f;
-    set_terminate(*f, &seg, &read.request);
+  llp::Extent source;  // all of it; looked up again when it is sent
+  if (const auto f = check_source(consumer_, read.request, source)) {
+    receive_fault(*f, &seg, &read.request);
     return {};
   }
-  inbound_.push_back(read);
+  inbound_.push(read);
   return {};
 }
 
@@ -264,44 +273,39 @@ std::optional<Fault> Endpoint::on_atomic_request(Segment& seg, Octets payload) {
   const auto parsed = AtomicRequest::parse(payload);
   if (!parsed.ok()) return parsed.error();
   const AtomicRequest& a = parsed.value();
-  if (inbound_.size() >= params_.ird) return fault::kDdpNoBuffer;
+  if (inbound_.full()) return fault::kDdpNoBuffer;
   if (const auto f = check_atomic(consumer_, a)) return f;
   InboundRequest request;
   request.atomic = a;
   request.msn = seg.untagged.msn;
-  inbound_.push_back(request);
+  inbound_.push(request);
   return {};
 }
 
 std::optional<Fault> Endpoint::on_atomic_response(Segment& seg, Octets payload) {
   const auto parsed = AtomicResponse::parse(payload);
   if (!parsed.ok()) return parsed.error();
-  if (reads_.empty()) return fault::kRdmapOpcode;
-  const OutstandingRequest& oldest = reads_.front();
+  if (outstanding_.empty()) return fault::kRdmapOpcode;
+  const OutstandingRequest& oldest = outstanding_.oldest();
   if (!oldest.is_atomic() || oldest.sink_stag != parsed.value().request_id)
     return bad_response(fault::kRdmapStreamCatastrophic);
-  SendRequest& request = *oldest.request;
   const auto octets = original_octets(parsed.value());
-  const Status s = consumer_.request_memory(request, 0, kAtomicOctets, seg.target);
+  const Status s = consumer_.request_memory(*oldest.request, 0, kAtomicOctets, seg.target);
   seg.kind = Kind::read_response;  // place_failed(): the memory is that of the oldest request
   if (s != Status::success || !place(consumer_, seg.target, octets)) return place_failed(seg);
-  reads_.pop_front();
-  consumer_.send_done(request, Status::success);
+  end_oldest(Status::success);
   return {};
 }
 
 // Which of our requests the peer's Terminate is about; null if it cannot be told, or is complete already.
 SendRequest* Endpoint::named_by(const Terminate& message) {
-  for (std::size_t i = 0; i < reads_.size(); ++i) {
-    const OutstandingRequest& o = reads_.at(i);
-    if (o.request != nullptr && is_about_response(message, o.is_atomic(), o.sink_stag, o.msn)) return o.request;
-  }
+  if (SendRequest* request = outstanding_.named_by(message)) return request;
   const Octets header(message.ddp_header);
   if (header.empty()) return nullptr;
   std::uint32_t msn = tx_msn_[ddp::kQueueSend];
-  if (current_ == Current::request && is_about(header, *request_, msn)) return request_;
+  if (sending_.has_request() && is_about(header, sending_.request(), msn)) return &sending_.request();
   for (std::size_t i = unacknowledged_.size(); i-- > 0;) {
-    SendRequest& r = *unacknowledged_.at(i).request;
+    SendRequest& r = unacknowledged_.at(i);
     if (takes_receive(r)) --msn;
     if (is_about(header, r, msn)) return &r;
   }
@@ -320,78 +324,18 @@ void Endpoint::on_terminate(Octets payload) {
   consumer_.send_done(*request, status_of(terminated_->fault));
 }
 
-bool Endpoint::try_direct(Octets rest, std::size_t& taken) {
-  if (deframer_.crc() || deframer_.markers() || rest.size() < mpa::kLengthField + sizeof direct_header_) return false;
-  const std::size_t ulpdu = get_be<std::uint16_t>(rest, 0);
-  const Octets head = rest.subspan(mpa::kLengthField);
-  const std::size_t size = ddp::is_tagged(head) ? ddp::TaggedHeader::kSize : ddp::UntaggedHeader::kSize;
-  if (ulpdu < head.size() || ulpdu - head.size() < kDirectThreshold) return false;
-  // The first FPDU of a responder may have to be an RTR, which is judged whole.
-  if (!first_seen_ && !params_.initiator) return false;
-
-  std::memcpy(direct_header_.data(), head.data(), size);
-  if (auto f = begin_segment(Octets(direct_header_).first(size), ulpdu, segment_)) {
-    receive_fault(*f, &segment_);
-    return true;
-  }
-  if (segment_.kind == Kind::small) {  // a control message of this length cannot be right; let it arrive and be judged
-    return false;
-  }
-  bulk_ = segment_.payload >= kBulkPayload;
-  const Octets present = head.subspan(size, std::min(head.size() - size, segment_.payload));
-  if (!place(consumer_, segment_.target, present)) {
-    receive_fault(*place_failed(segment_), &segment_);
-    return true;
-  }
-  taken += mpa::kLengthField + size + present.size();
-  direct_left_ = segment_.payload - present.size();
-  skip_ = mpa::pad_octets(ulpdu) + mpa::kCrcField;
-  direct_active_ = true;
-  direct_ = segment_.target;
-  direct_first_ = 0;
-  std::size_t done = present.size();
-  while (done > 0) {
-    llp::Extent& e = direct_.items[direct_first_];
-    const std::size_t n = std::min(done, e.length);
-    e.address += n;
-    e.length -= n;
-    done -= n;
-    if (e.length == 0) ++direct_first_;
-  }
-  return true;
+void Endpoint::note_bulk(const Segment& seg) {
+  const bool direct = !deframer_.markers() && (!deframer_.crc() || (seg.kind != Kind::write && seg.target.count == 1));
+  bulk_ = direct && seg.payload >= kBulkPayload;
 }
 
-void Endpoint::direct_received(std::size_t octets) {
-  direct_left_ -= octets;
-  while (octets > 0) {
-    llp::Extent& e = direct_.items[direct_first_];
-    const std::size_t n = std::min(octets, e.length);
-    e.address += n;
-    e.length -= n;
-    octets -= n;
-    if (e.length == 0) ++direct_first_;
-  }
-  if (direct_left_ == 0) direct_.clear(), direct_first_ = 0;
+bool Endpoint::end_of_stream() {
+  return direct_.idle() && !receive_open_;
 }
 
-void Endpoint::direct_failed() {
-  direct_.clear();
-  direct_first_ = direct_left_ = 0;
-  direct_active_ = false;
-  receive_fault(*place_failed(segment_), &segment_);
-}
-
-bool Endpoint::end_of_stream() { return !direct_active_ && !receive_open_; }
-
-void Endpoint::receive_fault(const Fault& f, const Segment* seg) {
-  if (fault_) return;  // only the first is reported (RFC 5040 section 7)
-  fault_ = f;
-  set_terminate(f, seg, nullptr);
-}
-
-void Endpoint::set_terminate(const Fault& f, const Segment* seg, const ReadRequest* read) {
-  terminate_state_ = TerminateState::wanted;
-  terminate_ = terminate_about(f, seg, read);
+// read: its header goes back, too (RFC 5040 section 4.8).
+void Endpoint::receive_fault(const Fault& f, const Segment* seg, const ReadRequest* read) {
+  if (!fault()) own_terminate_.report(f, terminate_about(f, seg, read));
 }
 
 }  // namespace ewarp::rdmap

@@ -1,5 +1,6 @@
 // The transmit side of an RDMAP stream: requests, Read Responses and the Terminate become FPDUs (RFC 5040 section 5).
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "ddp/segment.h"
@@ -12,75 +13,65 @@ namespace {
 using ddp::TaggedHeader;
 using ddp::UntaggedHeader;
 
-// Up to here a payload is copied beside its header: one vector, and no region to hold, is cheaper than gathering.
-constexpr std::size_t kCopyPayload = 512;
-// A Read Response's source may change while it is sent, so a CRC needs a copy; cut so that several fit in the arena.
-constexpr std::size_t kCopyResponse = 16 * 1024;
+// Up to here a Read Response is copied: its pages need not be probed then. With a CRC all of it is, because its source
+// may change while it is sent.
+constexpr std::size_t kCopyResponse = 4 * 1024;
 // How far ahead the pages of a Read Response's source are probed.
 constexpr std::uint64_t kProbe = 1024 * 1024;
 
 }  // namespace
-
-Endpoint::Endpoint(Consumer& consumer, const mpa::StreamParams& params, std::size_t mulpdu)
-    : consumer_(consumer),
-      params_(params),
-      mulpdu_(mulpdu),
-      framer_(params.crc, params.tx_markers),
-      deframer_(params.crc, params.rx_markers),
-      queues_(params.extensions ? 4 : 3),
-      established_(params.initiator || !params.peer_to_peer),
-      rtr_due_(params.initiator && params.peer_to_peer && params.rtr != 0 && !params.terminate),
-      copy_(UntaggedHeader::kSize + kCopyResponse) {
-  if (params.terminate) {
-    fault_ = params.terminate;
-    set_terminate(*fault_, nullptr, nullptr);
-  }
-}
 
 bool Endpoint::fits(const llp::Gather& out, std::size_t header, std::size_t payload, std::size_t pieces) const {
   const std::size_t ulpdu = header + payload;
   return out.has_room(framer_.vectors_needed(ulpdu, pieces), framer_.arena_needed(header, ulpdu), pieces);
 }
 
-void Endpoint::frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload) {
+// False: the payload's pages are gone, which only a CRC can tell.
+bool Endpoint::frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload) {
   const std::size_t before = out.octets();
-  framer_.frame(out, header, payload);
-  produced_ += out.octets() - before;
+  const bool whole = framer_.frame(out, header, payload);
+  unacknowledged_.produced(out.octets() - before);
+  return whole;
 }
 
 void Endpoint::transmit(llp::Gather& out, std::size_t budget) {
   while (out.octets() < budget) {
-    if (terminate_state_ == TerminateState::wanted) {
+    if (own_terminate_.wanted()) {
       transmit_terminate(out);
       return;
     }
-    if (fault_ || terminated_ || !may_send()) return;
-    bool went = false;
-    if (rtr_due_)
-      went = transmit_rtr(out);
-    else if (current_ == Current::request)
-      went = continue_request(out);
-    else if (current_ == Current::response)
-      went = continue_response(out);
-    else
-      went = start_next(out);
-    if (!went) return;
+    if (fault() || terminated_ || !opening_.may_send()) return;
+    if (!(opening_.rtr_due() ? transmit_rtr(out) : transmit_message(out))) return;
   }
 }
 
+bool Endpoint::transmit_message(llp::Gather& out) {
+  switch (sending_.state()) {
+    case Sending::State::request:
+      return continue_request(out);
+    case Sending::State::immediate:
+      return send_immediate(out);
+    case Sending::State::response:
+      return continue_response(out);
+    case Sending::State::nothing:
+      break;
+  }
+  return start_next(out);
+}
+
 bool Endpoint::wants_transmit() const {
-  if (terminate_state_ == TerminateState::wanted) return true;
-  if (fault_ || terminated_ || !may_send()) return false;
-  if (rtr_due_ || current_ != Current::nothing || !inbound_.empty()) return true;
+  if (own_terminate_.wanted()) return true;
+  if (fault() || terminated_ || !opening_.may_send()) return false;
+  if (opening_.rtr_due() || !sending_.idle() || !inbound_.empty()) return true;
   const SendRequest* next = consumer_.next_send();
-  return next != nullptr && startable(*next);
+  return next != nullptr && outstanding_.allow(*next);
 }
 
 bool Endpoint::transmit_terminate(llp::Gather& out) {
   std::array<std::byte, kLargestHead> ulpdu;
   if (!fits(out, ulpdu.size(), 0, 0)) return false;
-  frame(out, Octets(ulpdu).first(emit_terminate(terminate_.emit(), 1, ulpdu)), {});
-  terminate_state_ = TerminateState::sent;
+  frame(out, Octets(ulpdu).first(emit_terminate(own_terminate_.message().emit(), 1, ulpdu)), {});
+  own_terminate_.produced();
   ++counters.terminates_sent;
   ++counters.tx_messages;
   return true;
@@ -90,13 +81,13 @@ bool Endpoint::transmit_terminate(llp::Gather& out) {
 bool Endpoint::transmit_rtr(llp::Gather& out) {
   std::array<std::byte, kReadRequestHead> ulpdu;
   if (!fits(out, ulpdu.size(), 0, 0)) return false;
-  rtr_due_ = false;
+  opening_.rtr_sent();
   std::size_t size = UntaggedHeader::kSize;
   if (params_.rtr & mpa::kRtrWrite) {
     TaggedHeader{true, control(Opcode::write), 0, 0}.emit(std::span(ulpdu).first<TaggedHeader::kSize>());
     size = TaggedHeader::kSize;
   } else if (params_.rtr & mpa::kRtrRead) {
-    const std::uint32_t sink = push_outstanding(nullptr, 0);
+    const std::uint32_t sink = outstanding_.push(nullptr, tx_msn_[ddp::kQueueRequest]);
     size = emit_read_request({sink, 0, 0, 0, 0}, tx_msn_[ddp::kQueueRequest]++, ulpdu);
   } else {
     UntaggedHeader{true, control(Opcode::send), 0, ddp::kQueueSend, tx_msn_[0]++, 0}.emit(
@@ -106,17 +97,12 @@ bool Endpoint::transmit_rtr(llp::Gather& out) {
   return true;
 }
 
-bool Endpoint::startable(const SendRequest& request) const {
-  if (request.fence && !reads_.empty()) return false;
-  return !has_response(request.operation) || reads_.size() < params_.ord;
-}
-
 bool Endpoint::start_next(llp::Gather& out) {
   SendRequest* next = consumer_.next_send();
-  if (next != nullptr && !startable(*next)) next = nullptr;
+  if (next != nullptr && !outstanding_.allow(*next)) next = nullptr;
   if (!inbound_.empty() && (turn_ || next == nullptr)) {
     turn_ = false;
-    current_ = Current::response;
+    sending_.begin_response();
     return continue_response(out);
   }
   if (next == nullptr) return false;
@@ -141,11 +127,9 @@ bool Endpoint::start_request(llp::Gather& out, SendRequest& request) {
   }
   if (request.operation == Operation::read) return start_read(out, request);
   if (is_atomic(request.operation)) return start_atomic(out, request);
-  current_ = Current::request;
-  request_ = &request;
-  offset_ = 0;
+  sending_.begin(request);
   if (continue_request(out)) return true;
-  current_ = Current::nothing;
+  sending_.end();
   return false;
 }
 
@@ -155,26 +139,42 @@ bool Endpoint::frame_in_place(llp::Gather& out, std::size_t header) {
   std::size_t held = 0;
   if (framer_.crc())
     while (held < pieces_.count && consumer_.hold(pieces_.items[held])) ++held;
-  const bool good = !framer_.crc() || held == pieces_.count;
-  if (good) frame(out, Octets(copy_).first(header), pieces_.all());
+  const bool good = (!framer_.crc() || held == pieces_.count) && frame(out, Octets(copy_).first(header), pieces_.all());
   for (std::size_t i = 0; i < held; ++i) consumer_.let_go(pieces_.items[i]);
   return good;
 }
 
+// False: its owner has taken it back or unmapped it.
+bool Endpoint::frame_copied(llp::Gather& out, std::size_t header, const llp::Extent& source) {
+  if (!consumer_.hold(source)) return false;
+  const std::size_t before = out.octets();
+  const bool whole = framer_.frame_copied(out, Octets(copy_).first(header), source);
+  consumer_.let_go(source);
+  unacknowledged_.produced(out.octets() - before);
+  return whole;
+}
+
+// The one that is being sent cannot go on. Nothing of it counts as sent if its first segment was not.
+void Endpoint::fail_current(Status status) {
+  SendRequest& request = sending_.request();
+  const bool begun = sending_.offset() > 0;
+  sending_.end();
+  if (!begun) consumer_.send_started();
+  consumer_.send_done(request, status);
+  fail(fault::kRdmapLocalCatastrophic);
+}
+
 bool Endpoint::continue_request(llp::Gather& out) {
-  if (immediate_due_) return finish_with_immediate(out);
-  SendRequest& r = *request_;
+  SendRequest& r = sending_.request();
+  const std::uint64_t offset = sending_.offset();
   const std::size_t header = payload_header(r);
-  const ddp::Cut cut = ddp::cut(r.length, offset_, mulpdu_, header);
+  const ddp::Cut cut = ddp::cut(r.length, offset, mulpdu_, header);
   // The first segment of a message that fits one already has its pieces from the check at its start.
   if (cut.payload != r.length) {
     pieces_.clear();
-    const Status s = consumer_.request_memory(r, offset_, cut.payload, pieces_);
+    const Status s = consumer_.request_memory(r, offset, cut.payload, pieces_);
     if (s != Status::success) {  // deregistered between two segments
-      current_ = Current::nothing;
-      if (offset_ == 0) consumer_.send_started();
-      consumer_.send_done(r, s);
-      fail(fault::kRdmapLocalCatastrophic);
+      fail_current(s);
       return true;
     }
   } else if (cut.payload == 0) {
@@ -183,29 +183,25 @@ bool Endpoint::continue_request(llp::Gather& out) {
   const bool copies = cut.payload <= kCopyPayload;
   if (!fits(out, copies ? header + cut.payload : header, copies ? 0 : cut.payload, copies ? 0 : pieces_.count))
     return false;
-  emit_payload_header(r, ImmediatePlace::header, tx_msn_[0], offset_, cut.last, copy_);
+  emit_payload_header(r, ImmediatePlace::header, tx_msn_[0], offset, cut.last, copy_);
   if (copies) {
     std::size_t at = header;
     for (const llp::Extent& e : pieces_.all()) {
+      assert(at + e.length <= copy_.size());
       if (!consumer_.copy_out(copy_.data() + at, e)) {
-        current_ = Current::nothing;
-        if (offset_ == 0) consumer_.send_started();
-        consumer_.send_done(r, Status::local_protection);
-        fail(fault::kRdmapLocalCatastrophic);
+        fail_current(Status::local_protection);
         return true;
       }
       at += e.length;
     }
+    assert(at == header + cut.payload);
     frame(out, Octets(copy_).first(at), {});
   } else if (!frame_in_place(out, header)) {
-    current_ = Current::nothing;
-    if (offset_ == 0) consumer_.send_started();
-    consumer_.send_done(r, Status::local_protection);
-    fail(fault::kRdmapLocalCatastrophic);
+    fail_current(Status::local_protection);
     return true;
   }
-  if (offset_ == 0) consumer_.send_started();
-  offset_ += cut.payload;
+  if (offset == 0) consumer_.send_started();
+  sending_.advance(cut.payload);
   if (!cut.last) return true;
   ++counters.tx_messages;
   if (r.operation == Operation::send) {
@@ -213,42 +209,30 @@ bool Endpoint::continue_request(llp::Gather& out) {
     ++counters.tx_sends;
   } else {
     ++counters.tx_writes;
-    immediate_due_ = r.immediate;
-    if (immediate_due_) return true;
   }
-  current_ = Current::nothing;
-  unacknowledged_.push_back({produced_, &r});
+  sending_.payload_done();
+  if (sending_.idle()) unacknowledged_.push(r);
   return true;
 }
 
 // Directly behind its Write, not even a response between them: the peer takes the length it reports from the message
 // before (rdmap.md section 9.1). That is also why the Write is sent when it is empty.
-bool Endpoint::finish_with_immediate(llp::Gather& out) {
+bool Endpoint::send_immediate(llp::Gather& out) {
   std::array<std::byte, kImmediateHead> ulpdu;
   if (!fits(out, ulpdu.size(), 0, 0)) return false;
-  SendRequest& r = *request_;
+  SendRequest& r = sending_.request();
   emit_immediate(r, tx_msn_[0]++, ulpdu);
   frame(out, ulpdu, {});
-  immediate_due_ = false;
-  current_ = Current::nothing;
+  sending_.end();
   ++counters.tx_messages;
-  unacknowledged_.push_back({produced_, &r});
+  unacknowledged_.push(r);
   return true;
-}
-
-// A Read's sink is named by a key of this request alone, so a response can touch nothing but this request's memory.
-// Requires: the request will have the MSN that is next.
-std::uint32_t Endpoint::push_outstanding(SendRequest* request, std::uint32_t length) {
-  const std::uint32_t stag = next_sink_;
-  next_sink_ = next_sink_ == 0xffffffffu ? 1 : next_sink_ + 1;
-  reads_.push_back({request, stag, length, tx_msn_[ddp::kQueueRequest]});
-  return stag;
 }
 
 bool Endpoint::start_read(llp::Gather& out, SendRequest& r) {
   std::array<std::byte, kReadRequestHead> ulpdu;
   if (!fits(out, ulpdu.size(), 0, 0)) return false;
-  const std::uint32_t sink = push_outstanding(&r, r.length);
+  const std::uint32_t sink = outstanding_.push(&r, tx_msn_[ddp::kQueueRequest]);
   emit_read_request({sink, 0, r.length, r.remote_stag, r.remote_to}, tx_msn_[ddp::kQueueRequest]++, ulpdu);
   frame(out, ulpdu, {});
   consumer_.send_started();
@@ -260,7 +244,7 @@ bool Endpoint::start_read(llp::Gather& out, SendRequest& r) {
 bool Endpoint::start_atomic(llp::Gather& out, SendRequest& r) {
   std::array<std::byte, kAtomicRequestHead> ulpdu;
   if (!fits(out, ulpdu.size(), 0, 0)) return false;
-  const std::uint32_t id = push_outstanding(&r, r.length);
+  const std::uint32_t id = outstanding_.push(&r, tx_msn_[ddp::kQueueRequest]);
   emit_atomic_request(r, id, tx_msn_[ddp::kQueueRequest]++, ulpdu);
   frame(out, ulpdu, {});
   consumer_.send_started();
@@ -270,23 +254,26 @@ bool Endpoint::start_atomic(llp::Gather& out, SendRequest& r) {
 
 // A request that can no longer be served.
 void Endpoint::response_failed(const Fault& f) {
-  const InboundRequest& read = inbound_.front();
-  current_ = Current::nothing;
-  if (fault_) return;
-  fault_ = f;
-  terminate_state_ = TerminateState::wanted;
-  terminate_ = read.atomic ? terminate_about_atomic(f, read.msn)
-                           : terminate_about_request(f, read.msn, read.request, read.sent);
+  const InboundRequest& read = inbound_.oldest();
+  sending_.end();
+  own_terminate_.report(f, read.atomic ? terminate_about_atomic(f, read.msn)
+                                       : terminate_about_request(f, read.msn, read.request, read.sent));
+}
+
+// The next `octets` of a Read Response's source are gone.
+void Endpoint::response_lost(std::uint64_t octets) {
+  const InboundRequest& read = inbound_.oldest();
+  const ReadRequest& q = read.request;
+  response_failed(lost_memory_fault(consumer_, q.source_stag, q.source_to + read.sent, octets, RemoteRight::read));
 }
 
 bool Endpoint::continue_response(llp::Gather& out) {
-  InboundRequest& read = inbound_.front();
+  InboundRequest& read = inbound_.oldest();
+  assert(sending_.state() == Sending::State::response);
   if (read.atomic) return answer_atomic(out);
   const ReadRequest& q = read.request;
-  std::size_t limit = mulpdu_;
-  const bool copies = framer_.crc() || q.length <= kCopyResponse / 4;
-  if (copies) limit = std::min(limit, TaggedHeader::kSize + kCopyResponse);
-  const ddp::Cut cut = ddp::cut(q.length, read.sent, limit, TaggedHeader::kSize);
+  const bool copies = framer_.crc() || q.length <= kCopyResponse;
+  const ddp::Cut cut = ddp::cut(q.length, read.sent, mulpdu_, TaggedHeader::kSize);
   if (!fits(out, copies ? TaggedHeader::kSize + cut.payload : TaggedHeader::kSize, copies ? 0 : cut.payload,
             copies ? 0 : 1))
     return false;
@@ -295,24 +282,23 @@ bool Endpoint::continue_response(llp::Gather& out) {
     const auto verdict =
         consumer_.resolve(q.source_stag, q.source_to + read.sent, cut.payload, RemoteRight::read, source);
     if (verdict != ddp::Verdict::ok) {
-      response_failed(fault::kRdmapInvalidStag);  // it was good when the request came: revoked since
+      response_lost(cut.payload);
       return true;
     }
   }
   emit_read_response_header(q, read.sent, cut.last, copy_);
   if (copies) {
-    if (cut.payload > 0 && !consumer_.copy_out(copy_.data() + TaggedHeader::kSize, source)) {
-      response_failed(fault::kRdmapBounds);  // the pages are gone
+    if (!frame_copied(out, TaggedHeader::kSize, source)) {
+      response_lost(cut.payload);
       return true;
     }
-    frame(out, Octets(copy_).first(TaggedHeader::kSize + cut.payload), {});
   } else {
     // In place: nothing can be taken back once the header is on the wire, so the pages are probed before.
     if (read.sent + cut.payload > read.probed) {
       llp::Extent ahead = source;
       ahead.length = std::min<std::uint64_t>(q.length - read.sent, std::max<std::uint64_t>(kProbe, cut.payload));
       if (!consumer_.readable(ahead)) {
-        response_failed(fault::kRdmapBounds);
+        response_lost(ahead.length);
         return true;
       }
       read.probed = read.sent + ahead.length;
@@ -322,8 +308,8 @@ bool Endpoint::continue_response(llp::Gather& out) {
   read.sent += cut.payload;
   if (cut.last) {
     ++counters.tx_messages;
-    inbound_.pop_front();
-    current_ = Current::nothing;
+    inbound_.pop();
+    sending_.end();
   }
   return true;
 }
@@ -332,57 +318,25 @@ bool Endpoint::continue_response(llp::Gather& out) {
 bool Endpoint::answer_atomic(llp::Gather& out) {
   std::array<std::byte, kAtomicResponseHead> ulpdu;
   if (!fits(out, ulpdu.size(), 0, 0)) return false;  // it cannot be executed twice
-  const AtomicRequest& a = *inbound_.front().atomic;
+  const AtomicRequest& a = *inbound_.oldest().atomic;
   llp::Extent target;
   AtomicResponse response{a.request_id, 0};
-  if (consumer_.resolve(a.stag, a.to, kAtomicOctets, RemoteRight::atomic, target) != ddp::Verdict::ok) {
-    response_failed(fault::kRdmapInvalidStag);  // it was good when the request came: revoked since
-    return true;
-  }
-  if (!consumer_.atomic(target, a, &response.original)) {
-    response_failed(fault::kRdmapBounds);  // the page is gone
+  if (consumer_.resolve(a.stag, a.to, kAtomicOctets, RemoteRight::atomic, target) != ddp::Verdict::ok ||
+      !consumer_.atomic(target, a, &response.original)) {
+    response_failed(lost_memory_fault(consumer_, a.stag, a.to, kAtomicOctets, RemoteRight::atomic));
     return true;
   }
   emit_atomic_response(response, tx_msn_[ddp::kQueueAtomicResponse]++, ulpdu);
   frame(out, ulpdu, {});
   ++counters.tx_messages;
-  inbound_.pop_front();
-  current_ = Current::nothing;
+  inbound_.pop();
+  sending_.end();
   return true;
 }
 
 void Endpoint::transmitted(std::size_t octets) {
-  taken_ += octets;
-  while (!unacknowledged_.empty() && unacknowledged_.front().end <= taken_) {
-    SendRequest* request = unacknowledged_.front().request;
-    unacknowledged_.pop_front();
-    consumer_.send_done(*request, Status::success);
-  }
-}
-
-void Endpoint::fail(const Fault& f) {
-  if (fault_) return;
-  fault_ = f;
-  set_terminate(f, nullptr, nullptr);
-}
-
-void Endpoint::abandon() {
-  unacknowledged_.clear();
-  reads_.clear();
-  inbound_.clear();
-  current_ = Current::nothing;
-  request_ = nullptr;
-  immediate_due_ = false;
-  receive_open_ = false;
-  direct_.clear();
-  direct_first_ = direct_left_ = 0;
-  direct_active_ = false;
-  if (!fault_) fault_ = fault::kRdmapLocalCatastrophic;  // nothing more is received or sent on this stream
-}
-
-bool Endpoint::quiescent() const {
-  return current_ == Current::nothing && inbound_.empty() && reads_.empty() && unacknowledged_.empty() &&
-         !receive_open_ && !direct_active_ && consumer_.next_send() == nullptr;
+  unacknowledged_.taken(octets);
+  while (SendRequest* request = unacknowledged_.pop_taken()) consumer_.send_done(*request, Status::success);
 }
 
 }  // namespace ewarp::rdmap

@@ -1,5 +1,6 @@
 #include "rdmap/message.h"
 
+#include <cassert>
 #include <cstring>
 
 namespace ewarp::rdmap {
@@ -9,6 +10,7 @@ using ddp::TaggedHeader;
 using ddp::UntaggedHeader;
 
 void emit_whole(Opcode opcode, std::uint32_t qn, std::uint32_t msn, MutableOctets out) {
+  assert(out.size() >= UntaggedHeader::kSize);
   UntaggedHeader{true, control(opcode), 0, qn, msn, 0}.emit(out.first<UntaggedHeader::kSize>());
 }
 
@@ -22,6 +24,7 @@ std::size_t emit_immediate(const SendRequest& r, std::uint32_t msn, MutableOctet
 
 std::size_t emit_read_request(const ReadRequest& request, std::uint32_t msn, MutableOctets out) {
   emit_whole(Opcode::read_request, ddp::kQueueRequest, msn, out);
+  assert(out.size() >= kReadRequestHead);
   request.emit(out.subspan<UntaggedHeader::kSize, ReadRequest::kSize>());
   return kReadRequestHead;
 }
@@ -39,6 +42,7 @@ std::size_t emit_atomic_request(const SendRequest& r, std::uint32_t request_id, 
     a.compare = r.compare;
   }
   emit_whole(Opcode::atomic_request, ddp::kQueueRequest, msn, out);
+  assert(out.size() >= kAtomicRequestHead);
   a.emit(out.subspan<UntaggedHeader::kSize, AtomicRequest::kSize>());
   return kAtomicRequestHead;
 }
@@ -57,6 +61,7 @@ std::size_t emit_atomic_response(const AtomicResponse& response, std::uint32_t m
 
 std::size_t emit_terminate(Octets message, std::uint32_t msn, MutableOctets out) {
   emit_whole(Opcode::terminate, ddp::kQueueTerminate, msn, out);
+  assert(UntaggedHeader::kSize + message.size() <= out.size());
   std::memcpy(out.data() + UntaggedHeader::kSize, message.data(), message.size());
   return UntaggedHeader::kSize + message.size();
 }

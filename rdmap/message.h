@@ -2,6 +2,7 @@
 // Send and Write needs is inline: it shows in the latency of a stream.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 
 #include "ddp/header.h"
@@ -40,6 +41,7 @@ constexpr std::size_t payload_header(const SendRequest& r) {
 // A segment of a Send or Write whose payload begins at `offset`; msn counts for a Send.
 inline std::size_t emit_payload_header(const SendRequest& r, ImmediatePlace place, std::uint32_t msn,
                                        std::uint64_t offset, bool last, MutableOctets out) {
+  assert(out.size() >= payload_header(r) && offset <= r.length);
   if (r.operation == Operation::write) {
     ddp::TaggedHeader{last, control(Opcode::write), r.remote_stag, r.remote_to + offset}.emit(
         out.first<ddp::TaggedHeader::kSize>());

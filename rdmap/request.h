@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstdint>
 
 #include "ddp/access.h"
@@ -13,21 +14,25 @@ namespace ewarp::rdmap {
 
 enum class Operation : std::uint8_t { send, write, read, fetch_add, compare_swap };
 
-constexpr bool is_atomic(Operation op) { return op == Operation::fetch_add || op == Operation::compare_swap; }
+constexpr bool is_atomic(Operation op) {
+  return op == Operation::fetch_add || op == Operation::compare_swap;
+}
 // Complete when a response has arrived: these count against ORD, and a fence waits for them.
-constexpr bool has_response(Operation op) { return op == Operation::read || is_atomic(op); }
+constexpr bool has_response(Operation op) {
+  return op == Operation::read || is_atomic(op);
+}
 
 // How a request of ours ended; provider/verbs turns it into an ibv_wc_status.
 enum class Status : std::uint8_t {
   success,
-  local_protection,      // our own memory: bad key, bounds, unmapped
-  local_length,          // receive: the message did not fit
-  bad_response,          // a Read Response that does not match
-  remote_access,         // the peer's Terminate names this request: protection
-  remote_invalid,        // the peer's Terminate names this request: it was not acceptable
-  remote_operation,      // the peer failed while serving it
-  no_receive,            // the peer had no receive buffer
-  connection_lost,       // the stream broke without a Terminate; datagrams: the peer cannot be reached
+  local_protection,  // our own memory: bad key, bounds, unmapped
+  local_length,      // receive: the message did not fit
+  bad_response,      // a Read Response that does not match
+  remote_access,     // the peer's Terminate names this request: protection
+  remote_invalid,    // the peer's Terminate names this request: it was not acceptable
+  remote_operation,  // the peer failed while serving it
+  no_receive,        // the peer had no receive buffer
+  connection_lost,   // the stream broke without a Terminate; datagrams: the peer cannot be reached
   flushed,
   fatal,
 };
@@ -42,7 +47,7 @@ struct SendRequest {
   std::uint32_t invalidate_stag = 0;
   std::uint32_t remote_stag = 0;
   std::uint64_t remote_to = 0;
-  std::uint32_t length = 0;  // octets of payload (Read and atomics: of the sink)
+  std::uint32_t length = 0;          // octets of payload (Read and atomics: of the sink)
   std::uint32_t immediate_data = 0;  // as a number: its most significant octet goes first
   std::uint64_t operand = 0;         // atomics: what to add, or to store
   std::uint64_t compare = 0;         // compare_swap
@@ -67,7 +72,11 @@ struct ExtentList {
   std::size_t count = 0;
 
   void clear() { count = 0; }
-  void add(const llp::Extent& e) { items[count++] = e; }
+  // Requires: fewer than kMax of them.
+  void add(const llp::Extent& e) {
+    assert(count < kMax);
+    items[count++] = e;
+  }
   std::span<llp::Extent> all() { return std::span(items.data(), count); }
   std::span<const llp::Extent> all() const { return std::span(items.data(), count); }
 };
@@ -89,8 +98,8 @@ class MemoryAccess {
   virtual bool atomic(const llp::Extent& target, const AtomicRequest& request, std::uint64_t* original) = 0;
   // Whether every page can be read now.
   virtual bool readable(const llp::Extent& extent) = 0;
-  // For reading in place without a system call (a CRC): true when all of it can be read; its owner cannot release it
-  // before let_go(). No allocation between the two (llp::MemoryGate).
+  // For reading in place without a system call (a CRC, by llp::Crc32c::read()): its owner cannot release it before
+  // let_go(), but its pages may be gone. False: it was released. No allocation between the two (llp::MemoryGate).
   virtual bool hold(const llp::Extent& extent) = 0;
   virtual void let_go(const llp::Extent& extent) = 0;
 

@@ -1,5 +1,6 @@
 #include "rdmap/segment.h"
 
+#include <cassert>
 #include <cstring>
 
 namespace ewarp::rdmap {
@@ -19,6 +20,13 @@ Fault request_fault(ddp::Verdict v) {
       break;
   }
   return fault::kRdmapInvalidStag;
+}
+
+Fault lost_memory_fault(MemoryAccess& memory, std::uint32_t stag, std::uint64_t to, std::uint64_t n,
+                        RemoteRight right) {
+  llp::Extent extent;
+  const bool registered = memory.resolve(stag, to, n, right, extent) == ddp::Verdict::ok;
+  return registered ? fault::kRdmapBounds : fault::kRdmapInvalidStag;
 }
 
 std::optional<Fault> check_immediate(const ddp::UntaggedQueues& queues, const Segment& seg) {
@@ -73,6 +81,7 @@ Terminate terminate_about_header(const Fault& f, Opcode opcode, std::uint32_t ms
 }  // namespace
 
 Terminate terminate_about_request(const Fault& f, std::uint32_t msn, ReadRequest request, std::uint32_t sent) {
+  assert(sent <= request.length);
   request.sink_to += sent;
   request.source_to += sent;
   request.length -= sent;

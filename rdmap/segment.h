@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <optional>
 
@@ -69,6 +70,7 @@ inline std::optional<Fault> parse_segment(Octets head, std::size_t ulpdu, bool e
 
 // Whether the opcode belongs to the queue, and the MSN is the next one. Requires: untagged.
 inline std::optional<Fault> check_queue(const ddp::UntaggedQueues& queues, const Segment& seg) {
+  assert(!seg.is_tagged());
   const ddp::UntaggedHeader& h = seg.untagged;
   const std::uint32_t due = traits(opcode_of(h.ulp))->qn;
   if (const auto f = queues.check_queue(h)) {
@@ -81,6 +83,7 @@ inline std::optional<Fault> check_queue(const ddp::UntaggedQueues& queues, const
 
 // A segment of a Write: finds its target.
 inline std::optional<Fault> check_write(MemoryAccess& memory, Segment& seg) {
+  assert(seg.is_tagged());
   seg.kind = Segment::Kind::write;
   if (seg.payload == 0) return {};  // RFC 5041 section 5.2.1: STag and TO of an empty segment are not looked at
   llp::Extent target;
@@ -93,6 +96,7 @@ inline std::optional<Fault> check_write(MemoryAccess& memory, Segment& seg) {
 // A segment of the response to a Read of `length` octets into `sink`, of which `received` have come.
 inline std::optional<Fault> check_read_response(const Segment& seg, std::uint32_t sink, std::uint32_t received,
                                                 std::uint32_t length) {
+  assert(received <= length);
   const bool ends = received + std::uint64_t{seg.payload} == length;
   if (seg.payload > length - received || ends != seg.last) return fault::kDdpBounds;
   if (seg.payload > 0 && seg.tagged.stag != sink) return fault::kDdpInvalidStag;
@@ -104,6 +108,9 @@ inline std::optional<Fault> check_read_response(const Segment& seg, std::uint32_
 std::optional<Fault> check_immediate(const ddp::UntaggedQueues& queues, const Segment& seg);
 // Faults of a Read Request's source (RFC 5040 section 7.1), and of an atomic's target (RFC 7306 section 8.2).
 Fault request_fault(ddp::Verdict v);
+// About a range of a peer's request that was good when it came and cannot be read or written now: its owner took it
+// back (invalid STag), or has unmapped the pages (a bounds violation). It may go between resolve() and the access.
+Fault lost_memory_fault(MemoryAccess& memory, std::uint32_t stag, std::uint64_t to, std::uint64_t n, RemoteRight right);
 // The source of a Read Request; nothing to find when it is empty.
 inline std::optional<Fault> check_source(MemoryAccess& memory, const ReadRequest& request, llp::Extent& source) {
   if (request.length == 0) return {};
@@ -128,8 +135,27 @@ inline bool place(MemoryAccess& memory, const ExtentList& target, Octets payload
   return true;
 }
 
+// n octets of a target from `from` on. Requires: it has them.
+inline ExtentList slice(const ExtentList& whole, std::size_t from, std::size_t n) {
+  ExtentList out;
+  for (const llp::Extent& e : whole.all()) {
+    if (n == 0) break;
+    if (from < e.length) {
+      const std::size_t piece = std::min(e.length - from, n);
+      out.add(llp::Extent{e.address + from, piece, e.region, e.ticket});
+      n -= piece;
+      from = 0;
+    } else {
+      from -= e.length;
+    }
+  }
+  assert(n == 0);
+  return out;
+}
+
 // The last segment of a message that took a receive, but for what Immediate Data says of the Write before it.
 inline Received received_from(const Segment& seg, Octets payload) {
+  assert(seg.last && !seg.is_tagged());
   const ddp::UntaggedHeader& h = seg.untagged;
   Received received;
   received.length = h.mo + static_cast<std::uint32_t>(seg.payload);

@@ -1,7 +1,7 @@
 // Answers to requests of ours: what Reads and atomics bring, and the peer's word about what failed.
-#include <utility>
+#include <cassert>
 
-#include "rdmap/datagram_stream.h"
+#include "rdmap/datagram/stream.h"
 #include "rdmap/message.h"
 
 namespace ewarp::rdmap {
@@ -36,17 +36,19 @@ Take DatagramEndpoint::deliver_read_response(Activity& act, const Incoming& in) 
       give_up(act, read);
   }
   read.received += static_cast<std::uint32_t>(segment_.payload);
+  assert(read.received <= read.length);
   if (segment_.last) answered(act);
   return Take::accepted;
 }
 
 // The fault is ours, so the peer hears nothing of it: its answer is taken and thrown away.
 void DatagramEndpoint::give_up(Activity& act, Awaited& awaited) {
-  awaited.state = Awaited::State::abandoned;
+  awaited.enter(Awaited::State::abandoned);
   act.fail(awaited.name, Status::local_protection);
 }
 
 void DatagramEndpoint::answered(Activity& act) {
+  assert(!act.awaited.empty());
   ++counters.rx_messages;
   if (Activity::Begun* b = act.find(act.awaited.front().name)) b->answered = true;
   act.awaited.pop_front();
@@ -100,12 +102,12 @@ void DatagramEndpoint::reported(Association& a, std::uint64_t message, const Inc
     const bool it = message != 0 ? w.name == message : is_about_response(report, w.atomic, w.sink(), w.msn);
     if (w.state == Awaited::State::gone || !it) continue;
     name = w.name;
-    w.state = Awaited::State::gone;
+    w.enter(Awaited::State::gone);
     break;
   }
   act.drop_gone();
   if (name == 0) return settle(*s);
-  if (act.current != nullptr && act.current_name == name) cut_short(*s, act);
+  if (!act.sending.idle() && act.current_name == name) cut_short(*s, act);
   // Nothing is broken that would end anything here: what names no fault of the request is a failure at the peer.
   const Status status = status_of(report.fault);
   act.fail(name, status == Status::flushed ? Status::remote_operation : status);
@@ -115,14 +117,17 @@ void DatagramEndpoint::reported(Association& a, std::uint64_t message, const Inc
 
 // The peer waits for the end of the message that it refused; of a Write whose Immediate Data alone is left, nothing.
 void DatagramEndpoint::cut_short(const Stream& s, Activity& act) {
-  const SendRequest& r = *act.current;
-  act.current = nullptr;
-  if (std::exchange(act.immediate_due, false)) return;
-  Activity::Closing& closing = act.closing.emplace();
+  assert(!act.closing);
+  const SendRequest& r = act.sending.request();
+  const bool payload_is_out = act.sending.state() == Sending::State::immediate;
+  act.sending.end();
+  if (payload_is_out) return;
+  act.closing = Activity::Closing{};
+  Activity::Closing& closing = *act.closing;
   closing.untagged = r.operation == Operation::send;
   if (closing.untagged && r.immediate) closing.immediate = r.immediate_data;
   closing.head_size = static_cast<std::uint8_t>(emit_payload_header(
-      r, ImmediatePlace::beside, s.tx_msn[ddp::kQueueSend], act.offset, true, MutableOctets(closing.head)));
+      r, ImmediatePlace::beside, s.tx_msn[ddp::kQueueSend], act.sending.offset(), true, MutableOctets(closing.head)));
 }
 
 }  // namespace ewarp::rdmap

@@ -1,9 +1,10 @@
 // What begins and ends with an association, and the order of completions.
-#include "rdmap/datagram_endpoint.h"
+#include "rdmap/datagram/endpoint.h"
 
 #include <algorithm>
+#include <cassert>
 
-#include "rdmap/datagram_stream.h"
+#include "rdmap/datagram/stream.h"
 
 namespace ewarp::rdmap {
 namespace {
@@ -98,8 +99,9 @@ void DatagramEndpoint::break_off(const Association& a, Activity& act, const Ende
   act.awaited.clear();
   act.answers.clear();
   act.answers_taken = 0;
-  act.current = act.checked = nullptr;
-  act.immediate_due = act.write_open = false;
+  act.sending.end();
+  act.checked = nullptr;
+  act.write_open = false;
   act.closing.reset();
   if (act.receive) end_receive(a, act, Received{.status = Status::flushed});
   for (std::size_t i = 0; i < act.begun.size(); ++i) act.fail(act.first_begun + i, status_by(how, act.first_begun + i));
@@ -111,8 +113,8 @@ void DatagramEndpoint::abandon() {
     act->first_begun += act->begun.size();
     act->begun.clear();
     act->awaited.clear();
-    act->current = act->checked = nullptr;
-    act->immediate_due = false;
+    act->sending.end();
+    act->checked = nullptr;
     act->closing.reset();
     act->receive.reset();
     act->abandoned = true;
@@ -182,6 +184,7 @@ void DatagramEndpoint::settle(Stream& s) {
               act->queues.expected_msn(ddp::kQueueAtomicResponse)};
   s.activity = nullptr;
   next_name_ = std::max({next_name_, act->first_begun, act->first_answer});
+  assert(act->place < active_.size() && active_[act->place] == act);
   active_[act->place] = active_.back();
   active_[act->place]->place = act->place;
   active_.pop_back();

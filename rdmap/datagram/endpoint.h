@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "llp/rd_association.h"
+#include "llp/rd/association.h"
 #include "llp/ring.h"
 #include "rdmap/segment.h"
 
@@ -115,7 +115,7 @@ class DatagramEndpoint final : public llp::rd::Upper {
   using Outgoing = llp::rd::Outgoing;
   using Take = llp::rd::Take;
 
-  // What all parts share (datagram_endpoint.cc).
+  // What all parts share (endpoint.cc).
   Stream& new_stream();
   Activity& activate(Stream& s);
   void settle(Stream& s);
@@ -123,22 +123,22 @@ class DatagramEndpoint final : public llp::rd::Upper {
   void break_off(const Association& a, Activity& act, const llp::rd::Ended& how);
   void forget_refusal(Activity& act, const Association& a);
 
-  // Requests of ours (datagram_endpoint_tx.cc).
+  // Requests of ours (transmit.cc).
   SendRequest* startable(Association& a, Stream& s);
   Status check_request(const Association& a, const SendRequest& r);
-  void take_whole(Stream& s, Activity& act, Outgoing& out);
+  void take_whole(Stream& s, Activity& act, const SendRequest& request, Outgoing& out);
   void take_request(const Association& a, Stream& s, std::size_t mulpdu, Outgoing& out);
   void take_closing(Stream& s, Activity& act, Outgoing& out);
   void take_payload(Stream& s, Activity& act, std::size_t mulpdu, Outgoing& out);
 
-  // Answers to requests of the peer (datagram_endpoint_answers.cc).
+  // Answers to requests of the peer (respond.cc).
   void take_answer(Stream& s, std::size_t mulpdu, Outgoing& out);
   void answer_read(Stream& s, PeersRequest& q, std::size_t mulpdu, Outgoing& out);
   void answer_atomic(Stream& s, PeersRequest& q, Outgoing& out);
   void answer_report(Stream& s, std::uint32_t psn, Octets message, Outgoing& out);
   int answer_memory(Activity& act, const Outgoing& segment, std::span<llp::Extent> out);
 
-  // Requests of the peer (datagram_endpoint_rx.cc).
+  // Requests of the peer (receive.cc).
   Take deliver_request(Association& a, Stream& s, const Incoming& in);
   Take deliver_write(const Association& a, Stream& s, Activity& act, const Incoming& in);
   Take deliver_send(Association& a, Stream& s, Activity& act, const Incoming& in);
@@ -152,7 +152,7 @@ class DatagramEndpoint final : public llp::rd::Upper {
   void report(Activity& act, std::uint32_t psn, const Terminate& message);
   void end_receive(const Association& a, Activity& act, const Received& received);
 
-  // Answers to ours (datagram_endpoint_responses.cc).
+  // Answers to ours (complete.cc).
   Take deliver_response(Stream& s, const Incoming& in);
   Take deliver_read_response(Activity& act, const Incoming& in);
   Take deliver_atomic_response(Activity& act, const Incoming& in);

@@ -1,9 +1,10 @@
 // Requests of the peer: checks, placement, delivery. What is wrong is reported and only that message fails; what shows
 // that the two ends do not agree on the stream ends the association.
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
-#include "rdmap/datagram_stream.h"
+#include "rdmap/datagram/stream.h"
 
 namespace ewarp::rdmap {
 namespace {
@@ -85,12 +86,14 @@ Take DatagramEndpoint::refuse(const Association& a, Stream& s, Activity& act, co
 void DatagramEndpoint::report(Activity& act, std::uint32_t psn, const Terminate& message) {
   const std::vector<std::byte> octets = message.emit();
   PeersFault r;
+  assert(octets.size() <= r.octets.size());
   r.size = static_cast<std::uint8_t>(octets.size());
   std::copy(octets.begin(), octets.end(), r.octets.begin());
   act.answers.push_back({r, psn, 0});
 }
 
 void DatagramEndpoint::end_receive(const Association& a, Activity& act, const Received& received) {
+  assert(act.receive.has_value());
   const DatagramConsumer::Receive receive = *act.receive;
   act.receive.reset();
   consumer_.receive_done(receive, a.key(), received);

@@ -1,9 +1,10 @@
 // Answers to requests of the peer: Read Responses, Atomic Responses and error reports, in the order of what they are
 // about.
 #include <algorithm>
+#include <cassert>
 
 #include "ddp/segment.h"
-#include "rdmap/datagram_stream.h"
+#include "rdmap/datagram/stream.h"
 #include "rdmap/message.h"
 
 namespace ewarp::rdmap {
@@ -16,6 +17,7 @@ constexpr std::uint64_t kProbe = 1024 * 1024;
 
 void DatagramEndpoint::take_answer(Stream& s, std::size_t mulpdu, Outgoing& out) {
   Activity& act = *s.activity;
+  assert(act.answers_taken < act.answers.size());
   PeersRequest& q = act.answers.at(act.answers_taken);
   out.message = act.first_answer + act.answers_taken;
   out.last = true;
@@ -45,19 +47,18 @@ void DatagramEndpoint::answer_read(Stream& s, PeersRequest& q, std::size_t mulpd
   const ReadRequest& r = read.request;
   const ddp::Cut cut = ddp::cut_evenly(r.length, read.sent, mulpdu, ddp::TaggedHeader::kSize);
   if (cut.payload > 0) {
+    const std::uint64_t at = r.source_to + read.sent, left = r.length - read.sent;
     llp::Extent source;
-    std::optional<Fault> f;
-    if (consumer_.resolve(r.source_stag, r.source_to + read.sent, r.length - read.sent, RemoteRight::read, source) !=
-        ddp::Verdict::ok) {
-      f = fault::kRdmapInvalidStag;  // it was good when the request came: revoked since
-    } else if (read.sent + cut.payload > read.probed) {
+    bool good = consumer_.resolve(r.source_stag, at, left, RemoteRight::read, source) == ddp::Verdict::ok;
+    if (good && read.sent + cut.payload > read.probed) {
       source.length = std::min<std::uint64_t>(source.length, std::max<std::uint64_t>(kProbe, cut.payload));
-      if (consumer_.readable(source))
-        read.probed = read.sent + source.length;
-      else
-        f = fault::kRdmapBounds;  // the pages are gone
+      good = consumer_.readable(source);
+      if (good) read.probed = read.sent + source.length;
     }
-    if (f) return answer_report(s, q.psn, terminate_about_request(*f, q.msn, r, read.sent).emit(), out);
+    if (!good) {
+      const Fault f = lost_memory_fault(consumer_, r.source_stag, at, left, RemoteRight::read);
+      return answer_report(s, q.psn, terminate_about_request(f, q.msn, r, read.sent).emit(), out);
+    }
   }
   out.head_size = static_cast<std::uint8_t>(emit_read_response_header(r, read.sent, cut.last, out.head));
   out.offset = read.sent;
@@ -72,12 +73,11 @@ void DatagramEndpoint::answer_atomic(Stream& s, PeersRequest& q, Outgoing& out) 
   const AtomicRequest& r = std::get<AtomicRequest>(q.what);
   llp::Extent target;
   AtomicResponse response{r.request_id, 0};
-  std::optional<Fault> f;
-  if (consumer_.resolve(r.stag, r.to, kAtomicOctets, RemoteRight::atomic, target) != ddp::Verdict::ok)
-    f = fault::kRdmapInvalidStag;  // it was good when the request came: revoked since
-  else if (!consumer_.atomic(target, r, &response.original))
-    f = fault::kRdmapBounds;  // the page is gone
-  if (f) return answer_report(s, q.psn, terminate_about_atomic(*f, q.msn).emit(), out);
+  if (consumer_.resolve(r.stag, r.to, kAtomicOctets, RemoteRight::atomic, target) != ddp::Verdict::ok ||
+      !consumer_.atomic(target, r, &response.original)) {
+    const Fault f = lost_memory_fault(consumer_, r.stag, r.to, kAtomicOctets, RemoteRight::atomic);
+    return answer_report(s, q.psn, terminate_about_atomic(f, q.msn).emit(), out);
+  }
   out.head_size = static_cast<std::uint8_t>(
       emit_atomic_response(response, s.tx_msn[ddp::kQueueAtomicResponse]++, MutableOctets(out.head)));
 }

@@ -1,9 +1,11 @@
 // What the datagram endpoint keeps for an association. Only for its own parts.
 #pragma once
 
+#include <cassert>
 #include <variant>
 
-#include "rdmap/datagram_endpoint.h"
+#include "rdmap/datagram/endpoint.h"
+#include "rdmap/sending.h"
 
 namespace ewarp::rdmap {
 
@@ -40,15 +42,22 @@ struct DatagramEndpoint::PeersRequest {
   std::uint32_t psn = 0, msn = 0;
 };
 
-// A Read or atomic whose answer is to come. abandoned: its request has failed here, the answer is only counted.
-// gone: the peer reported it, nothing more comes.
+// A Read or atomic whose answer is to come.
 struct DatagramEndpoint::Awaited {
-  enum class State : std::uint8_t { live, abandoned, gone };
+  enum class State : std::uint8_t {
+    live,
+    abandoned,  // its request has failed here, the answer is only counted
+    gone,       // the peer reported it, nothing more comes
+  };
   std::uint64_t name = 0;
   std::uint32_t length = 0, received = 0, msn = 0;
   State state = State::live;
   bool atomic = false;
   std::uint32_t sink() const { return static_cast<std::uint32_t>(name); }
+  void enter(State next) {
+    assert(state == State::live ? next != State::live : state == State::abandoned && next == State::gone);
+    state = next;
+  }
 };
 struct DatagramEndpoint::Activity {
   // A request of ours that was started; complete when it is accepted and, where there is one, answered, and all
@@ -82,8 +91,7 @@ struct DatagramEndpoint::Activity {
     while (!awaited.empty() && awaited.front().state == Awaited::State::gone) awaited.pop_front();
   }
   bool idle() const {
-    return begun.empty() && awaited.empty() && answers.empty() && current == nullptr && !closing && !receive &&
-           !write_open;
+    return begun.empty() && awaited.empty() && answers.empty() && sending.idle() && !closing && !receive && !write_open;
   }
 
   std::size_t place = 0;  // in the endpoint's list
@@ -92,10 +100,8 @@ struct DatagramEndpoint::Activity {
   std::uint64_t first_begun = 0;  // name of the front; the next ones count on
   llp::Ring<Awaited> awaited;
   SendRequest* checked = nullptr;  // not started, but found to be good
-  SendRequest* current = nullptr;  // begun and not yet numbered to its end
-  std::uint64_t current_name = 0;
-  std::uint64_t offset = 0;    // of its payload, octets
-  bool immediate_due = false;  // its payload, a Write's, is numbered
+  Sending sending;                 // begun and not yet numbered to its end; the peer's requests are in `answers`
+  std::uint64_t current_name = 0;  // of that one
   std::optional<Closing> closing;
   // The peer's.
   llp::Ring<PeersRequest> answers;

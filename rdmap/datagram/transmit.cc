@@ -1,8 +1,9 @@
 // Requests of ours: Sends, Writes, Reads and atomics become segments of the REQ lane.
 #include <algorithm>
+#include <cassert>
 
 #include "ddp/segment.h"
-#include "rdmap/datagram_stream.h"
+#include "rdmap/datagram/stream.h"
 #include "rdmap/message.h"
 
 namespace ewarp::rdmap {
@@ -16,8 +17,8 @@ bool DatagramEndpoint::peek(Association& a, Lane lane, std::optional<std::uint32
   const Activity* act = s->activity;
   if (act != nullptr && act->abandoned) return false;
   if (lane == Lane::rsp) return act != nullptr && act->answers_taken < act->answers.size();
-  if (act != nullptr && (act->closing || act->current != nullptr)) {
-    if (!act->closing && act->immediate_due) *first_msn = s->tx_msn[ddp::kQueueSend];
+  if (act != nullptr && (act->closing || !act->sending.idle())) {
+    if (!act->closing && act->sending.state() == Sending::State::immediate) *first_msn = s->tx_msn[ddp::kQueueSend];
     return true;
   }
   const SendRequest* next = startable(a, *s);
@@ -63,23 +64,22 @@ void DatagramEndpoint::take(Association& a, Lane lane, std::uint32_t, std::size_
 void DatagramEndpoint::take_request(const Association& a, Stream& s, std::size_t mulpdu, Outgoing& out) {
   Activity& act = activate(s);
   if (act.closing) return take_closing(s, act, out);
-  if (act.current == nullptr) {
+  if (act.sending.idle()) {
+    assert(act.checked != nullptr);  // peek() has found it
     SendRequest& r = *act.checked;
     act.checked = nullptr;
-    act.current = &r;
     act.current_name = act.first_begun + act.begun.size();
-    act.offset = 0;
     act.begun.push_back({.request = &r, .answered = !has_response(r.operation)});
     consumer_.send_started(a.key());
-    if (has_response(r.operation)) return take_whole(s, act, out);
+    if (has_response(r.operation)) return take_whole(s, act, r, out);
+    act.sending.begin(r);
   }
-  if (act.immediate_due) {
-    out.head_size =
-        static_cast<std::uint8_t>(emit_immediate(*act.current, s.tx_msn[ddp::kQueueSend]++, MutableOctets(out.head)));
+  if (act.sending.state() == Sending::State::immediate) {
+    out.head_size = static_cast<std::uint8_t>(
+        emit_immediate(act.sending.request(), s.tx_msn[ddp::kQueueSend]++, MutableOctets(out.head)));
     out.message = act.current_name;
     out.last = true;
-    act.immediate_due = false;
-    act.current = nullptr;
+    act.sending.end();
     ++counters.tx_messages;
     return;
   }
@@ -87,9 +87,9 @@ void DatagramEndpoint::take_request(const Association& a, Stream& s, std::size_t
 }
 
 // A Read's sink is named by a key of this request alone, so a response can touch nothing but this request's memory.
-void DatagramEndpoint::take_whole(Stream& s, Activity& act, Outgoing& out) {
-  const SendRequest& r = *act.current;
+void DatagramEndpoint::take_whole(Stream& s, Activity& act, const SendRequest& r, Outgoing& out) {
   const std::uint32_t msn = s.tx_msn[ddp::kQueueRequest]++;
+  assert(has_response(r.operation));
   act.awaited.push_back({.name = act.current_name, .length = r.length, .msn = msn, .atomic = is_atomic(r.operation)});
   const std::uint32_t sink = act.awaited.back().sink();
   const std::size_t n = is_atomic(r.operation)
@@ -98,32 +98,31 @@ void DatagramEndpoint::take_whole(Stream& s, Activity& act, Outgoing& out) {
   out.head_size = static_cast<std::uint8_t>(n);
   out.message = act.current_name;
   out.last = true;
-  act.current = nullptr;
   ++(is_atomic(r.operation) ? counters.tx_atomics : counters.tx_reads);
   ++counters.tx_messages;
 }
 
 void DatagramEndpoint::take_payload(Stream& s, Activity& act, std::size_t mulpdu, Outgoing& out) {
-  const SendRequest& r = *act.current;
+  const SendRequest& r = act.sending.request();
+  const std::uint64_t offset = act.sending.offset();
   const bool send = r.operation == Operation::send;
   if (send && r.immediate) {
     out.immediate = r.immediate_data;
     mulpdu -= sizeof r.immediate_data;
   }
-  const ddp::Cut cut = ddp::cut_evenly(r.length, act.offset, mulpdu, payload_header(r));
+  const ddp::Cut cut = ddp::cut_evenly(r.length, offset, mulpdu, payload_header(r));
   out.head_size = static_cast<std::uint8_t>(emit_payload_header(r, ImmediatePlace::beside, s.tx_msn[ddp::kQueueSend],
-                                                                act.offset, cut.last, MutableOctets(out.head)));
+                                                                offset, cut.last, MutableOctets(out.head)));
   out.message = act.current_name;
-  out.offset = act.offset;
+  out.offset = offset;
   out.payload = cut.payload;
-  act.offset += cut.payload;
+  act.sending.advance(cut.payload);
   if (!cut.last) return;
-  act.immediate_due = !send && r.immediate;
-  out.last = !act.immediate_due;
+  act.sending.payload_done();
+  out.last = act.sending.idle();
   s.tx_msn[ddp::kQueueSend] += send;
   ++(send ? counters.tx_sends : counters.tx_writes);
   ++counters.tx_messages;
-  if (out.last) act.current = nullptr;
 }
 
 void DatagramEndpoint::take_closing(Stream& s, Activity& act, Outgoing& out) {
@@ -144,6 +143,7 @@ int DatagramEndpoint::memory(Association& a, Lane lane, const Outgoing& segment,
   const Activity::Begun* b = act.find(segment.message);
   if (b == nullptr) return -1;
   if (consumer_.request_memory(*b->request, segment.offset, segment.payload, pieces_) != Status::success) return -1;
+  assert(pieces_.count <= out.size());
   std::copy_n(pieces_.items.begin(), pieces_.count, out.begin());
   return static_cast<int>(pieces_.count);
 }
