@@ -1,4 +1,4 @@
-#include "provider/verbs/log.h"
+#include "provider/base/log.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <string>
 
-#include "provider/verbs/options.h"
+#include "provider/base/options.h"
 
 namespace ewarp::log {
 namespace {

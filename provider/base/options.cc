@@ -1,23 +1,21 @@
-#include "provider/verbs/options.h"
+#include "provider/base/options.h"
 
 #include <sched.h>
-#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <thread>
 
 #include <fmt/format.h>
 
-#include "provider/verbs/log.h"
+#include "llp/made_once.h"
+#include "provider/base/log.h"
 
 namespace ewarp {
 namespace {
@@ -31,59 +29,15 @@ constexpr unsigned kPeers = 2;            // processes on this host, where nobod
 constexpr const char* kLocalProcesses[] = {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"};
 
 // Environment names of the same family that are not options: where things are, and what tests are pointed at.
-constexpr std::string_view kOtherNames[] = {"CONFIG", "PROVIDER", "PRELOAD", "RUNDIR"};
+constexpr std::string_view kOtherNames[] = {"config", "provider", "preload", "rundir"};
 constexpr std::string_view kTestPrefix = "TEST_";
 
 // --- values ---------------------------------------------------------------------------------------------------------
 
-std::string_view trim(std::string_view s) {
-  const auto first = s.find_first_not_of(" \t\r\n");
-  if (first == s.npos) return {};
-  return s.substr(first, s.find_last_not_of(" \t\r\n") - first + 1);
-}
-
-std::string lower(std::string_view s) {
-  std::string out(s);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return out;
-}
-
-// Each set_* stores the value, or returns what would be good instead.
-using Expected = std::optional<std::string>;
-
-Expected set_bool(bool& out, std::string_view value) {
-  const std::string v = lower(value);
-  for (const char* yes : {"1", "yes", "true", "on"})
-    if (v == yes) return out = true, std::nullopt;
-  for (const char* no : {"0", "no", "false", "off"})
-    if (v == no) return out = false, std::nullopt;
-  return "yes or no";
-}
-
-template <class Number>
-Expected set_number(Number& out, std::string_view value, Number least, Number most) {
-  Number n{};
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), n);
-  if (error != std::errc{} || end != value.data() + value.size() || n < least || n > most)
-    return fmt::format("a whole number from {} to {}", least, most);
-  out = n;
-  return std::nullopt;
-}
-
-Expected set_word(std::string& out, std::string_view value, std::span<const std::string_view> words) {
-  const std::string v = lower(value);
-  if (std::find(words.begin(), words.end(), v) == words.end()) return fmt::format("{}", fmt::join(words, ", "));
-  out = v;
-  return std::nullopt;
-}
-
 Expected set_crc(CrcPolicy& out, std::string_view value) {
   constexpr std::string_view kWords[] = {"by_path", "always", "never"};
-  std::string word;
-  if (auto expected = set_word(word, value, kWords)) return expected;
-  out = word == "always" ? CrcPolicy::always : word == "never" ? CrcPolicy::never : CrcPolicy::by_path;
-  return std::nullopt;
+  constexpr CrcPolicy kPolicies[] = {CrcPolicy::by_path, CrcPolicy::always, CrcPolicy::never};
+  return set_choice(out, value, kWords, kPolicies);
 }
 
 // Interface names are at most 15 octets, without slash (the kernel's rule).
@@ -113,16 +67,11 @@ Expected set_congestion(std::string& out, std::string_view value) {
 
 // --- the table ------------------------------------------------------------------------------------------------------
 
-struct Entry {
-  OptionDoc doc;
-  Expected (*set)(Options&, std::string_view);
-};
-
 constexpr std::string_view kLogLevels[] = {"error", "warn", "info", "debug"};
 constexpr std::string_view kRtrKinds[] = {"write", "read", "send"};
 constexpr unsigned kHour = 3'600'000;  // milliseconds
 
-const Entry kTable[] = {
+constexpr OptionEntry<Options> kEntries[] = {
     {{"interfaces", "names", "every one that is up",
       "Network interfaces to offer as devices, separated by commas; interface eth0 becomes device ewarp_eth0."},
      [](Options& o, std::string_view v) { return set_interfaces(o.interfaces, v); }},
@@ -153,9 +102,9 @@ const Entry kTable[] = {
      [](Options& o, std::string_view v) { return set_bool(o.io_uring, v); }},
     {{"ulpdu_octets", "octets", "64768", "Largest ULPDU sent to peers that consented to large ones (extensions)."},
      [](Options& o, std::string_view v) { return set_number(o.ulpdu_octets, v, 512u, 65'535u); }},
-    {{"takeover_us", "microseconds", "500",
-      "The background thread takes over when the application has not polled for this long (it may take "
-      "twice as long to notice)."},
+    {{"takeover_us", "microseconds", "2000",
+      "The longest time after which the background thread notices that an application no longer polls; it is noticed "
+      "the sooner the shorter it has polled."},
      [](Options& o, std::string_view v) { return set_number(o.takeover_us, v, 1u, 1'000'000u); }},
     {{"spin_us", "microseconds", "-1",
       "How long the background thread spins at most before it sleeps, after pauses of that length; -1: 2000 with 4 or "
@@ -165,6 +114,10 @@ const Entry kTable[] = {
       "Sends and Writes of so much in one post are left to the background thread, so that the poster can compute, "
       "unless it is known to wait; 0: the poster always begins to send itself."},
      [](Options& o, std::string_view v) { return set_number(o.hand_over_octets, v, 0u, 1u << 31); }},
+    {{"write_hold_us", "microseconds", "50",
+      "How long a poll may hold back the completion of a Write, receiving meanwhile, where the peer has been answering "
+      "Writes and it pays (ping-pongs by Writes); 0: never."},
+     [](Options& o, std::string_view v) { return set_number(o.write_hold_us, v, 0u, 1'000'000u); }},
     {{"connect_timeout_ms", "milliseconds", "10000", "connect(): time for the TCP connection and the MPA Reply."},
      [](Options& o, std::string_view v) { return set_number(o.connect_timeout_ms, v, 1u, kHour); }},
     {{"refused_wait_ms", "milliseconds", "100",
@@ -201,32 +154,9 @@ const Entry kTable[] = {
      [](Options& o, std::string_view v) { return set_bool(o.stats_keep, v); }},
 };
 
-const Entry* find_entry(std::string_view name) {
-  const auto* e =
-      std::find_if(std::begin(kTable), std::end(kTable), [&](const Entry& t) { return name == t.doc.name; });
-  return e == std::end(kTable) ? nullptr : e;
-}
-
-std::vector<std::string_view> names() {
-  std::vector<std::string_view> out;
-  for (const Entry& e : kTable) out.push_back(e.doc.name);
-  return out;
-}
+constexpr OptionTable<Options> kTable(kPrefix, kEntries, kOtherNames);
 
 // --- reading --------------------------------------------------------------------------------------------------------
-
-// An empty value leaves the option as it is: `NAME= program` is how a shell takes a setting back.
-std::string apply(Options& options, const Entry& entry, std::string_view value) {
-  if (value.empty()) return {};
-  const auto expected = entry.set(options, value);
-  return expected ? fmt::format("'{}' is no value for {}; expected: {}", value, entry.doc.name, *expected)
-                  : std::string();
-}
-
-std::string hint(std::string_view what, std::string_view nearest) {
-  return nearest.empty() ? fmt::format("{}; `etherwarp options` lists all", what)
-                         : fmt::format("{}; did you mean {}?", what, nearest);
-}
 
 using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
 File open_file(const std::string& path) {
@@ -248,11 +178,7 @@ void read_file(std::FILE* file, OptionsRead& out) {
       continue;
     }
     const std::string name = lower(trim(text.substr(0, equals)));
-    if (const Entry* entry = find_entry(name)) {
-      if (const auto wrong = apply(out.options, *entry, trim(text.substr(equals + 1))); !wrong.empty()) problem(wrong);
-    } else {
-      problem(hint(fmt::format("unknown option '{}'", name), nearest_word(name, names())));
-    }
+    if (const auto wrong = kTable.set(out.options, name, text.substr(equals + 1)); !wrong.empty()) problem(wrong);
   }
 }
 
@@ -292,33 +218,12 @@ void read_configuration(std::span<const char* const> environment, bool trusted, 
   try_file(kSystemFile);
 }
 
-void read_variable(std::string_view variable, std::string_view value, OptionsRead& out) {
-  const std::string name = lower(variable.substr(kPrefix.size()));
-  if (const Entry* entry = find_entry(name); entry != nullptr && option_variable(name) == variable) {
-    if (const auto wrong = apply(out.options, *entry, trim(value)); !wrong.empty())
-      out.problems.push_back(fmt::format("{}: {}; ignored", variable, wrong));
-    return;
-  }
-  const std::string_view rest = variable.substr(kPrefix.size());
-  if (rest.starts_with(kTestPrefix) ||
-      std::find(std::begin(kOtherNames), std::end(kOtherNames), rest) != std::end(kOtherNames))
-    return;
-  auto candidates = names();
-  std::vector<std::string> others;  // keeps the lower-case forms alive
-  for (const auto other : kOtherNames) others.push_back(lower(other));
-  candidates.insert(candidates.end(), others.begin(), others.end());
-  const auto near = nearest_word(name, candidates);
-  out.problems.push_back(fmt::format(
-      "{}; ignored", hint(fmt::format("unknown variable {}", variable), near.empty() ? "" : option_variable(near))));
-}
-
 const OptionsRead& state() {
-  static const OptionsRead* const read = [] {
-    auto* r = new OptionsRead(read_options());  // never freed: threads and exit handlers may ask until the very end
-    for (const auto& problem : r->problems) log::write(log::Level::warn, problem);
-    return r;
-  }();
-  return *read;
+  static constinit llp::MadeOnce<OptionsRead> state;
+  return state.get([] { return read_options(); },
+                   [](const OptionsRead& read) {
+                     for (const auto& problem : read.problems) log::write(log::Level::warn, problem);
+                   });
 }
 
 // The quota of cgroup v2, in whole CPUs rounded up; 0: none.
@@ -339,68 +244,33 @@ std::span<const std::string> option_problems() {
 }
 
 std::span<const OptionDoc> option_docs() {
-  static const std::vector<OptionDoc> docs = [] {
-    std::vector<OptionDoc> out;
-    for (const Entry& e : kTable) out.push_back(e.doc);
-    return out;
-  }();
+  static const std::vector<OptionDoc> docs = kTable.docs();
   return docs;
 }
 
 OptionsRead read_options(std::span<const char* const> environment, bool trusted) {
   OptionsRead out;
   read_configuration(environment, trusted, out);
-  for (const char* e : environment) {
-    if (e == nullptr || !trusted) break;
-    const std::string_view entry(e);
-    const auto equals = entry.find('=');
-    if (equals != entry.npos && entry.starts_with(kPrefix))
-      read_variable(entry.substr(0, equals), entry.substr(equals + 1), out);
-  }
+  if (!trusted) return out;
+  each_variable(environment, kPrefix, [&](std::string_view variable, std::string_view value) {
+    if (variable.substr(kPrefix.size()).starts_with(kTestPrefix)) return;
+    if (auto wrong = kTable.set_variable(out.options, variable, value); !wrong.empty())
+      out.problems.push_back(std::move(wrong));
+  });
   return out;
 }
 
 OptionsRead read_options() {
-  std::size_t n = 0;
-  while (environ != nullptr && environ[n] != nullptr) ++n;
-  return read_options(std::span<const char* const>(environ, n), getauxval(AT_SECURE) == 0);
+  return read_options(own_environment(), environment_is_trusted());
 }
 
 std::string check_option(std::string_view name, std::string_view value) {
-  const Entry* entry = find_entry(name);
-  if (entry == nullptr) return hint(fmt::format("unknown option '{}'", name), nearest_word(name, names()));
   Options scratch;
-  return apply(scratch, *entry, trim(value));
+  return kTable.set(scratch, name, value);
 }
 
 std::string option_variable(std::string_view name) {
-  std::string out(kPrefix);
-  for (const unsigned char c : name) out += static_cast<char>(std::toupper(c));
-  return out;
-}
-
-std::string nearest_word(std::string_view word, std::span<const std::string_view> candidates) {
-  std::string_view best;
-  std::size_t best_distance = std::max<std::size_t>(2, word.size() / 3) + 1;
-  for (const auto candidate : candidates) {
-    // Levenshtein's distance, one row at a time.
-    std::vector<std::size_t> row(candidate.size() + 1);
-    for (std::size_t j = 0; j < row.size(); ++j) row[j] = j;
-    for (std::size_t i = 0; i < word.size(); ++i) {
-      std::size_t diagonal = row[0];
-      row[0] = i + 1;
-      for (std::size_t j = 0; j < candidate.size(); ++j) {
-        const std::size_t substituted = diagonal + (word[i] == candidate[j] ? 0 : 1);
-        diagonal = row[j + 1];
-        row[j + 1] = std::min({substituted, row[j] + 1, row[j + 1] + 1});
-      }
-    }
-    if (row.back() < best_distance && row.back() < candidate.size()) {
-      best_distance = row.back();
-      best = candidate;
-    }
-  }
-  return std::string(best);
+  return kTable.variable(name);
 }
 
 namespace {
@@ -424,7 +294,9 @@ unsigned local_processes() {
 
 }  // namespace
 
-unsigned usable_cpus() { return cpus_of(0); }
+unsigned usable_cpus() {
+  return cpus_of(0);
+}
 
 unsigned effective_spin_us(const Options& options) {
   if (options.spin_us >= 0) return static_cast<unsigned>(options.spin_us);

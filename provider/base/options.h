@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "provider/base/option_table.h"
+
 namespace ewarp {
 
 // by_path: asked for unless the peer is on this host (mpa.md section 11).
@@ -18,28 +20,31 @@ struct Options {
   bool twin = false;                    // a second device per interface, of type CA
   std::string log = "error";            // error, warn, info, debug
   CrcPolicy crc = CrcPolicy::by_path;
-  bool markers = false;           // demand markers from peers
-  bool extensions = true;         // offer/accept extension set 1 (mpa.md section 10)
-  unsigned mpa_revision = 2;      // 1: plain RFC 5044 start-up
-  bool peer_to_peer = true;       // ask for it (RFC 6581)
-  std::string rtr = "write";      // first choice among write, read, send
-  bool io_uring = true;           // false: epoll, sendmsg, recvmsg
-  unsigned ulpdu_octets = 64768;  // largest ULPDU between consenting peers
-  unsigned takeover_us = 500;     // the background thread takes over so long after the last poll
-  int spin_us = -1;               // how long it spins at most before it sleeps; -1: effective_spin_us()
+  bool markers = false;                // demand markers from peers
+  bool extensions = true;              // offer/accept extension set 1 (mpa.md section 10)
+  unsigned mpa_revision = 2;           // 1: plain RFC 5044 start-up
+  bool peer_to_peer = true;            // ask for it (RFC 6581)
+  std::string rtr = "write";           // first choice among write, read, send
+  bool io_uring = true;                // false: epoll, sendmsg, recvmsg
+  unsigned ulpdu_octets = 64768;       // largest ULPDU between consenting peers
+  unsigned takeover_us = 2000;         // so long after the last poll the background thread takes over, at the latest
+  int spin_us = -1;                    // how long it spins at most before it sleeps; -1: effective_spin_us()
   unsigned hand_over_octets = 131072;  // posts of so much go out by the background thread; 0: none do
-  unsigned connect_timeout_ms = 10000;  // TCP connection and MPA Reply
-  unsigned refused_wait_ms = 100;       // connect() goes on trying while the connection is refused; 0: not at all
+  unsigned write_hold_us = 50;  // the completion of a Write is held so long at most (write_hold.h); 0: not at all
+  unsigned connect_timeout_ms = 10000;   // TCP connection and MPA Reply
+  unsigned refused_wait_ms = 100;        // connect() goes on trying while the connection is refused; 0: not at all
   unsigned bring_up_timeout_ms = 30000;  // a QP without rdma_cm waits so long for its peer
-  unsigned request_timeout_ms = 5000;   // MPA Request after accept
-  unsigned rtr_timeout_ms = 10000;      // first FPDU after Reply
-  unsigned responder_wait_ms = 250;     // a responder without peer-to-peer holds its sends so long; 0: for ever
-  unsigned close_timeout_ms = 2000;     // graceful close
-  unsigned rnr_wait_ms = 1000;          // how long a Send that arrives may wait for a receive; 0: an error at once
-  bool ud_reliable = false;             // queue pairs of UD run on reliable datagrams
-  std::string congestion = "auto";      // auto: reno on this host, the system's elsewhere; or a name; or "system"
-  bool stats = true;                    // publish counters for `etherwarp stat`
-  bool stats_keep = false;              // leave them behind at exit, for `etherwarp stat --ended`
+  unsigned request_timeout_ms = 5000;    // MPA Request after accept
+  unsigned rtr_timeout_ms = 10000;       // first FPDU after Reply
+  unsigned responder_wait_ms = 250;      // a responder without peer-to-peer holds its sends so long; 0: for ever
+  unsigned close_timeout_ms = 2000;      // graceful close
+  unsigned rnr_wait_ms = 1000;           // how long a Send that arrives may wait for a receive; 0: an error at once
+  bool ud_reliable = false;              // queue pairs of UD run on reliable datagrams
+  std::string congestion = "auto";       // auto: reno on this host, the system's elsewhere; or a name; or "system"
+  bool stats = true;                     // publish counters for `etherwarp stat`
+  bool stats_keep = false;               // leave them behind at exit, for `etherwarp stat --ended`
+
+  bool operator==(const Options&) const = default;
 };
 
 // Read once, at first use. A bad value or an unknown ETHERWARP_ name is said once on stderr and ignored.
@@ -48,13 +53,6 @@ const Options& options();
 // Problems found while reading (unknown names, bad values), one line each.
 std::span<const std::string> option_problems();
 
-// For help texts: the name in lower case, unit, default and meaning of each.
-struct OptionDoc {
-  const char* name;
-  const char* unit;
-  const char* initial;
-  const char* meaning;
-};
 std::span<const OptionDoc> option_docs();
 
 // What options() is made of; nothing is printed. environment: strings NAME=value, the last may be a null pointer.
@@ -72,8 +70,6 @@ OptionsRead read_options();
 std::string check_option(std::string_view name, std::string_view value);
 // "ETHERWARP_IO_URING" for "io_uring".
 std::string option_variable(std::string_view name);
-// The candidate that a mistyped word most likely meant; empty if none is near.
-std::string nearest_word(std::string_view word, std::span<const std::string_view> candidates);
 
 // CPUs that this process may run on: its affinity, and a cgroup's CPU quota (rounded up). At least 1.
 unsigned usable_cpus();

@@ -1,4 +1,4 @@
-#include "provider/verbs/stats.h"
+#include "provider/base/stats.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -16,13 +16,14 @@
 #include <array>
 #include <bit>
 #include <charconv>
-#include <mutex>
 #include <new>
+#include <type_traits>
 
 #include <fmt/format.h>
 
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
+#include "llp/mutex.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
 
 namespace ewarp::stats {
 namespace {
@@ -37,17 +38,19 @@ struct State {
   // The page in this process's memory. The address is chosen once and never given back; what is mapped there changes.
   std::atomic<Page*> address{nullptr};
   std::atomic<bool> ready{false};
-  std::mutex mutex;  // makes the page; not taken in a forked child's atfork handler
+  llp::Mutex mutex;  // makes the page; a forked child's is a new one
   pid_t creator = 0;
   char path[256] = "";  // of the file, empty if the page is private
   std::array<std::atomic<std::uint64_t>, kMaxQps / 64> taken{};
+  std::atomic<bool> fork_handler{false};
   bool exit_handler = false;
 };
 
-// Never destroyed: background threads may count until the very end.
+// Background threads may count until the very end.
+static_assert(std::is_trivially_destructible_v<State>);
+constinit State the_state;
 State& state() {
-  static State* const s = new State;
-  return *s;
+  return the_state;
 }
 
 std::uint64_t namespace_inode(const char* file) {
@@ -172,7 +175,8 @@ void restore(Page& page, const Names& names) {
 }
 
 void make_page(State& s) {
-  const std::lock_guard lock(s.mutex);
+  if (!s.fork_handler.exchange(true)) pthread_atfork(nullptr, nullptr, forget_in_child);
+  const llp::Guard lock(s.mutex);
   if (s.ready.load(std::memory_order_relaxed)) return;
   if (s.address.load() == nullptr) s.address.store(private_page());
   Names names{};
@@ -187,7 +191,6 @@ void make_page(State& s) {
   if (!s.exit_handler) {
     s.exit_handler = true;
     atexit(remove_at_exit);
-    pthread_atfork(nullptr, nullptr, forget_in_child);
   }
   s.ready.store(true, std::memory_order_release);
 }
@@ -292,15 +295,16 @@ std::string run_directory() {
 void forget_in_child() {
   State& s = state();
   Page* const p = s.address.load();
-  if (p == nullptr || s.creator == getpid() || !s.ready.load()) return;
+  if (s.creator == getpid()) return;
+  // Another thread of the parent may have held it, with the page half made; only this thread exists here.
+  s.mutex.renew_in_child();
+  if (p == nullptr) return;
   static Names names;  // static: a large object on an unknown stack
   save(*p, names);
   if (mmap(p, sizeof(Page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == MAP_FAILED)
     return;
   restore(*p, names);
   s.path[0] = '\0';
-  // Another thread of the parent may have held it; only this thread exists here.
-  new (&s.mutex) std::mutex;
   s.ready.store(false);
 }
 

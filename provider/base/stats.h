@@ -58,11 +58,11 @@ struct DevicePage {
 
 // Cache lines of its own: its writer is whoever moves this QP's octets.
 struct alignas(64) QpPage {
-  std::atomic<std::uint32_t> number;  // 0: slot free
-  std::atomic<std::uint32_t> state;   // ibv_qp_state
-  std::uint32_t device;               // index in devices
-  std::uint32_t type;                 // ibv_qp_type
-  char peer[64];                      // "address:port", empty until connected
+  std::atomic<std::uint32_t> number;       // 0: slot free
+  std::atomic<std::uint32_t> state;        // ibv_qp_state
+  std::uint32_t device;                    // index in devices
+  std::uint32_t type;                      // ibv_qp_type
+  char peer[64];                           // "address:port", empty until connected
   std::atomic<std::uint32_t> peer_number;  // its QP, 0: not known (rdma_cm does not say)
   Traffic traffic;
 };

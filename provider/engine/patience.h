@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "llp/spinlock.h"
-#include "provider/verbs/reactor.h"
+#include "provider/engine/reactor.h"
 
 namespace ewarp::verbs {
 

@@ -1,0 +1,161 @@
+#include "provider/engine/active_set.h"
+
+#include <algorithm>
+#include <cassert>
+#include <exception>
+#include <span>
+#include <system_error>
+
+#include "provider/base/log.h"
+
+namespace ewarp::verbs {
+
+int ActiveSet::add(Pollable& p) {
+  assert(is_open() && !p.in_engine_);
+  p.watched_ = POLLIN;
+  if (const int error = ready_.add(p.fd(), p.watched_, &p)) return error == ENOSPC ? ENOMEM : error;
+  p.in_engine_ = true;
+  p.before_ = nullptr;
+  p.after_ = first_;
+  if (first_ != nullptr) first_->before_ = &p;
+  first_ = &p;
+  ++size_;
+  if (size_ == 1) make_hot(&p);
+  return 0;
+}
+
+void ActiveSet::remove(Pollable& p) {
+  if (!p.in_engine_) return;
+  if (p.watched_ != 0) ready_.remove(p.fd());
+  p.watched_ = 0;
+  p.in_engine_ = false;
+  (p.before_ != nullptr ? p.before_->after_ : first_) = p.after_;
+  if (p.after_ != nullptr) p.after_->before_ = p.before_;
+  p.before_ = p.after_ = nullptr;
+  assert(size_ > 0);
+  --size_;
+  if (hot_ == &p) hot_ = nullptr;
+  std::replace(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(found_count_), static_cast<void*>(&p),
+               static_cast<void*>(nullptr));
+}
+
+// A socket that wants nothing is taken out: hang-ups are reported whether asked for or not, again and again.
+void ActiveSet::watch(Pollable& p) {
+  assert(p.in_engine_);
+  const std::uint32_t wanted = (p.wants_to_read() ? POLLIN : 0U) | (p.wants_to_write() ? POLLOUT : 0U);
+  if (wanted == p.watched_) return;
+  if (wanted == 0) {
+    ready_.remove(p.fd());
+  } else if (const int error = p.watched_ == 0 ? ready_.add(p.fd(), wanted, &p) : ready_.change(p.fd(), wanted, &p)) {
+    log::error("a socket cannot be watched: {}", std::generic_category().message(error));
+    return p.broken();
+  }
+  p.watched_ = wanted;
+}
+
+void ActiveSet::update(Pollable& p, bool lazily) {
+  if (p.in_engine_ && !(lazily && &p == hot_)) watch(p);
+}
+
+void ActiveSet::watch_all() {
+  if (hot_ != nullptr) watch(*hot_);
+}
+
+void ActiveSet::make_hot(Pollable* p) {
+  if (hot_ == p) return;
+  if (hot_ != nullptr) {
+    watch(*hot_);
+    hot_->rest();
+  }
+  hot_ = p;
+}
+
+std::size_t ActiveSet::turn(Pollable& p) {
+  try {
+    return p.turn();
+  } catch (const std::exception& e) {
+    log::error("a socket could not be served: {}", e.what());
+    p.broken();
+    return 1;
+  }
+}
+
+std::size_t ActiveSet::turns() {
+  assert(found_count_ == 0);
+  served_ += found_count_ = ready_.collect(found_);
+  if (found_count_ == 0) return 0;
+  // It has had its turn.
+  std::replace(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(found_count_), static_cast<void*>(hot_),
+               static_cast<void*>(nullptr));
+  std::size_t moved = found_count_ >= kWorthABatch ? batch_of_streams() : 0;
+  const bool alone = found_count_ == 1;
+  for (std::size_t i = 0; i < found_count_; ++i) {
+    if (found_[i] == nullptr) continue;
+    auto& p = *static_cast<Pollable*>(found_[i]);
+    moved += turn(p);
+    if (found_[i] == nullptr) continue;  // it has ended
+    if (alone) {
+      make_hot(&p);
+    } else {
+      watch(p);
+      p.rest();
+    }
+  }
+  if (!alone && moved > 0) make_hot(nullptr);
+  found_count_ = 0;
+  return moved;
+}
+
+// The receives of many streams in one system call. Those that moved less than they asked for have had their turn but
+// for sending; a stream in full flow gets it all.
+std::size_t ActiveSet::batch_of_streams() {
+  std::array<BatchedReceiver*, kBatch> streams;
+  std::array<std::size_t, kBatch> places;
+  std::array<llp::Batch::Op, kBatch> ops;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < found_count_; ++i) {
+    auto* p = static_cast<Pollable*>(found_[i]);
+    BatchedReceiver* stream = p == nullptr || !p->wants_to_read() ? nullptr : p->batched();
+    if (stream == nullptr) continue;
+    places[count] = i;
+    streams[count++] = stream;
+  }
+  if (count < kWorthABatch) return 0;
+  for (std::size_t i = 0; i < count; ++i)
+    ops[i] = {static_cast<Pollable*>(found_[places[i]])->fd(), false, streams[i]->prepare(), 0};
+  batch_->run(std::span(ops.data(), count));
+  // Before any stream's octets are handled: they may take away a region that another one was reading into.
+  for (std::size_t i = 0; i < count; ++i) streams[i]->leave_regions();
+  std::size_t moved = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (found_[places[i]] == nullptr) continue;  // ended by another one's octets
+    auto& p = *static_cast<Pollable*>(found_[places[i]]);
+    try {
+      moved += streams[i]->finish_turn(ops[i].result);
+    } catch (const std::exception& e) {
+      log::error("a stream could not be served: {}", e.what());
+      p.broken();
+    }
+    if (found_[places[i]] == nullptr) continue;
+    watch(p);
+    p.rest();
+    found_[places[i]] = nullptr;
+  }
+  return moved;
+}
+
+void ActiveSet::close_in_child(std::unique_ptr<llp::Batch> fresh) {
+  for_each([](Pollable& p) {
+    p.in_engine_ = false;
+    p.watched_ = 0;
+    p.close_in_child();
+  });
+  first_ = hot_ = nullptr;
+  size_ = 0;
+  found_count_ = 0;
+  ready_.close();
+  batch_->close_in_child();
+  batch_ = std::move(fresh);
+}
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,104 @@
+// The sockets that the engine serves, and one bounded pass over those that have something to do.
+#pragma once
+
+#include <array>
+#include <cassert>
+#include <cstddef>
+#include <memory>
+
+#include "llp/batch.h"
+#include "llp/ready_set.h"
+#include "provider/engine/pollable.h"
+
+namespace ewarp::verbs {
+
+// One socket that moved something lately is asked directly (`hot`), all others through the ready set: a pass costs what
+// is ready, whatever their number. Threading: engine held, but for fd().
+class ActiveSet {
+ public:
+  explicit ActiveSet(std::unique_ptr<llp::Batch> batch) : batch_(std::move(batch)) {}
+
+  // 0 or errno. Requires: not open.
+  int open() {
+    assert(!is_open());
+    return ready_.open();
+  }
+  bool is_open() const { return ready_.is_open(); }
+  // Readable while a socket that is watched has something to do. Any thread.
+  int fd() const { return ready_.fd(); }
+
+  // 0 or errno (ENOMEM): the kernel cannot watch it.
+  [[nodiscard]] int add(Pollable& p);
+  // No call reaches it afterwards. Before its fd is closed.
+  void remove(Pollable& p);
+  // What it wants to read or write has changed. lazily: nobody sleeps on fd(), so for the hot one it is enough that
+  // watch_all() comes before somebody does.
+  void update(Pollable& p, bool lazily);
+  void watch_all();
+
+  // Every ready socket gets its turn, at most kBatch and the hot one in one pass. between(): called where nothing is
+  // being iterated. How many octets were moved.
+  template <class Between>
+  std::size_t pass(Between between);
+
+  // How many sockets the last pass gave their turn.
+  std::size_t served() const { return served_; }
+  bool empty() const { return first_ == nullptr; }
+  template <class F>
+  void for_each(F f);
+  // Nothing of it belongs to the child: its sockets are closed. It may be opened anew.
+  void close_in_child(std::unique_ptr<llp::Batch> fresh);
+
+ private:
+  static constexpr std::size_t kBatch = llp::ReadySet::kMost;
+  // Fewer receives are cheaper as single system calls (docs/llp.md).
+  static constexpr std::size_t kWorthABatch = 8;
+
+  static std::size_t turn(Pollable& p);
+  std::size_t turns();
+  std::size_t batch_of_streams();
+  void watch(Pollable& p);
+  void make_hot(Pollable* p);
+
+  llp::ReadySet ready_;
+  std::unique_ptr<llp::Batch> batch_;
+  Pollable *first_ = nullptr, *hot_ = nullptr;
+  std::size_t size_ = 0;
+  bool others_waited_ = false;  // the last pass ended with the hot one
+  // What this pass has found; null where it was removed meanwhile.
+  std::array<void*, kBatch> found_{};
+  std::size_t found_count_ = 0;
+  std::size_t served_ = 0;
+};
+
+template <class Between>
+std::size_t ActiveSet::pass(Between between) {
+  served_ = 0;
+  if (first_ == nullptr) return 0;
+  if (size_ == 1) {
+    make_hot(first_);
+    served_ = 1;
+    return turn(*first_);
+  }
+  std::size_t moved = 0;
+  if (hot_ != nullptr) {
+    moved = turn(*hot_);
+    served_ = 1;
+    // The others are asked in every second pass at least.
+    others_waited_ = moved > 0 && !others_waited_;
+    if (others_waited_) return moved;
+    between();
+  }
+  return moved + turns();
+}
+
+template <class F>
+void ActiveSet::for_each(F f) {
+  for (Pollable* p = first_; p != nullptr;) {
+    Pollable* next = p->after_;
+    f(*p);
+    p = next;
+  }
+}
+
+}  // namespace ewarp::verbs

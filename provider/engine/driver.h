@@ -1,0 +1,184 @@
+// Who drives the engine: an application that polls, or the background thread. Without I/O, and without a clock: callers
+// say what time it is.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+#include "provider/engine/reactor.h"
+
+namespace ewarp::verbs {
+
+// Threading: step() by the background thread; the rest by any thread.
+class Driver {
+ public:
+  using Time = Reactor::Clock::time_point;
+  using Duration = Reactor::Clock::duration;
+
+  enum class State : std::uint8_t {
+    serving,  // the background thread is woken by every socket, and makes passes
+    aside,    // an application polls; the background thread sleeps as long as that puts its return off
+  };
+
+  // longest: so late it may be seen that an application has stopped polling. crowded: there is no CPU to spare, and the
+  // background thread would run instead of an application; then it may be twice as late where nobody waits.
+  explicit Driver(Duration longest, bool crowded = false)
+      : longest_(longest), crowded_(crowded), period_(first_period().count()) {}
+
+  // --- applications ---
+
+  // An application's thread has made a pass, served so many sockets and moved so many octets. Engine held.
+  void passed(std::size_t octets, std::size_t sockets = 1) {
+    // Only the holder writes.
+    const std::uint64_t work = std::max<std::size_t>(sockets, 1) + octets / kOctetsOfAUnit;
+    work_.store(work_.load(std::memory_order_relaxed) + work, std::memory_order_relaxed);
+    passes_.store(passes_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  }
+  std::uint64_t passes() const { return passes_.load(std::memory_order_relaxed); }
+  // So much has been done since the last call of put_off() that another is worth asking what time it is. Engine held.
+  bool may_put_off() const {
+    return (work_.load(std::memory_order_relaxed) - asked_) * kUnit >= period() / 2 && application_drives();
+  }
+  // True: applications poll, and the background thread returns later than was said: at returns_at(). So nobody is woken
+  // to see what the application can say itself. Engine held.
+  bool put_off(Time now) {
+    const std::uint64_t work = asked_ = work_.load(std::memory_order_relaxed);
+    if (now - since() < period() / 2 || !polled(work, now - since())) return false;
+    lengthen();
+    look_from(now, work);
+    return true;
+  }
+  // A pass has received something, or the background thread has sent. waited_for: a peer may wait for the answer, a
+  // program that makes no passes for what was written, a sleeping thread for its event. Otherwise it is seen by who
+  // polls, whose own pass is soon enough. Engine held.
+  void came(bool waited_for) {
+    const Came what = waited_for ? kWaitedFor : kPatient;
+    // Written once a look, whatever comes until then.
+    if ((came_.load(std::memory_order_relaxed) & what) == 0) came_.fetch_or(what, std::memory_order_relaxed);
+  }
+  // Passes of applications have served the streams lately.
+  bool application_drives() const { return state_.load(std::memory_order_relaxed) == State::aside; }
+  // An application's thread is about to poll for a while: the next octets are its.
+  void claim() {
+    if (state_.load(std::memory_order_relaxed) != State::aside)
+      state_.exchange(State::aside, std::memory_order_seq_cst);
+  }
+  // From now on the background thread is to serve: the application will sleep, or has left it something to do. True: it
+  // stands aside and has to be woken.
+  bool reclaim() {
+    // Pairs with step() and the thread's way to sleep: it says what it does, then looks at the state and at its work.
+    reclaims_.fetch_add(1, std::memory_order_seq_cst);
+    return state_.load(std::memory_order_relaxed) == State::aside &&
+           state_.exchange(State::serving, std::memory_order_seq_cst) == State::aside;
+  }
+  // The background thread does not step aside before applications have made so many passes in all.
+  void serve_until(std::uint64_t passes) { least_.store(passes, std::memory_order_relaxed); }
+
+  // --- the background thread ---
+
+  // It has been woken, or looks around between two passes. in_pass: somebody holds the engine, so if this thread stands
+  // aside, an application is in the middle of a long pass.
+  State step(Time now, bool in_pass = false) {
+    const std::uint64_t reclaims = reclaims_.load(std::memory_order_seq_cst);
+    const State state = state_.load(std::memory_order_seq_cst);
+    if (!is_due(state, now)) return state == seen_ && now >= since() ? state : begin(state, now);
+    if (state == State::aside && in_pass) return wait_for_pass(now);
+    const bool patient = is_patient();
+    if (state == State::serving) return begin(patient || is_polled(now) ? step_aside(patient, reclaims) : state, now);
+    // Nobody has put it off.
+    if (!patient) return begin(serve_again(), now);
+    set_period(std::min(std::max(2 * period(), longest_), 2 * longest_));
+    return begin(state_.load(std::memory_order_seq_cst), now);  // one that was reclaimed meanwhile serves
+  }
+  // Standing aside, and nobody has put it off: before step() it is to be seen what has come, by a pass.
+  bool wants_pass(Time now) const {
+    return crowded_ && state_.load(std::memory_order_relaxed) == State::aside && is_due(State::aside, now);
+  }
+  // Standing aside: when it serves again, unless that is put off.
+  Time returns_at() const { return since() + period(); }
+  // The engine is busy, or so it seems: somebody else is at it. Worth another look after so long.
+  static constexpr Duration first_period() { return kWindow; }
+
+ private:
+  // Over so long it is seen whether an application polls: it does if a unit of its work is made every kUnit.
+  static constexpr Duration kWindow = std::chrono::microseconds(50);
+  static constexpr Duration kUnit = std::chrono::microseconds(10);
+  // An empty pass, a socket's turn and the time to move so much are of the order of a microsecond.
+  static constexpr std::size_t kOctetsOfAUnit = 8192;
+  // What has come since the last look; bits.
+  enum Came : std::uint8_t { kPatient = 1, kWaitedFor = 2 };
+
+  bool is_due(State state, Time now) const {
+    return state == seen_ && now >= since() && now - since() >= (state == State::aside ? period() : kWindow);
+  }
+  bool may_leave() const { return passes() >= least_.load(std::memory_order_relaxed); }
+  bool is_polled(Time now) const { return polled(work_.load(std::memory_order_relaxed), now - since()) && may_leave(); }
+  // What came was nothing that anybody waits for, so the CPU is left to who computes on it. If nothing came it is as
+  // before, while the application makes passes.
+  bool is_patient() const {
+    const unsigned came = came_.load(std::memory_order_relaxed);
+    return crowded_ && (came & kWaitedFor) == 0 && reclaims_.load(std::memory_order_relaxed) == reclaims_then_ &&
+           may_leave() &&
+           (came == kPatient ||
+            (patient_before_ && work_.load(std::memory_order_relaxed) != work_then_.load(std::memory_order_relaxed)));
+  }
+  State enter(State state) {
+    state_.store(state, std::memory_order_seq_cst);
+    return state;
+  }
+  // An application that reclaims it meanwhile has its way.
+  State step_aside(bool patient, std::uint64_t reclaims) {
+    if (patient) set_period(longest_ / 2);
+    enter(State::aside);
+    return reclaims_.load(std::memory_order_seq_cst) == reclaims ? State::aside : enter(State::serving);
+  }
+  // A long pass, or a poster that holds the engine for a moment: that is soon known.
+  State wait_for_pass(Time now) {
+    since_.store((now - period() + first_period()).time_since_epoch().count(), std::memory_order_relaxed);
+    return State::aside;
+  }
+  State serve_again() {
+    set_period(first_period());
+    return enter(State::serving);
+  }
+  State begin(State state, Time now) {
+    seen_ = state;
+    const unsigned came = came_.exchange(0, std::memory_order_relaxed);
+    patient_before_ = (came & kWaitedFor) == 0 && (patient_before_ || came == kPatient);
+    reclaims_then_ = reclaims_.load(std::memory_order_relaxed);
+    look_from(now, work_.load(std::memory_order_relaxed));
+    return state;
+  }
+  Duration period() const { return Duration(period_.load(std::memory_order_relaxed)); }
+  Time since() const { return Time(Duration(since_.load(std::memory_order_relaxed))); }
+  bool polled(std::uint64_t work, Duration elapsed) const {
+    return (work - work_then_.load(std::memory_order_relaxed)) * kUnit >= elapsed;
+  }
+  // In proportion to how long it has been polling: each time that it is put off costs it a system call.
+  void lengthen() { set_period(std::min(period() + period() / 4, longest_)); }
+  void set_period(Duration period) { period_.store(period.count(), std::memory_order_relaxed); }
+  void look_from(Time now, std::uint64_t work) {
+    since_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+    work_then_.store(work, std::memory_order_relaxed);
+  }
+
+  std::atomic<State> state_{State::serving};
+  std::atomic<std::uint64_t> work_{0}, passes_{0}, least_{0}, reclaims_{0};
+  std::atomic<std::uint8_t> came_{0};
+  const Duration longest_;
+  const bool crowded_;
+  // Of the look to come. By the background thread, and by the holder who puts it off; should they meet, the look comes
+  // at either's time.
+  std::atomic<Duration::rep> period_;
+  std::atomic<Duration::rep> since_{Time::max().time_since_epoch().count()};
+  std::atomic<std::uint64_t> work_then_{0};
+  std::uint64_t asked_ = 0;  // engine held
+  // Background thread.
+  State seen_ = State::serving;
+  bool patient_before_ = false;
+  std::uint64_t reclaims_then_ = 0;  // when it was begun
+};
+
+}  // namespace ewarp::verbs

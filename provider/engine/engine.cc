@@ -1,0 +1,198 @@
+// What applications and holders do with the engine; fork and exit.
+#include "provider/engine/engine.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cassert>
+
+#include "provider/base/options.h"
+#include "provider/engine/poster_habit.h"
+
+namespace ewarp::verbs {
+namespace {
+
+constexpr unsigned kPassesOfAWaiter = 8;  // an application thread that makes so many waits for what it has posted
+constexpr std::size_t kPooled = 64;       // buffers kept for reuse
+
+thread_local PosterHabit poster_habit;
+
+}  // namespace
+
+Engine::Engine()
+    : set_(llp::make_batch(options().io_uring)),
+      driver_(std::chrono::microseconds(options().takeover_us), effective_spin_us(options()) == 0),
+      idle_(std::chrono::microseconds(effective_spin_us(options()))) {}
+
+// --- posts ---
+
+void Engine::kick(Kickable& object) {
+  // Who waits for work has it at once, and this thread goes on. Pairs with serve() and sleep(): a thread that spins no
+  // more says so, then looks at what was pushed.
+  if (spinning_.load(std::memory_order_relaxed) && !held()) {
+    push(object);
+    if (spinning_.load(std::memory_order_seq_cst) && !asleep_.load(std::memory_order_seq_cst)) return;
+  }
+  EngineLock::kick(object);
+}
+
+void Engine::kick_large(LargePoster& poster) {
+  if (poster_habit.waits(Clock::now()) || forked_ || !running_.load(std::memory_order_acquire)) {
+    poster.leave_to_background(0);
+    kick(poster);
+  } else {
+    hand_over(poster);
+  }
+  poster_habit.posted(Clock::now());
+}
+
+void Engine::hand_over(LargePoster& poster) {
+  const std::uint64_t until = driver_.passes() + kPassesOfAWaiter;
+  poster.leave_to_background(until);
+  driver_.serve_until(until);
+  push(poster);
+  // Pairs with sleep(), which looks at what was pushed after it has said that it sleeps.
+  driver_.reclaim();
+  if (asleep_.load(std::memory_order_seq_cst)) watcher_->wake();
+}
+
+bool Engine::may_send(const LargePoster& poster) const {
+  return on_background_thread() || driver_.passes() >= poster.left_until();
+}
+
+// --- passes ---
+
+std::size_t Engine::pass() {
+  return set_.pass([this] {
+    assert_held();
+    serve_tasks();
+  });
+}
+
+void Engine::application_pass(bool armed) {
+  if (forked_) return;
+  if (!armed && poster_habit.poll()) poster_habit.polled(Clock::now());
+  if (!try_enter()) return;
+  const Leaver leaver{*this};
+  const std::size_t moved = pass();
+  if (armed) return;
+  driver_.passed(moved, set_.served());
+  if (driver_.may_put_off() && driver_.put_off(Clock::now())) return_.set(driver_.returns_at());
+}
+
+void Engine::application_may_sleep() {
+  if (driver_.reclaim() && asleep_.load(std::memory_order_seq_cst)) watcher_->wake();
+}
+
+// --- sockets ---
+
+int Engine::add(Pollable& p) {
+  assert(held() && running_.load(std::memory_order_relaxed));
+  return set_.add(p);
+}
+
+void Engine::bury(std::shared_ptr<Pollable> object) {
+  assert(held());
+  graveyard_.push_back(std::move(object));
+  if (graveyard_.size() > 1) return;
+  post([this] {
+    std::vector<std::shared_ptr<Pollable>> dead;
+    run([&] {
+      assert_held();
+      dead.swap(graveyard_);
+    });
+  });
+}
+
+std::unique_ptr<llp::Gather> Engine::take_gather() {
+  assert_held();
+  if (gathers_.empty()) return std::make_unique<llp::Gather>();
+  auto g = std::move(gathers_.back());
+  gathers_.pop_back();
+  return g;
+}
+
+void Engine::give_gather(std::unique_ptr<llp::Gather> g) {
+  assert(held() && g != nullptr && g->empty());
+  if (gathers_.size() < kPooled) gathers_.push_back(std::move(g));
+}
+
+std::unique_ptr<std::byte[]> Engine::take_staging() {
+  assert_held();
+  if (stagings_.empty()) return std::unique_ptr<std::byte[]>(new std::byte[kStaging]);
+  auto s = std::move(stagings_.back());
+  stagings_.pop_back();
+  return s;
+}
+
+void Engine::give_staging(std::unique_ptr<std::byte[]> s) {
+  assert(held() && s != nullptr);
+  if (stagings_.size() < kPooled) stagings_.push_back(std::move(s));
+}
+
+// --- fork and exit ---
+
+bool Engine::hold_for_fork() {
+  forked_inside_ = held();
+  if (forked_inside_) return false;
+  acquire();
+  serve_tasks();
+  serve_kicks();
+  return true;
+}
+
+// Nothing of it was in use yet: a server that opens its device and then forks its workers. True: it is as new.
+bool Engine::begin_anew_in_child(int own) EWARP_NO_LOCK_ANALYSIS {
+  if (!set_.empty() || !asked_.begin_anew_in_child(own)) return false;
+  static_cast<void>(watcher_.release());  // closed; its memory is the vanished thread's
+  set_.close_in_child(llp::make_batch(options().io_uring));
+  asleep_ = inbox_ = running_ = false;
+  sockets_watched_ = return_watched_ = false;
+  driver_.reclaim();
+  return true;
+}
+
+void Engine::abandon_in_child() {
+  background_.store(nullptr, std::memory_order_relaxed);
+  spinning_ = false;
+  asked_.renew_in_child();
+  starting_.renew_in_child();
+  set_.close_in_child(llp::make_batch(false));
+  if (watcher_ != nullptr) watcher_->close_in_child();
+  return_.close();
+  forked_ = true;
+}
+
+void Engine::close_watched_in_child() EWARP_NO_LOCK_ANALYSIS {
+  background_.store(nullptr, std::memory_order_relaxed);
+  spinning_ = false;
+  asked_.close_watched_in_child();
+}
+
+void Engine::begin_in_child(int own) {
+  if (watcher_ != nullptr) watcher_->close_in_child();
+  return_.close();
+  forked_ = running_ && !begin_anew_in_child(own);
+  if (forked_) set_.close_in_child(llp::make_batch(false));
+}
+
+void Engine::at_exit(void (*others)(Clock::time_point until)) {
+  if (forked_ || !running_) return;
+  exiting_ = true;     // the background thread touches nothing from here on: it is being torn down
+  if (held()) return;  // exit() in a signal handler that interrupted a pass
+  if (!acquire(std::chrono::milliseconds(200))) return;
+  set_relief(nullptr);
+  serve_kicks();  // what was left to the background thread
+  set_.for_each([](Pollable& p) { p.finish(); });
+  const auto until = Clock::now() + std::chrono::milliseconds(100);
+  others(until);
+  set_.for_each([&](Pollable& p) {
+    while (!p.drained() && Clock::now() < until) {
+      pollfd ready{p.fd(), POLLIN, 0};
+      if (poll(&ready, 1, 20) < 0) break;
+    }
+  });
+  leave();
+}
+
+}  // namespace ewarp::verbs

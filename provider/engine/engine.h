@@ -1,0 +1,195 @@
+// The engine: drives every stream of this process (docs/engine.md). Whoever holds it may touch the streams: an
+// application thread for one non-blocking pass, or the background thread.
+//
+// Lock order, outermost first: engine, work queue (SQ, RQ or SRQ), CQ. Registration never takes the engine: an
+// application's memory hooks may deregister from inside free() while this thread holds it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cassert>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "llp/alarm.h"
+#include "llp/gather.h"
+#include "llp/watcher.h"
+#include "provider/engine/active_set.h"
+#include "provider/engine/driver.h"
+#include "provider/engine/engine_lock.h"
+#include "provider/engine/inbox.h"
+#include "provider/engine/patience.h"
+#include "provider/engine/pollable.h"
+#include "provider/engine/reactor.h"
+
+namespace ewarp::verbs {
+
+class Engine final : public Reactor, public EngineLock {
+ public:
+  Engine();
+
+  // Before anything that needs the background thread is begun: later it can no longer fail for want of a thread or of
+  // file descriptors. Throws std::system_error (EAGAIN, EMFILE); nothing has changed then.
+  void require_thread() {
+    if (!running_.load(std::memory_order_acquire)) start_thread();
+  }
+
+  // --- application threads ---
+
+  // ibv_poll_cq() found nothing: one pass, if the engine is free. A thread that polls an armed CQ is about to sleep and
+  // does not count as a driver.
+  void application_pass(bool armed);
+  // Passes will follow each other for a while: the background thread need not come for what arrives meanwhile.
+  void application_will_pass() { driver_.claim(); }
+  // ibv_req_notify_cq(): the application is likely to sleep now.
+  void application_may_sleep();
+  // run() for a call that begins or ends a stream, or may: the application is likely to sleep until the peer has done
+  // its part, and not to poll, so the background thread is to see that at once.
+  template <class F>
+  void run_control(F&& f) {
+    run(std::forward<F>(f));
+    application_may_sleep();
+  }
+  // A queue pair (or an SRQ) has new work: it is served now, by this thread, the holder, or a background thread that
+  // spins.
+  void kick(Kickable& object);
+  // The same for much to send: unless the application is known to wait for such posts, the background thread does it,
+  // and this thread goes on at once.
+  void kick_large(LargePoster& poster);
+  // Whether this holder may send for a queue pair that has much to send. An application thread may when it polls
+  // persistently, for then it waits. Held.
+  bool may_send(const LargePoster& poster) const EWARP_REQUIRES(this);
+  // Application threads make the passes, or did until takeover_us ago.
+  bool application_drives() const { return driver_.application_drives(); }
+  // Something was received, or an event raised, for which somebody waits or does not (driver.h). Held.
+  void came(bool waited_for) EWARP_REQUIRES(this) { driver_.came(waited_for); }
+  bool on_background_thread() const {
+    return background_.load(std::memory_order_relaxed) == __builtin_thread_pointer();
+  }
+
+  // --- sockets; all need the engine held ---
+
+  // 0 or errno (ENOMEM). Requires: require_thread() before.
+  [[nodiscard]] int add(Pollable& pollable) EWARP_REQUIRES(this);
+  // Takes it out of every list; no call reaches it afterwards. Before its fd is closed.
+  void remove(Pollable& pollable) EWARP_REQUIRES(this) {
+    assert(held());
+    set_.remove(pollable);
+  }
+  // What it wants to read or write has changed: the kernel says when it can.
+  void update(Pollable& pollable) EWARP_REQUIRES(this) {
+    assert(held());
+    set_.update(pollable, application_drives());
+  }
+  // Destroys the object once nothing of the current pass refers to it.
+  void bury(std::shared_ptr<Pollable> object) EWARP_REQUIRES(this);
+
+  static constexpr std::size_t kStaging = 128 * 1024;
+  std::unique_ptr<llp::Gather> take_gather() EWARP_REQUIRES(this);
+  void give_gather(std::unique_ptr<llp::Gather> gather) EWARP_REQUIRES(this);
+  std::unique_ptr<std::byte[]> take_staging() EWARP_REQUIRES(this);
+  void give_staging(std::unique_ptr<std::byte[]> staging) EWARP_REQUIRES(this);
+
+  // --- Reactor ---
+  int start() noexcept override;
+  void post(std::function<void()> task) override;
+  std::uint64_t add_timer(Clock::time_point when, std::function<void()> task) override;
+  void cancel_timer(std::uint64_t id) override { asked_.cancel_timer(id); }
+  void watch(int fd, std::uint32_t events, std::function<void(std::uint32_t)> on_ready) override;
+  void unwatch(int fd) override;
+
+  // --- fork and exit (provider/process has the whole order of it) ---
+
+  bool forked() const { return forked_; }
+  // In the forking thread. False: a signal handler that interrupted a pass forks; whatever it holds, the child gets it
+  // as it is, and nothing else is to be done before. Otherwise the engine is held from here on.
+  bool hold_for_fork() EWARP_NO_LOCK_ANALYSIS;
+  void lock_inbox() EWARP_NO_LOCK_ANALYSIS {
+    starting_.lock();
+    asked_.lock();
+  }
+  void unlock_inbox() EWARP_NO_LOCK_ANALYSIS {
+    asked_.unlock();
+    starting_.unlock();
+  }
+  bool forked_inside() const { return forked_inside_; }
+  void after_fork_parent() EWARP_NO_LOCK_ANALYSIS { leave(); }
+  // In the child. Where it was forked inside a pass: its handler may return into that pass, which then finds its
+  // sockets closed.
+  void abandon_in_child();
+  // What was watched is the parent's.
+  void close_watched_in_child();
+  // As new if nothing was in use yet but `own`, a descriptor that is watched from the start (-1: none); else forked().
+  void begin_in_child(int own);
+
+  // What was handed over still leaves (bounded). others(until): what else has to. Exit handlers that run later may use
+  // the engine.
+  void at_exit(void (*others)(Clock::time_point until));
+
+ private:
+  enum class Passed { nothing, something, busy };
+  // How it sleeps: until a socket is ready; as long as an application drives; until a holder may have left.
+  enum class Sleep { until_ready, aside, for_holder };
+
+  void start_thread();
+  int start_locked() EWARP_REQUIRES(starting_);
+  void name_poller();
+  bool begin_anew_in_child(int own);
+  std::size_t pass() EWARP_REQUIRES(this);
+  void hand_over(LargePoster& poster);
+  // Background thread.
+  void run_background();
+  void serve();
+  void stand_aside();
+  Passed background_pass();
+  void run_inbox();
+  void sleep(std::chrono::nanoseconds limit, Sleep how);
+  void watch_sockets(bool wanted);
+  void watch_return();
+  void handle_ready(std::span<const llp::Watcher::Ready> ready);
+  void apply_watch_ops();
+  void wake();
+
+  // Engine held.
+  ActiveSet set_;
+  std::vector<std::shared_ptr<Pollable>> graveyard_ EWARP_GUARDED_BY(this);
+  std::vector<std::unique_ptr<llp::Gather>> gathers_ EWARP_GUARDED_BY(this);
+  std::vector<std::unique_ptr<std::byte[]>> stagings_ EWARP_GUARDED_BY(this);
+
+  // Who drives.
+  Driver driver_;
+  llp::Alarm return_;  // of the background thread that stands aside
+  std::atomic<bool> asleep_{false};
+  std::atomic<bool> spinning_{false};  // the background thread waits for work, and not in the kernel
+  std::atomic<bool> inbox_{false};     // something was put into asked_
+  std::atomic<bool> exiting_{false};
+  std::atomic<const void*> background_{nullptr};
+  // Background thread only.
+  Patience idle_;
+  bool sockets_watched_ = false;  // set_.fd(), by the watcher
+  bool return_watched_ = false;   // return_.fd(), by the watcher
+  Clock::time_point looked_{};    // when everything else was last asked for
+
+  Inbox asked_;  // of the background thread
+  llp::Mutex starting_;
+  std::unique_ptr<llp::Watcher> watcher_;
+  std::atomic<bool> running_{false};
+  bool shortage_said_ = false;  // that no thread can be started
+  bool forked_ = false;
+  bool forked_inside_ = false;  // by a signal handler that interrupted the holder
+};
+
+// What a reactor calls: f(object) with the engine held, if the object still lives. object: a shared_ptr or weak_ptr.
+template <class Ref, class F>
+auto with_engine(Engine& engine, const Ref& object, F f) {
+  return [&engine, weak = std::weak_ptr(object), f](auto...) {
+    const auto alive = weak.lock();
+    if (alive == nullptr) return;
+    engine.run([&] { f(*alive); });
+  };
+}
+
+Engine& engine();
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,19 @@
+// What this library's code frees is freed by these; the version script keeps them from everybody else.
+#include <cstddef>
+
+#include "provider/engine/late_free.h"
+
+using ewarp::verbs::late_free::Kind;
+
+void operator delete(void* memory) noexcept {
+  ewarp::verbs::late_free::free(memory, Kind::object);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  ewarp::verbs::late_free::free(memory, Kind::object);
+}
+void operator delete[](void* memory) noexcept {
+  ewarp::verbs::late_free::free(memory, Kind::array);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  ewarp::verbs::late_free::free(memory, Kind::array);
+}

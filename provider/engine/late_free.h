@@ -1,0 +1,20 @@
+// Memory that is freed while this thread holds an engine goes back to the allocator when it holds none.
+//
+// free() is the application's: a hook in it (a registration cache's, say) may want a lock whose owner waits for what
+// the holder does. So no hook runs while an engine is held, in a pass no more than in a task of another thread.
+#pragma once
+
+namespace ewarp::verbs::late_free {
+
+enum class Kind { object, array };  // made by new, by new[]
+
+// At once, or as soon as this thread holds no engine. For operator delete (late_delete.cc).
+void free(void* memory, Kind kind);
+
+// This thread has got hold of an engine; it has let go of it. In pairs; they may be nested.
+void begin();
+void end();
+// A forked child: nothing is held.
+void forget_in_child();
+
+}  // namespace ewarp::verbs::late_free

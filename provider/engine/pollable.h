@@ -1,0 +1,58 @@
+// What takes part in the engine's passes: a stream, or a socket for datagrams.
+#pragma once
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace ewarp::verbs {
+
+// A stream's receives, for who shares a system call between many streams: prepare() fills the message header, the call
+// has a result (octets or -errno), leave_regions() of all of them, then finish_turn() does the rest of the turn.
+class BatchedReceiver {
+ public:
+  virtual msghdr* prepare() noexcept = 0;
+  virtual void leave_regions() = 0;
+  // How many octets were moved; 0: nothing happened.
+  virtual std::size_t finish_turn(ssize_t result) = 0;
+
+ protected:
+  ~BatchedReceiver() = default;
+};
+
+// Threading: engine held for everything.
+class Pollable {
+ public:
+  virtual ~Pollable() = default;
+  virtual int fd() const = 0;
+  // Reads and writes what does not block, a bounded amount. How many octets were moved; 0: nothing happened.
+  virtual std::size_t turn() = 0;
+  // turn() has thrown (no memory).
+  virtual void broken() noexcept {}
+  virtual bool wants_to_read() const { return true; }
+  // It could not write all it has: the kernel says when it can go on.
+  virtual bool wants_to_write() const = 0;
+  // Nothing is ready for it: buffers with nothing in them can serve others.
+  virtual void rest() {}
+  // After fork(): the socket is the parent's.
+  virtual void close_in_child() = 0;
+  // Not null: its receives from fd() can share a system call with others'.
+  virtual BatchedReceiver* batched() { return nullptr; }
+  // The process ends: what the application has handed over leaves, as much as can without waiting, and the peer is told
+  // that nothing follows.
+  virtual void finish() {}
+  // Reads and discards what has arrived since finish(). True: the peer has finished, too.
+  virtual bool drained() { return true; }
+
+  bool in_engine() const { return in_engine_; }
+
+ private:
+  friend class ActiveSet;
+  bool in_engine_ = false;
+  std::uint32_t watched_ = 0;  // events that the ready set knows of; 0: it does not know the socket
+  Pollable *before_ = nullptr, *after_ = nullptr;
+};
+
+}  // namespace ewarp::verbs

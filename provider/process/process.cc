@@ -1,0 +1,92 @@
+// The one engine of this process, and what is done with it and everything beside it when the process forks or ends.
+#include <pthread.h>
+
+#include <cstdlib>
+
+#include "llp/annotations.h"
+#include "provider/base/stats.h"
+#include "provider/engine/engine.h"
+#include "provider/engine/reactor.h"
+#include "provider/process/fork_locks.h"
+#include "provider/startup/bring_up.h"
+#include "provider/verbs/device/context.h"
+#include "provider/verbs/device/port_monitor.h"
+#include "provider/verbs/qp_numbers.h"
+#include "provider/verbs/ud/multicast.h"
+#include "provider/verbs/ud/port.h"
+
+namespace ewarp::verbs {
+namespace {
+
+// A consistent state for the child. Locks in their order: the engine, then those whose holders use its inbox, then the
+// inbox, then the rest.
+void before_fork() EWARP_NO_LOCK_ANALYSIS {
+  Engine& e = engine();
+  if (!e.hold_for_fork()) return;
+  port_monitor().before_fork();
+  qp_numbers().before_fork();
+  e.lock_inbox();
+  take_locks_before_fork();
+}
+
+void after_fork_parent() EWARP_NO_LOCK_ANALYSIS {
+  Engine& e = engine();
+  if (e.forked_inside()) return;
+  release_locks_in_parent();
+  e.unlock_inbox();
+  qp_numbers().after_fork_parent();
+  port_monitor().after_fork_parent();
+  e.after_fork_parent();
+}
+
+// The child has none of the parent's threads; what it inherited is closed, so that a peer sees the parent's end.
+void after_fork_child() EWARP_NO_LOCK_ANALYSIS {
+  Engine& e = engine();
+  if (e.forked_inside()) {
+    e.abandon_in_child();
+    forget_locks_in_child();
+    stats::forget_in_child();
+    return;
+  }
+  release_locks_in_child();
+  e.close_watched_in_child();
+  DatagramPort::forget_in_child();
+  forget_groups_in_child();
+  Socket::close_all_in_child();
+  forget_arrivals_in_child();
+  qp_numbers().after_fork_child();
+  e.begin_in_child(port_monitor().fd());
+  stats::forget_in_child();
+  e.unlock_inbox();
+  port_monitor().after_fork_child();
+  e.let_go_in_child();
+}
+
+Engine* make_engine() {
+  auto* e = new Engine;  // outlives every thread
+  pthread_atfork(before_fork, after_fork_parent, after_fork_child);
+  std::atexit([] { engine().at_exit(DatagramPort::finish); });
+  return e;
+}
+
+}  // namespace
+
+Engine& engine() {
+  static Engine* e = make_engine();
+  return *e;
+}
+
+Reactor& reactor() {
+  return engine();
+}
+
+// One for all.
+Engine& Context::engine() const {
+  return verbs::engine();
+}
+
+bool forked_child() {
+  return engine().forked();
+}
+
+}  // namespace ewarp::verbs
