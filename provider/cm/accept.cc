@@ -6,11 +6,13 @@
 
 #include "llp/netif.h"
 #include "llp/tcp.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
 #include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
-#include "provider/verbs/queue_pair_api.h"
+#include "provider/engine/reactor.h"
+#include "provider/startup/linger.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::cm {
 namespace {
@@ -52,7 +54,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
     remote = id->remote;
   }
   const auto qp = verbs::find_qp(param.qp_num);
-  const bool usable = qp != nullptr && verbs::api(*qp).type() == IBV_QPT_RC;
+  const bool usable = qp != nullptr && qp->type() == IBV_QPT_RC;
   mpa::StartupConfig config;
   if (usable) config = startup_config(*qp, param, remote);
 
@@ -78,7 +80,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
   int error = check_silence(socket.fd());
   if (error == 0) error = send_whole(socket.fd(), reply);
   if (error != 0) return give_up(id, std::move(socket), error);
-  error = attach(id, *qp, socket.release(), params);
+  error = attach(id, *qp, socket.release_stream(), params);
   if (error != 0) return give_up(id, Socket(), error);
   bool orphaned;
   {
@@ -98,7 +100,7 @@ int reject(const IdRef& id, Octets private_data) {
   config.want_markers = options().markers;
   const std::vector<std::byte> reply = id->responder->reject(config, private_data);
   if (send_whole(id->socket.fd(), reply) == 0) {
-    close_gently(lock, std::move(id->socket));
+    verbs::linger(verbs::reactor(), id->socket.release_stream());
   } else {
     id->socket.close();
   }

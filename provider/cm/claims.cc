@@ -3,9 +3,9 @@
 #include <cstddef>
 #include <cstring>
 
+#include "provider/base/log.h"
 #include "provider/cm/id.h"
-#include "provider/verbs/device.h"
-#include "provider/verbs/log.h"
+#include "provider/verbs/device/device.h"
 
 namespace ewarp::cm {
 namespace {

@@ -4,11 +4,11 @@
 #include <new>
 #include <system_error>
 
+#include "provider/base/log.h"
 #include "provider/cm/cm.h"
 #include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::cm {
 namespace {

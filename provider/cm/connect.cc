@@ -7,12 +7,12 @@
 
 #include "llp/netif.h"
 #include "llp/tcp.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
 #include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
-#include "provider/verbs/queue_pair_api.h"
-#include "provider/verbs/reactor.h"
+#include "provider/engine/reactor.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::cm {
 namespace {
@@ -123,7 +123,7 @@ void hand_over(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
   const Octets data = attempt->initiator->private_data();
   id->params = params;
   id->reply_data.assign(data.begin(), data.end());
-  const int fd = attempt->socket.release();
+  auto stream = attempt->socket.release_stream();
   cancel_attempt(lock, *id);
   const auto qp = id->qp.lock();
   // The QP sends the Terminate; for the consumer the connection never came to be.
@@ -132,11 +132,7 @@ void hand_over(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
   lock.unlock();
 
   int error = ENOTCONN;
-  if (qp != nullptr) {
-    error = attach(id, *qp, fd, params);
-  } else {
-    raw_close(fd);
-  }
+  if (qp != nullptr) error = attach(id, *qp, std::move(stream), params);
   lock.lock();
   if (error != 0 && id->state == State::connecting) {
     log::info("cm: the QP of id {} does not take the connection: {}", id->number, std::strerror(error));
@@ -208,6 +204,7 @@ void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
 }  // namespace
 
 int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
+  if (const int error = reactor().start(); error != 0) return error;
   if (id->is_datagram()) return sidr_connect(id, param);
   const std::lock_guard serial(id->command_mutex);
   Address remote;
@@ -217,7 +214,7 @@ int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
     remote = id->remote;
   }
   const auto qp = verbs::find_qp(param.qp_num);
-  if (qp == nullptr || verbs::api(*qp).type() != IBV_QPT_RC) return EINVAL;
+  if (qp == nullptr || qp->type() != IBV_QPT_RC) return EINVAL;
 
   auto attempt = std::make_shared<Attempt>();
   attempt->config = startup_config(*qp, param, remote);

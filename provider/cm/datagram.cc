@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "provider/verbs/device.h"
+#include "provider/verbs/device/device.h"
 
 namespace ewarp::cm {
 

@@ -4,7 +4,8 @@
 #pragma once
 
 #include "llp/datagram_header.h"
-#include "llp/udp_socket.h"
+#include "llp/udp_inbox.h"
+#include "llp/udp_outbox.h"
 #include "provider/cm/id.h"
 
 namespace ewarp::cm {

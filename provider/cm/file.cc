@@ -270,10 +270,7 @@ bool ucma_is(int fd) {
 void in_child() {
   // Whatever the parent's threads were doing to it, the old manager is out of use from here on.
   abandoned_manager = current_manager.exchange(nullptr, std::memory_order_acq_rel);
-  socket_registry().for_each([](int fd) {
-    socket_registry().remove(fd);
-    raw_close(fd);
-  });
+  Socket::close_all_in_child();
 }
 
 }  // namespace ewarp::cm

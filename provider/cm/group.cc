@@ -3,7 +3,7 @@
 #include <cerrno>
 
 #include "provider/cm/datagram.h"
-#include "provider/verbs/device.h"
+#include "provider/verbs/device/device.h"
 
 namespace ewarp::cm {
 

@@ -2,15 +2,16 @@
 #include "provider/cm/id.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
 #include "llp/netif.h"
+#include "provider/base/log.h"
 #include "provider/cm/datagram.h"
-#include "provider/verbs/device.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/queue_pair_api.h"
-#include "provider/verbs/reactor.h"
+#include "provider/engine/reactor.h"
+#include "provider/verbs/device/device.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::cm {
 namespace {
@@ -19,46 +20,8 @@ constexpr std::uint32_t kMaxIdNumber = 0xffff;  // librdmacm keeps ids in a 16-b
 
 }  // namespace
 
-const char* name(State state) {
-  switch (state) {
-    case State::idle:
-      return "idle";
-    case State::bound:
-      return "bound";
-    case State::address_resolved:
-      return "address resolved";
-    case State::route_resolved:
-      return "route resolved";
-    case State::connecting:
-      return "connecting";
-    case State::listening:
-      return "listening";
-    case State::request:
-      return "request";
-    case State::accepting:
-      return "accepting";
-    case State::established:
-      return "established";
-    case State::closing:
-      return "closing";
-    case State::disconnected:
-      return "disconnected";
-    case State::failed:
-      return "failed";
-    case State::destroyed:
-      return "destroyed";
-  }
-  return "?";
-}
-
 bool Id::is_datagram() const {
   return port_space == RDMA_PS_UDP || port_space == RDMA_PS_IPOIB || qp_type == IBV_QPT_UD;
-}
-
-void Id::enter(State next) {
-  if (log::enabled(log::Level::debug))
-    log::debug("cm: id {} {} -> {}: {} -> {}", number, local.text(), remote.text(), name(state), name(next));
-  state = next;
 }
 
 int new_id(const Lock&, const FileRef& file, std::uint64_t uid, std::uint16_t port_space, std::uint8_t qp_type,
@@ -324,7 +287,7 @@ int disconnect(const IdRef& id) {
       return 0;
     }
   }
-  verbs::api(*qp).disconnect(true);
+  qp->disconnect(true);
   return 0;
 }
 

@@ -29,7 +29,7 @@
 #include "provider/cm/address.h"
 #include "provider/cm/kernel.h"
 #include "provider/cm/socket.h"
-#include "provider/verbs/reactor.h"
+#include "provider/engine/reactor.h"
 
 namespace ewarp::verbs {
 class Device;
@@ -80,8 +80,8 @@ using IdRef = std::shared_ptr<Id>;
 using FileRef = std::shared_ptr<File>;
 
 struct Event {
-  IdRef owner;    // on whose account GET_EVENT books it; the listener for CONNECT_REQUEST
-  IdRef request;  // the new id of a CONNECT_REQUEST
+  IdRef owner;                   // on whose account GET_EVENT books it; the listener for CONNECT_REQUEST
+  IdRef request;                 // the new id of a CONNECT_REQUEST
   std::shared_ptr<Group> group;  // of a MULTICAST_JOIN
   rdma_ucm_event_resp body{};
 };
@@ -109,13 +109,16 @@ struct Incoming {
   std::weak_ptr<Id> listener;
   Address local, remote;
   verbs::Device* device = nullptr;
+  std::uint64_t number = 0;  // in the order of accept()
+  bool complete = false;     // the Request is
   bool done = false;
 };
 
 struct Listener {
-  unsigned backlog = 0;                      // CONNECT_REQUESTs that may wait for GET_EVENT
-  unsigned queued = 0;                       // that do wait
-  std::set<std::shared_ptr<Incoming>> open;  // all that have not become a CONNECT_REQUEST
+  unsigned backlog = 0;                                     // CONNECT_REQUESTs that may wait for GET_EVENT
+  unsigned queued = 0;                                      // that do wait
+  std::uint64_t accepted = 0;                               // ever
+  std::map<std::uint64_t, std::shared_ptr<Incoming>> open;  // by number: all that have not become a CONNECT_REQUEST
   std::deque<std::shared_ptr<Incoming>> complete;
   bool watching = false;
   bool starved = false;  // out of file descriptors: said once, tried again by a timer
@@ -182,18 +185,12 @@ class File {
   std::unordered_set<std::uint32_t> ids_;
 };
 
-struct Lingering {
-  Socket socket;
-  std::uint64_t timer = 0;
-};
-
 struct Manager {
   std::mutex mutex;
   std::unordered_map<int, FileRef> files;
   std::map<std::uint32_t, IdRef> ids;
   std::set<std::uint32_t> free_numbers;
   std::uint32_t next_number = 1;
-  std::set<std::shared_ptr<Lingering>> lingering;
   std::map<std::uint32_t, std::shared_ptr<Group>> groups;
   std::uint32_t next_group = 1u << 30;  // a kernel beside us counts its own from 0
 };
@@ -254,12 +251,9 @@ int reject(const IdRef& id, Octets private_data);
 // Limits and choices of a start-up with this peer; looks at interfaces, so without the lock.
 mpa::StartupConfig startup_config(verbs::QueuePair& qp, const rdma_ucm_conn_param& param, const Address& peer);
 // Gives the socket to the QP, without the lock. 0 or errno; the fd is gone in any case.
-int attach(const IdRef& id, verbs::QueuePair& qp, int fd, const mpa::StreamParams& params);
+int attach(const IdRef& id, verbs::QueuePair& qp, std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params);
 // Ends the stream at once, if there is one; without the lock.
 void abort_stream(const std::shared_ptr<verbs::QueuePair>& qp);
-// Sends FIN and closes when the peer did, or after the close timeout: closing with unread octets would send RST, which
-// can overtake the Reply.
-void close_gently(const Lock&, Socket socket);
 // A connection that never came to be: counts it, enters State::failed, reports.
 void fail(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param = nullptr);
 rdma_ucm_conn_param event_param(unsigned responder_resources, unsigned initiator_depth, Octets private_data);

@@ -13,12 +13,12 @@
 #include "llp/fd.h"
 #include "llp/netif.h"
 #include "llp/tcp.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
 #include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
-#include "provider/verbs/device.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
-#include "provider/verbs/reactor.h"
+#include "provider/engine/reactor.h"
+#include "provider/verbs/device/device.h"
 
 namespace ewarp::cm {
 namespace {
@@ -69,7 +69,7 @@ void drop(const Lock& lock, const IncomingRef& incoming) {
   incoming->socket.close();
   const IdRef id = incoming->listener.lock();
   if (id == nullptr || id->listener == nullptr) return;
-  id->listener->open.erase(incoming);
+  id->listener->open.erase(incoming->number);
   watch_listener(lock, id);
 }
 
@@ -83,7 +83,7 @@ unsigned depth(std::uint16_t value, bool enhanced) {
 // it wants to have: initiator_depth and responder_resources as the consumer of this side must read them.
 void announce(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
   incoming->done = true;
-  id->listener->open.erase(incoming);
+  id->listener->open.erase(incoming->number);
   IdRef fresh;
   if (const int error = new_id(lock, id->file, 0, id->port_space, id->qp_type, &fresh); error != 0) {
     log::error("no room for a connection request from {}: {}", incoming->remote.text(), std::strerror(error));
@@ -125,10 +125,8 @@ void await_request(const IncomingRef& incoming) {
   reactor().watch(incoming->socket.fd(), POLLIN, [incoming](std::uint32_t) { on_request(incoming); });
 }
 
-void on_request(const IncomingRef& incoming) {
-  const IdRef id = incoming->listener.lock();
-  const auto lock = lock_manager();
-  if (incoming->done || id == nullptr) return;
+// Takes what has arrived of the Request.
+void receive_request(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
   std::byte buffer[mpa::kStartupHeader + mpa::kMaxPrivateData];
   auto outcome = mpa::Responder::Outcome::more;
   while (outcome == mpa::Responder::Outcome::more) {
@@ -142,15 +140,32 @@ void on_request(const IncomingRef& incoming) {
     log::info("cm: bad MPA Request from {}: {}", incoming->remote.text(), incoming->responder.why());
     return drop(lock, incoming);  // RFC 5044 section 7.1.2: no Reply
   }
+  reactor().unwatch(incoming->socket.fd());
   reactor().cancel_timer(incoming->timer);
+  incoming->complete = true;
   id->listener->complete.push_back(incoming);
+}
+
+// Requests that came together are announced in the order of accept(), whichever socket is reported first: programs with
+// several queue pairs connect them in turn and pair them by that order (perftest). A peer that says nothing holds up
+// nobody; looking for its Request costs one receive, kMaxOpen bounds them.
+void on_request(const IncomingRef& incoming) {
+  const IdRef id = incoming->listener.lock();
+  const auto lock = lock_manager();
+  if (incoming->done || incoming->complete || id == nullptr || id->listener == nullptr) return;
+  auto& open = id->listener->open;
+  for (auto it = open.begin(); it != open.end() && it->first <= incoming->number;) {
+    const IncomingRef next = (it++)->second;  // dropping takes it out
+    if (!next->complete) receive_request(lock, id, next);
+  }
   announce_complete(lock, id);
   watch_listener(lock, id);
 }
 
 void admit(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
   incoming->listener = id;
-  id->listener->open.insert(incoming);
+  incoming->number = ++id->listener->accepted;
+  id->listener->open.emplace(incoming->number, incoming);
   const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().request_timeout_ms);
   incoming->timer = reactor().add_timer(limit, [weak = std::weak_ptr(incoming)] {
     const IncomingRef alive = weak.lock();
@@ -212,6 +227,7 @@ unsigned backlog_of(std::uint32_t wanted) {
 }
 
 int listen(const IdRef& id, std::uint32_t backlog) {
+  if (const int error = reactor().start(); error != 0) return error;
   if (id->is_datagram()) return sidr_listen(id, backlog);
   const std::lock_guard serial(id->command_mutex);
   bool idle;
@@ -245,7 +261,7 @@ void cancel_listener(const Lock& lock, Id& id) {
   const auto listener = std::move(id.listener);
   reactor().cancel_timer(listener->retry_timer);
   const auto open = std::move(listener->open);
-  for (const IncomingRef& incoming : open) drop(lock, incoming);
+  for (const auto& [number, incoming] : open) drop(lock, incoming);
 }
 
 }  // namespace ewarp::cm

@@ -9,7 +9,7 @@
 
 #include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
-#include "provider/verbs/device.h"
+#include "provider/verbs/device/device.h"
 
 namespace ewarp::cm {
 namespace {

@@ -5,10 +5,10 @@
 #include <cerrno>
 #include <cstring>
 
+#include "provider/base/log.h"
 #include "provider/cm/datagram.h"
-#include "provider/verbs/device.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/device/device.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::cm {
 namespace {

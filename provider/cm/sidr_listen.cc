@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <cstring>
 
+#include "provider/base/log.h"
 #include "provider/cm/datagram.h"
-#include "provider/verbs/device.h"
-#include "provider/verbs/log.h"
+#include "provider/verbs/device/device.h"
 
 namespace ewarp::cm {
 namespace {

@@ -1,75 +1,19 @@
 #include "provider/cm/socket.h"
 
 #include <netinet/in.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <fstream>
+#include <string>
 
 #include "llp/fd.h"
-#include "llp/tcp.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
-#include "provider/verbs/reactor.h"
+#include "provider/startup/terms.h"
 
 namespace ewarp::cm {
-
-bool FdRegistry::add(int fd) {
-  if (fd < 0 || fd >= kLimit) return false;
-  words_[fd / 64].fetch_or(std::uint64_t{1} << (fd % 64), std::memory_order_release);
-  int seen = highest_.load(std::memory_order_relaxed);
-  while (seen < fd && !highest_.compare_exchange_weak(seen, fd, std::memory_order_release)) {
-  }
-  return true;
-}
-
-void FdRegistry::remove(int fd) {
-  if (fd >= 0 && fd < kLimit) words_[fd / 64].fetch_and(~(std::uint64_t{1} << (fd % 64)), std::memory_order_release);
-}
-
-bool FdRegistry::contains(int fd) const {
-  return fd >= 0 && fd < kLimit && (words_[fd / 64].load(std::memory_order_acquire) >> (fd % 64) & 1) != 0;
-}
-
-FdRegistry& socket_registry() {
-  static constinit FdRegistry registry;
-  return registry;
-}
-
-Socket::Socket(int fd) : fd_(fd) {
-  socket_registry().add(fd);
-}
-
-Socket& Socket::operator=(Socket&& other) noexcept {
-  if (this != &other) {
-    close();
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-int Socket::release() {
-  if (fd_ >= 0) {
-    verbs::reactor().unwatch(fd_);
-    socket_registry().remove(fd_);
-  }
-  return std::exchange(fd_, -1);
-}
-
-void Socket::close() {
-  const int fd = release();
-  if (fd < 0) return;
-  // A poll that the kernel has not cancelled yet keeps the socket alive beyond close(): say now that it ends.
-  ::shutdown(fd, SHUT_RDWR);
-  raw_close(fd);
-}
-
-void Socket::abort() {
-  if (fd_ < 0) return;
-  llp::reset_connection(fd_);
-  close();
-}
 
 namespace {
 
@@ -87,6 +31,35 @@ int open_socket(sa_family_t family, bool datagram) {
   return llp::make_high_fd([&] { return ::socket(family, type, 0); });
 }
 
+// The ports that the kernel gives out itself; {0, 0}: some of them are reserved, which only the kernel sees to.
+struct PortRange {
+  unsigned first = 0, last = 0;
+};
+
+PortRange read_port_range() {
+  PortRange range;
+  std::string reserved;
+  if (std::ifstream("/proc/sys/net/ipv4/ip_local_reserved_ports") >> reserved) return {};
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> range.first >> range.last;
+  return range.first >= 1024 && range.last > range.first && range.last <= 65535 ? range : PortRange{};
+}
+
+// To a free port of the kernel's choice. Its search takes milliseconds when many ports are in TIME_WAIT (a client that
+// made thousands of connections in the last minute): a few random ones are tried first.
+int bind_to_any_port(int fd, const Address& local) {
+  constexpr int kTries = 16;
+  static const PortRange range = read_port_range();
+  for (int i = 0; range.last != 0 && i < kTries; ++i) {
+    std::uint16_t random = 0;
+    if (getrandom(&random, sizeof random, GRND_NONBLOCK) != sizeof random) break;
+    Address with_port = local;
+    with_port.set_port(static_cast<std::uint16_t>(range.first + random % (range.last - range.first + 1)));
+    if (bind(fd, with_port.get(), with_port.size()) == 0) return 0;
+    if (errno != EADDRINUSE) break;
+  }
+  return bind(fd, local.get(), local.size());
+}
+
 }  // namespace
 
 int open_bound(const Address& local, const SocketOptions& options, Socket* out) {
@@ -97,23 +70,19 @@ int open_bound(const Address& local, const SocketOptions& options, Socket* out) 
   if (local.family() == AF_INET6 && options.v6_only) set_option(fd, IPPROTO_IPV6, IPV6_V6ONLY, *options.v6_only);
   if (options.late_port) set_option(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
   if (options.tos) set_tos(fd, local, *options.tos);
-  if (bind(fd, local.get(), local.size()) != 0) return errno;
+  const bool any_port = local.port() == 0 && !options.late_port && !options.datagram;
+  if ((any_port ? bind_to_any_port(fd, local) : bind(fd, local.get(), local.size())) != 0) return errno;
   *out = std::move(socket);
   return 0;
 }
 
 void tune_stream(int fd, const Address& peer, bool peer_is_local, std::optional<std::uint8_t> tos) {
   if (tos) set_tos(fd, peer, *tos);
-  if (const int error = llp::tune_stream(fd, options().congestion, peer_is_local); error != 0)
-    log::debug("cm: congestion control '{}' refused: errno {}", options().congestion, error);
+  verbs::tune_socket(fd, peer_is_local);
 }
 
 long raw_write(int fd, const void* data, std::size_t size) {
   return syscall(SYS_write, fd, data, size);
-}
-
-void raw_close(int fd) {
-  syscall(SYS_close, fd);
 }
 
 }  // namespace ewarp::cm

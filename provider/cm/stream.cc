@@ -1,24 +1,17 @@
 // What the active and the passive side share: the terms of a start-up, the hand-over to the QP, the stream's end.
-#include <poll.h>
-#include <sys/socket.h>
-
 #include <algorithm>
 #include <cerrno>
 
 #include "llp/netif.h"
-#include "llp/tcp.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
 #include "provider/cm/id.h"
-#include "provider/verbs/device.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
-#include "provider/verbs/queue_pair_api.h"
-#include "provider/verbs/reactor.h"
+#include "provider/startup/terms.h"
+#include "provider/verbs/device/device.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::cm {
 namespace {
-
-using verbs::reactor;
-using verbs::Reactor;
 
 // Told by the QP, on the reactor's thread, how the stream fares. Holds no reference that would keep the id.
 class Observer final : public verbs::StreamObserver {
@@ -67,63 +60,29 @@ std::uint8_t preferred_rtr() {
   return mpa::kRtrWrite;
 }
 
-void drain(const std::shared_ptr<Lingering>& lingering) {
-  const auto lock = lock_manager();
-  if (!lingering->socket) return;
-  std::byte scrap[4096];
-  long n;
-  do {
-    n = llp::receive_now(lingering->socket.fd(), scrap);
-  } while (n > 0);
-  if (n == -EAGAIN) {
-    reactor().watch(lingering->socket.fd(), POLLIN, [lingering](std::uint32_t) { drain(lingering); });
-    return;
-  }
-  reactor().cancel_timer(lingering->timer);
-  lingering->socket.close();
-  manager().lingering.erase(lingering);
-}
-
 }  // namespace
 
 mpa::StartupConfig startup_config(verbs::QueuePair& qp, const rdma_ucm_conn_param& param, const Address& peer) {
   std::uint16_t ird_limit = 0, ord_limit = 0;
-  verbs::api(qp).get_read_limits(&ird_limit, &ord_limit);
+  qp.get_read_limits(&ird_limit, &ord_limit);
   const Options& o = options();
-  mpa::StartupConfig config;
+  mpa::StartupConfig config = verbs::terms(llp::is_local(*peer.get()));
   config.enhanced = o.mpa_revision >= 2;
-  config.want_crc = o.crc == CrcPolicy::always || (o.crc == CrcPolicy::by_path && !llp::is_local(*peer.get()));
-  config.want_markers = o.markers;
   config.peer_to_peer = o.peer_to_peer;
   config.preferred = preferred_rtr();
-  config.extensions = o.extensions;
   config.ird = std::min<std::uint16_t>(param.responder_resources, ird_limit);
   config.ord = std::min<std::uint16_t>(param.initiator_depth, ord_limit);
   config.max_ird = ird_limit;
   return config;
 }
 
-int attach(const IdRef& id, verbs::QueuePair& qp, int fd, const mpa::StreamParams& params) {
-  return verbs::api(qp).attach(fd, params, std::make_shared<Observer>(id));
+int attach(const IdRef& id, verbs::QueuePair& qp, std::unique_ptr<llp::Stream> stream,
+           const mpa::StreamParams& params) {
+  return qp.attach(std::move(stream), params, std::make_shared<Observer>(id));
 }
 
 void abort_stream(const std::shared_ptr<verbs::QueuePair>& qp) {
-  if (qp != nullptr) verbs::api(*qp).disconnect(false);
-}
-
-void close_gently(const Lock&, Socket socket) {
-  if (!socket) return;
-  ::shutdown(socket.fd(), SHUT_WR);
-  auto lingering = std::make_shared<Lingering>();
-  lingering->socket = std::move(socket);
-  manager().lingering.insert(lingering);
-  const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().close_timeout_ms);
-  lingering->timer = reactor().add_timer(limit, [lingering] {
-    const auto lock = lock_manager();
-    lingering->socket.close();
-    manager().lingering.erase(lingering);
-  });
-  reactor().watch(lingering->socket.fd(), POLLIN, [lingering](std::uint32_t) { drain(lingering); });
+  if (qp != nullptr) qp->disconnect(false);
 }
 
 void fail(const Lock& lock, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param) {

@@ -1,5 +1,5 @@
 // The side that connects; failures, and the loop of a QP with itself.
-#include "provider/verbs/bring_up.h"
+#include "provider/startup/bring_up.h"
 
 #include <errno.h>
 #include <fmt/format.h>
@@ -9,15 +9,16 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 
 #include "llp/fd.h"
 #include "llp/netif.h"
 #include "llp/tcp.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
+#include "provider/startup/terms.h"
 #include "provider/verbs/qp_numbers.h"
-#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -40,10 +41,10 @@ bool same(const ibv_gid& a, const ibv_gid& b) {
 }
 
 // A non-blocking TCP socket bound to the GID. late_port: its port is chosen at connect(), for one peer only.
-StartupSocket open_at(const SocketName& local, bool late_port) {
+Socket open_at(const SocketName& local, bool late_port) {
   const int fd = llp::make_high_fd(
       [&] { return ::socket(local.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
-  StartupSocket socket(fd);
+  Socket socket(fd);
   if (!socket) return socket;
   const int late = late_port;
   setsockopt(fd, IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, &late, sizeof late);
@@ -85,25 +86,44 @@ int parse_peer(const ibv_qp_attr& attr, const Device& device, PeerAddress* out) 
   return 0;
 }
 
+constexpr bool BringUp::allowed(State from, State to) {
+  switch (to) {
+    case State::idle:
+      return false;
+    case State::waiting:  // joined: the stream ended before it carried anything
+      return from == State::idle || from == State::joined;
+    case State::connecting:
+      return from == State::idle;
+    case State::joined:
+      return from != State::stopped && from != State::joined;
+    case State::stopped:
+      return true;
+  }
+  return false;
+}
+
+void BringUp::enter(State next) {
+  engine().assert_held();
+  assert(allowed(state_, next));
+  state_ = next;
+}
+
 // GID, then QPN, as big-endian octets: the smaller one connects.
 BringUp::Role BringUp::role() const {
   const int gids = memcmp(peer_.local.raw, peer_.remote.raw, sizeof peer_.local.raw);
   if (gids != 0) return gids < 0 ? Role::initiator : Role::responder;
-  if (qp_.number() == peer_.number) return Role::loop;
-  return qp_.number() < peer_.number ? Role::initiator : Role::responder;
+  if (number_ == peer_.number) return Role::loop;
+  return number_ < peer_.number ? Role::initiator : Role::responder;
 }
 
 PairNames BringUp::names() const {
-  return {peer_.number, qp_.number(), qp_.send_psn()};
+  return {peer_.number, number_, user_.send_psn()};
 }
 
 mpa::StartupConfig BringUp::config() const {
   std::uint16_t ird = 0, ord = 0;
-  qp_.get_read_limits(&ird, &ord);
-  mpa::StartupConfig c;
-  c.want_crc = options().crc == CrcPolicy::always || (options().crc == CrcPolicy::by_path && !peer_.is_here);
-  c.want_markers = options().markers;
-  c.extensions = options().extensions;
+  user_.read_limits(&ird, &ord);
+  mpa::StartupConfig c = terms(peer_.is_here);
   c.rtr = mpa::kRtrWrite | mpa::kRtrRead;
   // At least one, or a Read that the peer posts would wait for ever instead of failing by its key.
   c.ird = c.max_ird = std::max<std::uint16_t>(ird, 1);
@@ -113,19 +133,19 @@ mpa::StartupConfig BringUp::config() const {
 
 int BringUp::start() {
   deadline_ = engine().add_timer(after(options().bring_up_timeout_ms),
-                                 with_engine(shared_from_this(), [](BringUp& b) { b.on_deadline(); }));
+                                 with_engine(engine(), shared_from_this(), [](BringUp& b) { b.on_deadline(); }));
   int rc = 0;
   switch (role()) {
     case Role::loop:
       rc = join_itself();
       break;
     case Role::responder:
-      state_ = State::waiting;
-      rc = accept_for(qp_.number());
-      if (rc == 0) serve_early(qp_.number());
+      enter(State::waiting);
+      rc = accept_for(number_);
+      if (rc == 0) serve_early(number_);
       break;
     case Role::initiator:
-      state_ = State::connecting;
+      enter(State::connecting);
       rc = connect();
       // Somebody has to close something first: the application is the one who can.
       if (rc != EMFILE && rc != ENFILE) rc = 0;
@@ -139,7 +159,7 @@ int BringUp::start() {
 }
 
 void BringUp::stop() {
-  state_ = State::stopped;
+  enter(State::stopped);
   engine().cancel_timer(std::exchange(deadline_, 0));
   engine().cancel_timer(std::exchange(retry_, 0));
   socket_.abort();
@@ -152,29 +172,29 @@ void BringUp::established() {
 
 void BringUp::wait_again() {
   why_ = "the peer went away during the start-up";
-  state_ = State::waiting;
+  enter(State::waiting);
   // Not from here: the QP is in the middle of its stream's end.
-  engine().post(with_engine(shared_from_this(), [](BringUp& b) {
-    if (b.state_ == State::waiting) serve_early(b.qp_.number());
+  engine().post(with_engine(engine(), shared_from_this(), [](BringUp& b) {
+    if (b.state_ == State::waiting) serve_early(b.number_);
   }));
 }
 
 bool BringUp::waits_for(const PairNames& names, const ibv_gid& from) const {
-  return state_ == State::waiting && names.destination == qp_.number() && names.source == peer_.number &&
+  return state_ == State::waiting && names.destination == number_ && names.source == peer_.number &&
          same(from, peer_.remote);
 }
 
 void BringUp::on_deadline() {
   if (deadline_ == 0) return;  // cancelled while it was on its way
   deadline_ = 0;
-  qp_.bring_up_failed(fmt::format("no connection with QP {:#08x} at {} within {} ms: {}", peer_.number,
-                                  text_of(peer_.remote), options().bring_up_timeout_ms, why_));
+  user_.bring_up_failed(fmt::format("no connection with QP {:#08x} at {} within {} ms: {}", peer_.number,
+                                    text_of(peer_.remote), options().bring_up_timeout_ms, why_));
 }
 
 // --- the initiator ---
 
 void BringUp::when_ready(std::uint32_t events, void (BringUp::*then)()) {
-  engine().watch(socket_.fd(), events, with_engine(shared_from_this(), [then, fd = socket_.fd()](BringUp& b) {
+  engine().watch(socket_.fd(), events, with_engine(engine(), shared_from_this(), [then, fd = socket_.fd()](BringUp& b) {
                    // What was on its way when the socket was given up is for nobody.
                    if (b.state_ == State::connecting && b.socket_.fd() == fd) (b.*then)();
                  }));
@@ -190,19 +210,19 @@ int BringUp::connect() {
   const SocketName remote = socket_name(peer_.remote, port_of(peer_.number), peer_.interface);
   socket_ = open_at(socket_name(peer_.local, 0, peer_.interface), true);
   if (!socket_) return failed(errno);
-  tune_startup_socket(socket_.fd(), peer_.is_here);
+  tune_socket(socket_.fd(), peer_.is_here);
   if (::connect(socket_.fd(), remote.get(), remote.size) != 0 && errno != EINPROGRESS) return failed(errno);
   when_ready(POLLOUT, &BringUp::on_connected);
   return 0;
 }
 
 void BringUp::try_again(std::string why) {
-  log::debug("QP {:#08x}: connecting to QP {:#08x} at {}: {}", qp_.number(), peer_.number, text_of(peer_.remote), why);
+  log::debug("QP {:#08x}: connecting to QP {:#08x} at {}: {}", number_, peer_.number, text_of(peer_.remote), why);
   why_ = std::move(why);
   socket_.abort();
   initiator_.reset();
   pause_ms_ = std::clamp(2 * pause_ms_, kFirstPauseMs, kLongestPauseMs);
-  retry_ = engine().add_timer(after(pause_ms_), with_engine(shared_from_this(), [](BringUp& b) {
+  retry_ = engine().add_timer(after(pause_ms_), with_engine(engine(), shared_from_this(), [](BringUp& b) {
                                 if (b.state_ == State::connecting && b.retry_ != 0) b.connect();
                               }));
 }
@@ -225,6 +245,7 @@ void BringUp::on_connected() {
 }
 
 void BringUp::on_reply() {
+  assert(state_ == State::connecting && initiator_);
   std::array<std::byte, mpa::kStartupHeader + mpa::kMaxPrivateData> buffer;
   auto outcome = mpa::Initiator::Outcome::more;
   while (outcome == mpa::Initiator::Outcome::more) {
@@ -237,17 +258,17 @@ void BringUp::on_reply() {
   if (outcome == mpa::Initiator::Outcome::rejected) return try_again("the peer's QP does not wait for this one");
   if (outcome == mpa::Initiator::Outcome::failed) return try_again("no MPA Reply, but something else");
   const auto theirs = PairNames::parse(initiator_->private_data());
-  if (!theirs || theirs->destination != qp_.number() || theirs->source != peer_.number)
+  if (!theirs || theirs->destination != number_ || theirs->source != peer_.number)
     return try_again("another QP answered");
   const mpa::StreamParams params = initiator_->params();
   initiator_.reset();
-  state_ = State::joined;
-  qp_.take_stream(socket_.release(), params);
+  enter(State::joined);
+  user_.take_stream(socket_.release_stream(), params);
 }
 
 // --- the responder ---
 
-void BringUp::join(StartupSocket socket, mpa::Responder& responder) {
+void BringUp::join(Socket socket, mpa::Responder& responder) {
   const auto alive = shared_from_this();  // the QP may be done with us before we are
   // The peer may have left, or spoken out of turn (RFC 5044 section 7.1.2), while its Request waited for us.
   std::byte octet;
@@ -255,8 +276,8 @@ void BringUp::join(StartupSocket socket, mpa::Responder& responder) {
   const auto reply = responder.accept(config(), names().emit());
   // Into an empty send buffer: it fits or the connection is dead.
   if (socket.send(reply) != static_cast<long>(reply.size())) return;
-  state_ = State::joined;
-  qp_.take_stream(socket.release(), responder.params());
+  enter(State::joined);
+  user_.take_stream(socket.release_stream(), responder.params());
 }
 
 // --- a QP that is its own peer ---
@@ -264,20 +285,20 @@ void BringUp::join(StartupSocket socket, mpa::Responder& responder) {
 // TCP connects a socket to its own address; what is written there comes back to be read. One stream then has both ends.
 int BringUp::join_itself() {
   SocketName self = socket_name(peer_.local, 0, peer_.interface);
-  StartupSocket socket = open_at(self, false);
+  Socket socket = open_at(self, false);
   if (!socket) return errno;
   getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&self.storage), &self.size);
-  tune_startup_socket(socket.fd(), true);
+  tune_socket(socket.fd(), true);
   if (::connect(socket.fd(), self.get(), self.size) != 0 && errno != EINPROGRESS) return errno;
   mpa::StreamParams params;
   params.initiator = true;
-  params.crc = options().crc == CrcPolicy::always;
+  params.crc = wants_crc(true);
   params.extensions = options().extensions;
   std::uint16_t ird = 0, ord = 0;
-  qp_.get_read_limits(&ird, &ord);
+  user_.read_limits(&ird, &ord);
   params.ird = params.ord = std::max<std::uint16_t>(ird, 1);
-  state_ = State::joined;
-  qp_.take_stream(socket.release(), params);
+  enter(State::joined);
+  user_.take_stream(socket.release_stream(), params);
   return 0;
 }
 

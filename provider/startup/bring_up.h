@@ -11,13 +11,15 @@
 #include <string>
 
 #include "mpa/startup.h"
-#include "provider/verbs/device.h"
-#include "provider/verbs/pair_names.h"
-#include "provider/verbs/startup_socket.h"
+#include "provider/engine/engine.h"
+#include "provider/startup/gid_name.h"
+#include "provider/startup/pair_names.h"
+#include "provider/startup/socket.h"
+#include "provider/verbs/device/device.h"
 
 namespace ewarp::verbs {
 
-class QueuePair;
+class BringUp;
 
 // What IBV_QP_AV and IBV_QP_DEST_QPN say.
 struct PeerAddress {
@@ -29,9 +31,25 @@ struct PeerAddress {
 // 0 or EINVAL, for attributes that name no peer.
 int parse_peer(const ibv_qp_attr& attr, const Device& device, PeerAddress* out);
 
+// The queue pair that is brought up, as the start-up sees it. Threading: engine held.
+class BringUpUser {
+ public:
+  virtual BringUp* bring_up() const = 0;          // null: not told its peer
+  virtual bool may_be_told_its_peer() const = 0;  // it may still be, without a RESET
+  virtual std::uint32_t send_psn() const = 0;
+  virtual void read_limits(std::uint16_t* ird, std::uint16_t* ord) = 0;
+  // A stream in full operation.
+  virtual void take_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params) = 0;
+  virtual void bring_up_failed(const std::string& why) = 0;
+
+ protected:
+  ~BringUpUser() = default;
+};
+
 class BringUp final : public std::enable_shared_from_this<BringUp> {
  public:
-  BringUp(QueuePair& qp, const PeerAddress& peer) : qp_(qp), peer_(peer) {}
+  BringUp(Engine& engine, BringUpUser& user, std::uint32_t number, const PeerAddress& peer)
+      : engine_(engine), user_(user), number_(number), peer_(peer) {}
 
   // Begins; the QP may have its stream when this returns. 0 or errno: EADDRNOTAVAIL if the peer could not reach us,
   // EMFILE or ENFILE if there is no file descriptor for the connection.
@@ -46,17 +64,26 @@ class BringUp final : public std::enable_shared_from_this<BringUp> {
   // True if this QP waits for that one to connect.
   bool waits_for(const PairNames& names, const ibv_gid& from) const;
   // Takes the connection of the peer that it waits for: sends the Reply.
-  void join(StartupSocket socket, mpa::Responder& responder);
+  void join(Socket socket, mpa::Responder& responder);
 
   const PeerAddress& peer() const { return peer_; }
 
  private:
-  enum class State { idle, waiting, connecting, joined, stopped };
+  enum class State : std::uint8_t {
+    idle,        // not begun
+    waiting,     // for the peer to connect
+    connecting,  // again and again, until the peer answers or the time is up
+    joined,      // the QP has its stream
+    stopped,     // the QP needs it no more
+  };
+  static constexpr bool allowed(State from, State to);
+  void enter(State next);
   enum class Role { initiator, responder, loop };
 
   Role role() const;
   PairNames names() const;
   mpa::StartupConfig config() const;
+  Engine& engine() const { return engine_; }
   int connect();
   void on_connected();
   void on_reply();
@@ -65,12 +92,14 @@ class BringUp final : public std::enable_shared_from_this<BringUp> {
   int join_itself();
   void when_ready(std::uint32_t events, void (BringUp::*then)());
 
-  QueuePair& qp_;
+  Engine& engine_;
+  BringUpUser& user_;
+  const std::uint32_t number_;  // of the QP
   const PeerAddress peer_;
   State state_ = State::idle;
   std::uint64_t deadline_ = 0, retry_ = 0;
   unsigned pause_ms_ = 0;
-  StartupSocket socket_;
+  Socket socket_;
   std::optional<mpa::Initiator> initiator_;
   std::size_t sent_ = 0;
   std::string why_ = "nobody connected";  // the last failure
@@ -82,7 +111,7 @@ class BringUp final : public std::enable_shared_from_this<BringUp> {
 int accept_for(std::uint32_t number);
 // Hands over the connections that came before their QP asked for them.
 void serve_early(std::uint32_t number);
-// After StartupSocket::close_all_in_child().
+// After Socket::close_all_in_child().
 void forget_arrivals_in_child();
 
 }  // namespace ewarp::verbs

@@ -14,9 +14,11 @@
 
 #include "llp/fd.h"
 #include "llp/netif.h"
-#include "provider/verbs/bring_up.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
+#include "provider/startup/bring_up.h"
+#include "provider/startup/linger.h"
+#include "provider/startup/terms.h"
 #include "provider/verbs/qp_numbers.h"
 #include "provider/verbs/queue_pair.h"
 
@@ -25,12 +27,12 @@ namespace {
 
 constexpr std::size_t kMaxArrivals = 512;
 constexpr int kTcpBacklog = 1024;
-constexpr int kAcceptsAtOnce = 64;  // then others get the engine
+constexpr std::size_t kAcceptsAtOnce = 64;  // then others get the engine
 constexpr auto kStarvedRetry = std::chrono::milliseconds(100);
 
 // A connection whose QP is not known yet, or not ready for it.
 struct Arrival : std::enable_shared_from_this<Arrival> {
-  StartupSocket socket;
+  Socket socket;
   ibv_gid from{};
   mpa::Responder responder;
   std::optional<PairNames> names;  // once the Request is complete
@@ -55,12 +57,12 @@ Arrivals& arrivals() {
   return *a;
 }
 
-void accept_connections(Listener& l);
+void accept_connections(const std::weak_ptr<Listener>& weak);
 
 void watch(Listener& l) {
   if (l.watching || arrivals().all.size() >= kMaxArrivals) return;
   l.watching = true;
-  engine().watch(l.fd, POLLIN, with_engine(l.shared_from_this(), accept_connections));
+  engine().watch(l.fd, POLLIN, [weak = l.weak_from_this()](std::uint32_t) { accept_connections(weak); });
 }
 
 void watch_all() {
@@ -79,7 +81,7 @@ void forget(Arrival& a) {
 void refuse(Arrival& a, const char* why) {
   log::debug("QP {:#08x} at {} asked for QP {:#08x}: {}", a.names->source, text_of(a.from), a.names->destination, why);
   const auto reply = a.responder.reject(mpa::StartupConfig{}, {});
-  if (a.socket.send(reply) == static_cast<long>(reply.size())) engine().drain_and_close(a.socket.release());
+  if (a.socket.send(reply) == static_cast<long>(reply.size())) linger(engine(), a.socket.release_stream());
   forget(a);
 }
 
@@ -90,17 +92,18 @@ void on_early_noise(Arrival& a) {
 // To the QP that it names; keeps it while that QP has not been told its peer.
 void dispatch(Arrival& a) {
   const auto qp = find_qp(a.names->destination);
-  if (qp == nullptr) return refuse(a, "no such QP");
-  if (qp->bring_up() == nullptr) {
-    if (!qp->may_be_told_its_peer()) return refuse(a, "it is not connected by address");
-    engine().watch(a.socket.fd(), POLLIN, with_engine(a.shared_from_this(), on_early_noise));
+  BringUpUser* user = qp == nullptr ? nullptr : qp->bring_up_user();
+  if (user == nullptr) return refuse(a, "no such QP");
+  if (user->bring_up() == nullptr) {
+    if (!user->may_be_told_its_peer()) return refuse(a, "it is not connected by address");
+    engine().watch(a.socket.fd(), POLLIN, with_engine(engine(), a.shared_from_this(), on_early_noise));
     return;
   }
-  if (!qp->bring_up()->waits_for(*a.names, a.from)) return refuse(a, "it has, or waits for, another peer");
+  if (!user->bring_up()->waits_for(*a.names, a.from)) return refuse(a, "it has, or waits for, another peer");
   // Forgotten first: joining may lead to anything, the end of the QP's stream included.
-  StartupSocket socket = std::move(a.socket);
+  Socket socket = std::move(a.socket);
   forget(a);
-  qp->bring_up()->join(std::move(socket), a.responder);
+  user->bring_up()->join(std::move(socket), a.responder);
 }
 
 void read_request(Arrival& a) {
@@ -109,7 +112,7 @@ void read_request(Arrival& a) {
   while (outcome == mpa::Responder::Outcome::more) {
     const long n = a.socket.receive(MutableOctets(buffer).first(std::min(a.responder.want(), buffer.size())));
     if (n == -EAGAIN || n == -EINTR) {
-      engine().watch(a.socket.fd(), POLLIN, with_engine(a.shared_from_this(), [](Arrival& ready) {
+      engine().watch(a.socket.fd(), POLLIN, with_engine(engine(), a.shared_from_this(), [](Arrival& ready) {
                        if (ready.socket) read_request(ready);
                      }));
       return;
@@ -126,42 +129,60 @@ void read_request(Arrival& a) {
   dispatch(a);
 }
 
-void admit(int fd) {
+void admit(Socket socket) {
   const auto a = std::make_shared<Arrival>();
-  a->socket = StartupSocket(fd);
-  a->from = gid_of_peer(fd);
-  tune_startup_socket(fd, llp::is_local(*socket_name(a->from, 0, 0).get()));
+  a->from = gid_of_peer(socket.fd());
+  a->socket = std::move(socket);
   arrivals().all.insert(a);
   a->timer = engine().add_timer(Reactor::Clock::now() + std::chrono::milliseconds(options().request_timeout_ms),
-                                with_engine(a, [](Arrival& late) {
+                                with_engine(engine(), a, [](Arrival& late) {
                                   if (late.timer != 0) forget(late);
                                 }));
   read_request(*a);
 }
 
-void accept_connections(Listener& l) {
+// The listening socket stays readable, so waiting for readiness would spin.
+void starve(Listener& l, int error) {
+  if (!std::exchange(l.starved, true))
+    log::error("cannot accept connections for QPs: {}; raise the limit on open files (ulimit -n)", strerror(error));
+  l.watching = true;
+  engine().add_timer(Reactor::Clock::now() + kStarvedRetry,
+                     with_engine(engine(), l.shared_from_this(), [](Listener& again) {
+                       again.watching = false;
+                       watch_all();
+                     }));
+}
+
+std::vector<Socket> accept_some(Listener& l) {
+  std::vector<Socket> sockets;
   l.watching = false;
-  for (int i = 0; i < kAcceptsAtOnce && arrivals().all.size() < kMaxArrivals; ++i) {
+  while (sockets.size() < kAcceptsAtOnce && arrivals().all.size() + sockets.size() < kMaxArrivals) {
     const int fd = llp::make_high_fd([&] { return ::accept4(l.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
     if (fd >= 0) {
       l.starved = false;
-      admit(fd);
+      sockets.emplace_back(fd);
       continue;
     }
     if (errno == EAGAIN || errno == EWOULDBLOCK) break;
     if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      // The listening socket stays readable, so waiting for readiness would spin.
-      if (!std::exchange(l.starved, true))
-        log::error("cannot accept connections for QPs: {}; raise the limit on open files (ulimit -n)", strerror(errno));
-      l.watching = true;
-      engine().add_timer(Reactor::Clock::now() + kStarvedRetry, with_engine(l.shared_from_this(), [](Listener& again) {
-                           again.watching = false;
-                           watch_all();
-                         }));
-      return;
+      starve(l, errno);
+      break;
     }
   }
-  watch(l);
+  return sockets;
+}
+
+// Background thread, engine not held: whether the peer is on this host takes a look at all interfaces.
+void accept_connections(const std::weak_ptr<Listener>& weak) {
+  const auto l = weak.lock();
+  if (l == nullptr) return;
+  std::vector<Socket> sockets;
+  engine().run([&] { sockets = accept_some(*l); });
+  for (const Socket& s : sockets) tune_socket(s.fd(), llp::is_local(*socket_name(gid_of_peer(s.fd()), 0, 0).get()));
+  engine().run([&] {
+    for (Socket& s : sockets) admit(std::move(s));
+    watch(*l);
+  });
 }
 
 }  // namespace

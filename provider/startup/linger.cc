@@ -1,0 +1,62 @@
+#include "provider/startup/linger.h"
+
+#include <poll.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <utility>
+
+#include "provider/base/options.h"
+
+namespace ewarp::verbs {
+namespace {
+
+constexpr int kReadsAtOnce = 64;  // then others get the thread
+
+// Background thread only.
+struct Lingering {
+  Reactor& reactor;
+  std::unique_ptr<llp::Stream> stream;  // null: it has ended
+  std::uint64_t timer = 0;
+};
+using LingeringRef = std::shared_ptr<Lingering>;
+
+void end(Lingering& l) {
+  if (l.stream == nullptr) return;
+  l.reactor.cancel_timer(l.timer);
+  end_now(l.reactor, std::move(l.stream));
+}
+
+void drain(const LingeringRef& l) {
+  if (l->stream == nullptr) return;
+  std::array<std::byte, 16384> sink;
+  const iovec into{sink.data(), sink.size()};
+  for (int i = 0; i < kReadsAtOnce; ++i) {
+    const long n = l->stream->receive(std::span(&into, 1));
+    if (n == -EAGAIN || n == -EINTR) break;
+    if (n <= 0) return end(*l);
+  }
+  l->reactor.watch(l->stream->fd(), POLLIN, [l](std::uint32_t) { drain(l); });
+}
+
+}  // namespace
+
+void linger(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
+  if (stream == nullptr || stream->fd() < 0) return;
+  stream->half_close();
+  auto l = std::make_shared<Lingering>(Lingering{reactor, std::move(stream)});
+  reactor.post([l] {
+    const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().close_timeout_ms);
+    l->timer = l->reactor.add_timer(limit, [l] { end(*l); });
+    drain(l);
+  });
+}
+
+void end_now(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
+  if (stream == nullptr || stream->fd() < 0) return;
+  stream->end();  // closing takes effect only when the kernel lets go of a poll that has not been cancelled yet
+  reactor.unwatch(stream->fd());
+}
+
+}  // namespace ewarp::verbs

@@ -1,0 +1,34 @@
+#include "provider/startup/terms.h"
+
+#include "llp/tcp.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
+
+namespace ewarp::verbs {
+
+bool wants_crc(bool peer_is_here) {
+  switch (options().crc) {
+    case CrcPolicy::always:
+      return true;
+    case CrcPolicy::never:
+      return false;
+    case CrcPolicy::by_path:
+      break;
+  }
+  return !peer_is_here;
+}
+
+mpa::StartupConfig terms(bool peer_is_here) {
+  mpa::StartupConfig c;
+  c.want_crc = wants_crc(peer_is_here);
+  c.want_markers = options().markers;
+  c.extensions = options().extensions;
+  return c;
+}
+
+void tune_socket(int fd, bool peer_is_here) {
+  if (const int error = llp::tune_stream(fd, options().congestion, peer_is_here); error != 0)
+    log::debug("congestion control '{}' refused: errno {}", options().congestion, error);
+}
+
+}  // namespace ewarp::verbs
