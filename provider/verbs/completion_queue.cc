@@ -4,11 +4,14 @@
 #include <time.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
-#include <mutex>
+#include <utility>
 
-#include "provider/verbs/engine.h"
-#include "provider/verbs/log.h"
+#include "llp/mutex.h"
+#include "provider/base/log.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/write_hold.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -46,7 +49,7 @@ CompletionQueue::CompletionQueue(Context& context, int cqe, std::shared_ptr<Even
   if (!ring_.allocate(static_cast<std::size_t>(cqe), false)) ring_.entries.reset();
 }
 
-int CompletionQueue::keep_stamps(bool raw, bool wall) {
+int CompletionQueue::keep_stamps(bool raw, bool wall) EWARP_NO_LOCK_ANALYSIS {
   stamps_raw_ = raw;
   stamps_wall_ = wall;
   return ring_.allocate(capacity_.load(std::memory_order_relaxed), raw || wall) ? 0 : ENOMEM;
@@ -56,19 +59,59 @@ CompletionStamp CompletionQueue::stamp_now() const {
   return {stamps_raw_ ? device_clock() : 0, stamps_wall_ ? nanoseconds(CLOCK_REALTIME) : 0};
 }
 
+// Takes what there is. A completion that is held back is waited for, in passes.
 int CompletionQueue::take(int n, ibv_wc* wc, CompletionStamp* stamps) {
-  if (count_.load(std::memory_order_acquire) == 0) return 0;  // pairs with push()
-  std::lock_guard guard(lock_);
+  for (;;) {
+    if (count_.load(std::memory_order_acquire) == 0) return 0;  // pairs with push()
+    bool in_vain = false;
+    int taken = -1;
+    {
+      const llp::Guard guard(lock_);
+      const std::size_t count = count_.load(std::memory_order_relaxed);
+      if (count != 1 || !keep_back(&in_vain)) taken = take_what_is_due(n, count, wc, stamps);
+    }
+    // The program goes off to look at memory, perhaps: somebody else has to receive what it waits for.
+    if (in_vain) engine().application_may_sleep();
+    if (taken >= 0) return taken;
+    engine().application_pass(false);
+  }
+}
+
+int CompletionQueue::take_what_is_due(int n, std::size_t count, ibv_wc* wc, CompletionStamp* stamps) {
+  assert(count <= capacity_.load(std::memory_order_relaxed));
   const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
-  std::size_t count = count_.load(std::memory_order_relaxed);
   int taken = 0;
   for (; taken < n && count > 0; ++taken, --count) {
     wc[taken] = ring_.entries[head_];
     if (stamps != nullptr && ring_.stamps != nullptr) stamps[taken] = ring_.stamps[head_];
     if (++head_ == capacity) head_ = 0;
   }
+  if (count == 0) hold_ = nullptr;
+  if (const unsigned given = since_armed_.load(std::memory_order_relaxed); given < kLongUnarmed)
+    since_armed_.store(given + static_cast<unsigned>(taken), std::memory_order_relaxed);
   count_.store(count, std::memory_order_release);
   return taken;
+}
+
+// Whether the only completion there is is kept for a moment (write_hold.h). Not where the program uses events: it
+// drains the queue before it sleeps, or sleeps for this completion. *in_vain: it was kept, and no
+// message came.
+bool CompletionQueue::keep_back(bool* in_vain) {
+  if (hold_ == nullptr) return false;
+  const auto now = WriteHold::Time::clock::now();
+  const bool events =
+      armed_.load(std::memory_order_relaxed) != 0 || since_armed_.load(std::memory_order_relaxed) < kLongUnarmed;
+  if (held_) {
+    if (events)
+      hold_->release();
+    else if (!hold_->over(now))
+      return true;
+    *in_vain = hold_->messages() == hold_messages_;
+    return held_ = false;
+  }
+  held_ = !events && hold_->begin(hold_messages_, now);
+  if (held_) engine().application_will_pass();
+  return held_;
 }
 
 // An event for solicited completions alone may stay armed for ever, while the application polls for others.
@@ -97,6 +140,7 @@ int CompletionQueue::poll_one(ibv_wc* wc, CompletionStamp* stamp, bool pass) {
 void CompletionQueue::arm(bool solicited_only) {
   const int want = solicited_only ? kArmedSolicited : kArmedNext;
   polls_since_armed_.store(0, std::memory_order_relaxed);
+  since_armed_.store(0, std::memory_order_relaxed);
   // A read-modify-write that is ordered with push()'s: whoever comes second sees the other (verbs-semantics.md
   // section 6). NEXT is never weakened to SOLICITED.
   int now = armed_.load(std::memory_order_seq_cst);
@@ -105,10 +149,10 @@ void CompletionQueue::arm(bool solicited_only) {
   engine().application_may_sleep();
 }
 
-bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
+bool CompletionQueue::push(const ibv_wc& wc, bool solicited, WriteHold* hold) {
   const CompletionStamp stamp = stamp_now();
   {
-    std::lock_guard guard(lock_);
+    const llp::Guard guard(lock_);
     const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
     const std::size_t count = count_.load(std::memory_order_relaxed);
     if (count == capacity || overflowed_.load(std::memory_order_relaxed)) {
@@ -116,8 +160,12 @@ bool CompletionQueue::push(const ibv_wc& wc, bool solicited) {
     } else {
       std::size_t at = head_ + count;
       if (at >= capacity) at -= capacity;
+      assert(at < capacity);
       ring_.entries[at] = wc;
       if (ring_.stamps != nullptr) ring_.stamps[at] = stamp;
+      if (std::exchange(held_, false)) hold_->release();  // it is no longer the only one
+      hold_ = hold;
+      if (hold != nullptr) hold_messages_ = hold->messages();
       count_.store(count + 1, std::memory_order_seq_cst);
     }
   }
@@ -141,9 +189,11 @@ void CompletionQueue::written(bool quiet) {
 }
 
 void CompletionQueue::notify() {
+  engine().assert_held();
   if (channel_ == nullptr) return;
   std::array<std::byte, sizeof handle_> record;
   std::memcpy(record.data(), &handle_, sizeof handle_);
+  engine().came(true);
   events_posted_.fetch_add(1, std::memory_order_relaxed);
   channel_->post(record);
 }
@@ -152,7 +202,7 @@ int CompletionQueue::resize(int cqe) {
   if (cqe <= 0 || cqe > kMaxCqe) return EINVAL;
   Ring fresh;
   if (!fresh.allocate(static_cast<std::size_t>(cqe), stamps_raw_ || stamps_wall_)) return ENOMEM;
-  std::lock_guard guard(lock_);
+  const llp::Guard guard(lock_);
   const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
   const std::size_t count = count_.load(std::memory_order_relaxed);
   if (count > static_cast<std::size_t>(cqe)) return EINVAL;
@@ -164,7 +214,7 @@ int CompletionQueue::resize(int cqe) {
 }
 
 void CompletionQueue::purge(std::uint32_t qp_number) {
-  std::lock_guard guard(lock_);
+  const llp::Guard guard(lock_);
   const std::size_t capacity = capacity_.load(std::memory_order_relaxed);
   const std::size_t count = count_.load(std::memory_order_relaxed);
   std::size_t kept = 0;
@@ -172,6 +222,8 @@ void CompletionQueue::purge(std::uint32_t qp_number) {
     const std::size_t at = (head_ + i) % capacity;
     if (ring_.entries[at].qp_num != qp_number) ring_.copy((head_ + kept++) % capacity, ring_, at);
   }
+  hold_ = nullptr;  // it may be this QP's; another's is given a moment earlier
+  held_ = false;
   count_.store(kept, std::memory_order_release);
 }
 
@@ -180,14 +232,15 @@ std::uint64_t CompletionQueue::retire_events() {
   return events_posted_.load(std::memory_order_relaxed) - unread;
 }
 
-bool push_counted(CompletionQueue& cq, Context& context, stats::QpPage* slot, const ibv_wc& wc, bool solicited) {
+bool push_counted(CompletionQueue& cq, Context& context, stats::QpPage* slot, const ibv_wc& wc, bool solicited,
+                  WriteHold* hold) {
   // Work that comes back at the end of a connection is no error.
   stats::Counter stats::Traffic::*const kind = wc.status == IBV_WC_SUCCESS        ? &stats::Traffic::completions
                                                : wc.status == IBV_WC_WR_FLUSH_ERR ? &stats::Traffic::flushed_completions
                                                                                   : &stats::Traffic::error_completions;
   stats::add(context.device().counters().traffic.*kind);
   if (slot != nullptr) stats::add(slot->traffic.*kind);
-  return cq.push(wc, solicited || wc.status != IBV_WC_SUCCESS);
+  return cq.push(wc, solicited || wc.status != IBV_WC_SUCCESS, hold);
 }
 
 }  // namespace ewarp::verbs

@@ -9,11 +9,12 @@
 #include <memory>
 
 #include "llp/spinlock.h"
-#include "provider/verbs/context.h"
+#include "provider/verbs/device/context.h"
 
 namespace ewarp::verbs {
 
 class QueuePair;
+class WriteHold;
 
 // When a completion was made, in nanoseconds; 0 where CompletionQueue::keep_stamps() did not ask for it.
 struct CompletionStamp {
@@ -48,16 +49,20 @@ class CompletionQueue {
   std::uint64_t retire_events();
 
   // False: there was no memory for the ring.
-  bool valid() const { return ring_.entries != nullptr; }
+  bool valid() const EWARP_NO_LOCK_ANALYSIS { return ring_.entries != nullptr; }
   std::atomic<int> users{0};  // queues attached; destroy is EBUSY while not 0
 
-  // Engine's holder only. False: overflow (the CQ is dead; CQ_ERR has been raised).
-  bool push(const ibv_wc& wc, bool solicited);
+  // Engine's holder only. hold: of a Write that may be held back; it lives until purge() of its QP. False: overflow
+  // (the CQ is dead; CQ_ERR has been raised).
+  bool push(const ibv_wc& wc, bool solicited, WriteHold* hold = nullptr);
   // A peer's Write arrived on a QP of this CQ. Wakes a sleeper that may be waiting for it: completions lie here unread,
   // or (`quiet`) sends have completed without telling it (docs/verbs.md).
   void written(bool quiet);
 
  private:
+  Engine& engine() const { return context_.engine(); }
+  // After so many completions without arming a program has done with events.
+  static constexpr unsigned kLongUnarmed = 256;
   struct Free {
     void operator()(void* p) const { std::free(p); }
   };
@@ -69,25 +74,33 @@ class CompletionQueue {
     void copy(std::size_t to, const Ring& from, std::size_t at);
   };
   int take(int n, ibv_wc* wc, CompletionStamp* stamps = nullptr);
+  int take_what_is_due(int n, std::size_t count, ibv_wc* wc, CompletionStamp* stamps) EWARP_REQUIRES(lock_);
   bool about_to_sleep();
+  bool keep_back(bool* in_vain) EWARP_REQUIRES(lock_);
   CompletionStamp stamp_now() const;
   void notify();
   Context& context_;
   std::shared_ptr<EventChannel> channel_;
   std::uint64_t handle_;
   llp::Spinlock lock_;
-  Ring ring_;
+  Ring ring_ EWARP_GUARDED_BY(lock_);
+  // The newest completion's, which alone in the queue may be held back; null: it is not.
+  WriteHold* hold_ EWARP_GUARDED_BY(lock_) = nullptr;
+  std::uint64_t hold_messages_ = 0;  // that had come when it was made
+  bool held_ = false;
+  std::atomic<unsigned> since_armed_{kLongUnarmed};  // completions given
   bool stamps_raw_ = false, stamps_wall_ = false;
   std::atomic<std::uint32_t> capacity_;
-  std::size_t head_ = 0;
+  std::size_t head_ EWARP_GUARDED_BY(lock_) = 0;
   std::atomic<std::size_t> count_{0};
-  std::atomic<int> armed_{0};  // 0, 1 solicited only, 2 next
+  std::atomic<int> armed_{0};                   // 0, 1 solicited only, 2 next
   std::atomic<unsigned> polls_since_armed_{0};  // that found nothing
   std::atomic<bool> overflowed_{false};
   std::atomic<std::uint64_t> events_posted_{0};
 };
 
 // Counts a completion for the device and the QP's slot (if it has one), then push().
-bool push_counted(CompletionQueue& cq, Context& context, stats::QpPage* slot, const ibv_wc& wc, bool solicited);
+bool push_counted(CompletionQueue& cq, Context& context, stats::QpPage* slot, const ibv_wc& wc, bool solicited,
+                  WriteHold* hold = nullptr);
 
 }  // namespace ewarp::verbs

@@ -6,11 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstdio>
 
 #include "llp/fd.h"
-#include "provider/verbs/log.h"
+#include "llp/mutex.h"
+#include "provider/base/log.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -107,6 +109,7 @@ QpNumbers::Port& QpNumbers::with_room() {
 }
 
 std::uint32_t QpNumbers::take_from(Port& p) {
+  assert(!p.taken.all());
   while (p.taken.test(p.next)) ++p.next;
   const std::uint8_t index = p.next++;
   p.taken.set(index);
@@ -114,7 +117,7 @@ std::uint32_t QpNumbers::take_from(Port& p) {
 }
 
 std::uint32_t QpNumbers::take() {
-  const std::lock_guard guard(mutex_);
+  const llp::Guard guard(mutex_);
   return take_from(with_room());
 }
 
@@ -126,7 +129,7 @@ bool QpNumbers::has_udp(Port& p) {
 }
 
 std::uint32_t QpNumbers::take_datagram() {
-  const std::lock_guard guard(mutex_);
+  const llp::Guard guard(mutex_);
   for (Port& p : ports_)
     if (!p.taken.all() && has_udp(p)) return take_from(p);
   for (int i = 0; i < kTries; ++i) {
@@ -138,20 +141,23 @@ std::uint32_t QpNumbers::take_datagram() {
 }
 
 llp::UdpSocket QpNumbers::claim_udp(std::uint16_t port) {
-  const std::lock_guard guard(mutex_);
+  const llp::Guard guard(mutex_);
   for (Port& p : ports_)
     if (p.port == port) return std::move(p.udp);
   return {};
 }
 
 void QpNumbers::give(std::uint32_t number) {
-  const std::lock_guard guard(mutex_);
+  const llp::Guard guard(mutex_);
   for (Port& p : ports_)
-    if (p.port == port_of(number)) p.taken.reset(number >> 16);
+    if (p.port == port_of(number)) {
+      assert(p.taken.test(number >> 16));
+      p.taken.reset(number >> 16);
+    }
 }
 
 int QpNumbers::socket_of(std::uint32_t number) {
-  const std::lock_guard guard(mutex_);
+  const llp::Guard guard(mutex_);
   for (const Port& p : ports_)
     if (p.port == port_of(number)) return p.fd;
   return -1;

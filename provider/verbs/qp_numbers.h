@@ -1,13 +1,13 @@
-// QP numbers, and the TCP and UDP ports behind them: number = index << 16 | port (datagram-iwarp.md section 3), so that {GID,
-// QPN} is all that a peer has to know.
+// QP numbers, and the TCP and UDP ports behind them: number = index << 16 | port (datagram-iwarp.md section 3), so that
+// {GID, QPN} is all that a peer has to know.
 #pragma once
 
 #include <bitset>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "llp/mutex.h"
 #include "llp/udp_socket.h"
 
 namespace ewarp::verbs {
@@ -28,10 +28,10 @@ class QpNumbers {
   // The UDP socket of a port that take_datagram() gave a number of; the first caller has it, for good.
   llp::UdpSocket claim_udp(std::uint16_t port);
 
-  void before_fork() { mutex_.lock(); }
-  void after_fork_parent() { mutex_.unlock(); }
+  void before_fork() EWARP_ACQUIRE(mutex_) { mutex_.lock(); }
+  void after_fork_parent() EWARP_RELEASE(mutex_) { mutex_.unlock(); }
   // The ports are the parent's.
-  void after_fork_child();
+  void after_fork_child() EWARP_RELEASE(mutex_);
 
  private:
   struct Port {
@@ -42,13 +42,13 @@ class QpNumbers {
     enum class Udp { unknown, ours, refused } udp_state = Udp::unknown;
     llp::UdpSocket udp{};
   };
-  Port& with_room();
-  Port& add_port();
+  Port& with_room() EWARP_REQUIRES(mutex_);
+  Port& add_port() EWARP_REQUIRES(mutex_);
   static bool has_udp(Port& port);
   static std::uint32_t take_from(Port& port);
 
-  std::mutex mutex_;
-  std::vector<Port> ports_;
+  llp::Mutex mutex_;
+  std::vector<Port> ports_ EWARP_GUARDED_BY(mutex_);
 };
 
 QpNumbers& qp_numbers();

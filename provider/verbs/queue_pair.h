@@ -1,167 +1,88 @@
-// The queue pair: work queues, state, and the consumer of one RDMAP stream.
+// What the rest of the provider (the rdma-core boundary, the connection manager) sees of a queue pair.
 #pragma once
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
+#include <cstdint>
 #include <memory>
-#include <mutex>
-#include <span>
 
-#include "provider/verbs/bring_up.h"
+#include "llp/stream.h"
+#include "mpa/startup.h"
 #include "provider/verbs/completion_queue.h"
-#include "provider/verbs/connection.h"
-#include "provider/verbs/kickable.h"
-#include "provider/verbs/memory.h"
-#include "provider/verbs/queue_pair_base.h"
-#include "provider/verbs/shared_receive_queue.h"
-#include "provider/verbs/work_queue.h"
-#include "rdmap/request.h"
+#include "provider/verbs/device/context.h"
 
 namespace ewarp::verbs {
 
-enum class LocalOperation : std::uint8_t { none, bind, invalidate };
+class BringUpUser;
+class QueuePair;
+class SharedReceiveQueue;
 
-// An entry of the send queue.
-struct SendEntry : rdmap::SendRequest {
-  std::uint64_t wr_id;
-  bool signaled;
-  bool is_inline;
-  bool done;
-  rdmap::Status status;
-  std::uint16_t sge_count;
-  LocalOperation local;  // not none: the peer is told nothing of it
-  WindowBind bind;
+// What the connection manager wants to know of the stream it attached. Called on the background thread, with no lock
+// held, each at most once and in this order; on_disconnected() also without on_established().
+class StreamObserver {
+ public:
+  virtual ~StreamObserver() = default;
+  // Both directions may carry messages. Initiator, and responder without peer-to-peer: right after attach();
+  // responder with peer-to-peer: when the RTR arrived (RFC 6581 section 9).
+  virtual void on_established() = 0;
+  // The stream has ended, for whatever reason; the QP left RTS and its work is flushed.
+  virtual void on_disconnected() = 0;
 };
 
-class QueuePair final : public QueuePairBase,
-                        public Kickable,
-                        private OverMemory<rdmap::Consumer>,
-                        public std::enable_shared_from_this<QueuePair> {
+// ibv_create_qp() of type RC. init.cap is updated to what was granted. handle: names the QP in asynchronous events (the
+// ibv_qp pointer; may be set later with set_handle()). srq: where its receives come from; init.srq is not looked at. 0
+// or a positive errno: EINVAL (caps above the device's, no CQ), EOPNOTSUPP (type not supported), ENOMEM.
+int create_rc_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
+                 std::shared_ptr<QueuePair>* out, SharedReceiveQueue* srq = nullptr);
+
+// The QP of type RC of this number on this process's device, or null.
+std::shared_ptr<QueuePair> find_qp(std::uint32_t number);
+// Around fork(), in the thread that calls it: the child does not inherit a lock on the above.
+void queue_pairs_before_fork();
+void queue_pairs_after_fork();
+void queue_pairs_forget_in_child();  // instead, where the first of them was not called
+
+// A request of ibv_wr_*() on a queue pair of RD: an ibv_send_wr has room for an address or for what RDMA needs, not for
+// both.
+struct AddressedSend : ibv_send_wr {
+  ibv_ah* ah = nullptr;
+  std::uint32_t remote_qpn = 0, remote_qkey = 0;
+};
+
+// All of these are thread-safe.
+class QueuePair {
  public:
-  QueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq, std::uint32_t number);
-  ~QueuePair() override;
-  int create(ibv_qp_init_attr& init);  // 0 or errno
+  virtual ~QueuePair() = default;
+  virtual std::uint32_t number() const = 0;
+  virtual Context& context() const = 0;
+  virtual void set_handle(std::uint64_t handle) = 0;
+  virtual ibv_qp_type type() const = 0;
 
-  int post_send(ibv_send_wr* wr, ibv_send_wr** bad) override;
-  int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) override;
-  int post_all(ibv_send_wr* wr) override;
-  int modify(const ibv_qp_attr& attr, int mask) override;
-  int query(ibv_qp_attr& attr, ibv_qp_init_attr& init) override;
-  void destroy() override;
-  int attach(int fd, const mpa::StreamParams& params, std::shared_ptr<StreamObserver> observer) override;
-  void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override;
-  void disconnect(bool graceful) override;
+  // ibv_post_send() / ibv_post_recv(): 0 or a positive errno; *bad is the first request not taken.
+  virtual int post_send(ibv_send_wr* wr, ibv_send_wr** bad) = 0;
+  virtual int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) = 0;
+  // As post_send(), but all of them or none. For a queue pair of RD each is an AddressedSend.
+  virtual int post_all(ibv_send_wr* wr) = 0;
+  // ibv_modify_qp(): the tables of verbs-semantics.md section 2, strictly by mask. On an RNIC, INIT→RTR→RTS are made by
+  // attach(), or by the application where it names the peer (bring_up.h); SQD begins a graceful close; ERR aborts.
+  virtual int modify(const ibv_qp_attr& attr, int mask) = 0;
+  // ibv_query_qp().
+  virtual int query(ibv_qp_attr& attr, ibv_qp_init_attr& init) = 0;
+  // ibv_destroy_qp(): nothing of this QP is touched and no completion of it is seen after return.
+  virtual void destroy() = 0;
 
-  // --- for the engine, which is held ---
-
-  // New work was posted, or the socket may take more.
-  void serve() override;
-  // Application threads leave its sending to the background thread until they have made so many passes in all.
-  void leave_to_background(std::uint64_t passes) { left_until_.store(passes, std::memory_order_relaxed); }
-  std::uint64_t left_until() const { return left_until_.load(std::memory_order_relaxed); }
-  // After octets arrived, the stream ended, or something was written.
-  void stream_progress();
-
-  // --- for the bring-up without rdma_cm (bring_up.h), engine held ---
-
-  BringUp* bring_up() const { return bring_up_.get(); }  // null: not told its peer
-  bool may_be_told_its_peer() const;                     // it may still be, without a RESET
-  std::uint32_t send_psn() const { return given_.sq_psn; }
-  void take_stream(int fd, const mpa::StreamParams& params);
-  void bring_up_failed(const std::string& why);
-
- private:
-  friend class Connection;
-
-  // rdmap::Consumer
-  rdmap::SendRequest* next_send() override;
-  void send_started() override { ++started_; }
-  void send_done(rdmap::SendRequest& request, rdmap::Status status) override;
-  rdmap::Status request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
-                               rdmap::ExtentList& out) override;
-  bool take_receive() override;
-  bool has_receive() const override;
-  std::uint64_t receive_capacity() const override { return receive_length_; }
-  rdmap::Status receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) override;
-  void receive_done(const rdmap::Received& received) override;
-  ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
-                       llp::Extent& out) override;
-  ddp::Verdict invalidate(std::uint32_t stag) override;
-
-  // Posting (queue_pair_post.cc).
-  int check_send(const ibv_send_wr& wr, std::uint64_t* length) const;
-  int post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad);
-  int put_next(const ibv_send_wr& wr, std::uint64_t position);
-  int put_send(const ibv_send_wr& wr, std::uint64_t position);
-  int put_local(const ibv_send_wr& wr, std::uint64_t position);
-  bool execute_local(SendEntry& e);
-
-  // State (queue_pair_state.cc). Engine held.
-  void enter_state(ibv_qp_state state);
-  int check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attr, int mask) const;
-  void apply(const ibv_qp_attr& attr, int mask);
-  int start_bring_up(const PeerAddress& peer);
-  void stop_bring_up();
-  bool wait_again();
-  bool peer_left();
-  void run_stream(int fd, const mpa::StreamParams& params);
-  void reset_queues();
-  void begin_close();
-  void close_progress();
-  void fail_stream(rdmap::Status first);
-  void end_stream(bool drain);
-  void drop_stream(bool drain);  // with what was not written yet; the work stays queued
-  void stream_fault();
-  void stream_ended();
-  void finish_terminate();
-  void flush_sends(rdmap::Status first);
-  void flush_receives();
-  void flush_posted();
-  void retire_sends();
-  void raise_for(const Fault& fault);
-  void start_timer(unsigned milliseconds);
-  void stop_timer();
-  void on_timer(unsigned generation);
-  void notify_established();
-  void check_stall();
-  bool leave_stall();
-  void publish_counters();
-
-  std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
-  bool destroyed_ = false;
-  std::atomic<unsigned> access_{0};
-  bool access_given_ = false;  // access_ is the application's word
-  std::atomic<std::uint16_t> ird_, ord_;
-  std::atomic<bool> extensions_{false};  // the peer of the (last) stream consented to RFC 7306 and Send with Immediate
-  std::uint8_t port_ = 1;
-  std::uint16_t pkey_index_ = 0;
-
-  WorkQueue<SendEntry> sq_;
-  WorkQueue<ReceiveEntry> rq_;      // with an SRQ: of one entry, the receive that this QP has taken from it
-  std::atomic<std::uint64_t> left_until_{0};
-  std::uint64_t started_ = 0;       // position of the next send to start
-  std::uint64_t close_limit_ = 0;   // sends posted before the close began
-  std::uint64_t receive_at_ = 0;    // position of the current receive
-  std::uint64_t receive_length_ = 0;
-
-  enum class Phase { none, running, closing, terminating };
-  Phase phase_ = Phase::none;
-  bool established_told_ = false;
-  bool local_failed_ = false;
-  bool last_receive_told_ = false;  // LAST_WQE_REACHED, since the QP was reset
-  bool quiet_ = false;  // the last send that completed did not say so
-  std::atomic<bool> stalled_{false};  // post_recv() must kick
-  std::shared_ptr<Connection> connection_;
-  std::shared_ptr<StreamObserver> observer_;
-  std::shared_ptr<BringUp> bring_up_;  // from RTR until ERR or RESET, if ibv_modify_qp() said the peer
-  std::atomic<bool> sends_in_rtr_{false};  // for posters: bring_up_ is there
-  bool peer_left_ = false;             // its stream has ended well; the next send fails
-  ibv_qp_attr given_{};                // what query() repeats
-  std::uint64_t timer_ = 0;
-  unsigned timer_generation_ = 0;
-  rdmap::EndpointCounters published_;
-  std::uint64_t published_tx_ = 0, published_rx_ = 0;
+  // The connection manager hands over a stream in full operation (all start-up frames exchanged, no octet beyond them
+  // read). The QP goes to RTS (from RESET, INIT or RTR). params.terminate: the QP sends
+  // that Terminate and goes to ERR. 0 or errno: EINVAL (wrong state), ENOTCONN.
+  virtual int attach(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params,
+                     std::shared_ptr<StreamObserver> observer) = 0;
+  // What accept()/connect() may promise: the limits that modify()/create gave.
+  virtual void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) = 0;
+  // Ends the stream: graceful lets handed-over sends go out, sends FIN and waits (bounded) for the peer's; else RST.
+  // Flushes what is left. Harmless when there is no stream.
+  virtual void disconnect(bool graceful) = 0;
+  // Null: its stream is never brought up by address.
+  virtual BringUpUser* bring_up_user() { return nullptr; }
 };
 
 }  // namespace ewarp::verbs

@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "provider/verbs/device.h"
+#include "provider/verbs/device/device.h"
 #include "provider/verbs/qp_numbers.h"
 
 namespace ewarp::verbs {
@@ -58,9 +58,9 @@ void QueuePairBase::leave_owners() {
   if (srq_ != nullptr) srq_->users.fetch_sub(1);
 }
 
-void QueuePairBase::complete(CompletionQueue& cq, ibv_wc& wc, bool solicited) {
+void QueuePairBase::complete(CompletionQueue& cq, ibv_wc& wc, bool solicited, WriteHold* hold) {
   wc.qp_num = number_;
-  if (!push_counted(cq, context(), slot_, wc, solicited)) overflowed_ = true;
+  if (!push_counted(cq, context(), slot_, wc, solicited, hold)) overflowed_ = true;
 }
 
 }  // namespace ewarp::verbs

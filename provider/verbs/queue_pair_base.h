@@ -6,19 +6,20 @@
 
 #include <cstdint>
 
+#include "provider/base/stats.h"
 #include "provider/verbs/completion_queue.h"
-#include "provider/verbs/memory.h"
-#include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/memory/memory.h"
+#include "provider/verbs/queue_pair.h"
 #include "provider/verbs/shared_receive_queue.h"
-#include "provider/verbs/stats.h"
 #include "rdmap/request.h"
 
 namespace ewarp::verbs {
 
-class QueuePairBase : public QueuePairApi {
+class QueuePairBase : public QueuePair {
  public:
   std::uint32_t number() const override { return number_; }
   Context& context() const override { return pd_.context; }
+  Engine& engine() const { return pd_.context.engine(); }
   void set_handle(std::uint64_t handle) override { handle_ = handle; }
   ibv_qp_type type() const override { return type_; }
 
@@ -39,7 +40,7 @@ class QueuePairBase : public QueuePairApi {
   // The last of a destruction, in two halves: with the engine held; and behind it, when nobody calls any more.
   void leave_queues();
   void leave_owners();
-  void complete(CompletionQueue& cq, ibv_wc& wc, bool solicited);
+  void complete(CompletionQueue& cq, ibv_wc& wc, bool solicited, WriteHold* hold = nullptr);
 
   Pd& pd_;
   CompletionQueue* const send_cq_;

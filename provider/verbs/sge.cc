@@ -1,6 +1,7 @@
 #include "provider/verbs/sge.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace ewarp::verbs {
 
@@ -17,6 +18,7 @@ rdmap::Status resolve_sges(const Pd& pd, std::span<const Sge> sges, std::uint64_
     llp::Extent e;
     if (memory().resolve(s.lkey, pd, s.address + offset, size, need, &e) != Verdict::ok)
       return rdmap::Status::local_protection;
+    assert(out.count < rdmap::ExtentList::kMax);
     out.add(e);
     n -= size;
     offset = 0;

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "provider/verbs/memory.h"
+#include "provider/verbs/memory/memory.h"
 #include "provider/verbs/work_queue.h"
 #include "rdmap/request.h"
 

@@ -1,9 +1,10 @@
 #include "provider/verbs/shared_receive_queue.h"
 
 #include <algorithm>
-#include <mutex>
+#include <cassert>
 
-#include "provider/verbs/engine.h"
+#include "llp/mutex.h"
+#include "provider/engine/engine.h"
 
 namespace ewarp::verbs {
 
@@ -12,10 +13,12 @@ SharedReceiveQueue::SharedReceiveQueue(Pd& pd, std::uint64_t handle) : pd_(pd), 
 }
 
 SharedReceiveQueue::~SharedReceiveQueue() {
+  assert(users == 0);
   Engine& e = engine();
-  e.enter();
-  e.serve_kicks();
-  e.leave();
+  e.run([&] {
+    e.assert_held();
+    e.serve_kicks();
+  });
   pd_.users.fetch_sub(1);
 }
 
@@ -30,7 +33,7 @@ int SharedReceiveQueue::create(ibv_srq_attr& attr) {
 int SharedReceiveQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int rc = 0;
   {
-    std::lock_guard guard(queue_.lock);
+    const llp::Guard guard(queue_.lock);
     rc = put_receives(queue_, true, queue_.sges(), wr, bad);
   }
   // Pairs with wait(): the requests are published, then awaited_ is looked at.
@@ -40,11 +43,16 @@ int SharedReceiveQueue::post(ibv_recv_wr* wr, ibv_recv_wr** bad) {
 
 int SharedReceiveQueue::modify(const ibv_srq_attr& attr, int mask) {
   if ((mask & ~(IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT)) != 0) return EINVAL;
-  Engine& e = engine();
-  e.enter();
+  int rc = 0;
+  engine().run([&] { rc = modify_now(attr, mask); });
+  return rc;
+}
+
+int SharedReceiveQueue::modify_now(const ibv_srq_attr& attr, int mask) {
+  engine().assert_held();
   int rc = 0;
   {
-    std::lock_guard guard(queue_.lock);
+    const llp::Guard guard(queue_.lock);
     const std::uint32_t depth = (mask & IBV_SRQ_MAX_WR) != 0 ? attr.max_wr : queue_.depth();
     if (depth > kMaxSrqWr || queued() > depth || ((mask & IBV_SRQ_LIMIT) != 0 && attr.srq_limit > depth))
       rc = EINVAL;
@@ -56,7 +64,6 @@ int SharedReceiveQueue::modify(const ibv_srq_attr& attr, int mask) {
     limit_ = attr.srq_limit;
     check_limit();
   }
-  e.leave();
   return rc;
 }
 
@@ -76,6 +83,7 @@ bool SharedReceiveQueue::ready_for(const Kickable& qp) const {
 }
 
 bool SharedReceiveQueue::take(WorkQueue<ReceiveEntry>& to) {
+  engine().assert_held();
   const std::uint64_t from = queue_.head(), at = to.tail();
   if (from == queue_.tail()) return false;
   const ReceiveEntry& e = to.entry(at) = queue_.entry(from);

@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <list>
 
-#include "provider/verbs/context.h"
-#include "provider/verbs/kickable.h"
+#include "provider/engine/kickable.h"
+#include "provider/verbs/device/context.h"
 #include "provider/verbs/work_queue.h"
 
 namespace ewarp::verbs {
@@ -32,6 +32,7 @@ class SharedReceiveQueue final : public Kickable {
   void query(ibv_srq_attr& attr) const;
 
   const Pd& pd() const { return pd_; }
+  Engine& engine() const { return pd_.context.engine(); }
   std::uint32_t sges() const { return queue_.sges(); }
   std::atomic<int> users{0};  // QPs attached; destroy is EBUSY while not 0
 
@@ -55,6 +56,7 @@ class SharedReceiveQueue final : public Kickable {
   void serve() override;
 
  private:
+  int modify_now(const ibv_srq_attr& attr, int mask);
   void check_limit();
 
   Pd& pd_;
@@ -63,7 +65,7 @@ class SharedReceiveQueue final : public Kickable {
   std::atomic<std::uint32_t> depth_{0};
   std::atomic<std::uint32_t> limit_{0};  // 0: not armed
   std::list<Kickable*> line_;
-  std::atomic<bool> awaited_{false};   // line_ is not empty: post() must kick
+  std::atomic<bool> awaited_{false};  // line_ is not empty: post() must kick
   const Kickable* served_ = nullptr;  // whose turn it is, and for how many requests
   std::uint64_t turn_ = 0;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cassert>
 #include <cerrno>
 #include <cstdint>
 #include <cstdlib>
@@ -48,8 +49,14 @@ class WorkQueue {
   std::uint64_t tail() const { return tail_.load(std::memory_order_acquire); }
   bool full() const { return tail_.load(std::memory_order_relaxed) - head() >= depth_; }
   // seq_cst: the poster then looks at the state, the flusher at the tail; one of them sees the other.
-  void publish(std::uint64_t tail) { tail_.exchange(tail, std::memory_order_seq_cst); }
-  void retire(std::uint64_t head) { head_.store(head, std::memory_order_release); }
+  void publish(std::uint64_t tail) {
+    assert(tail >= tail_.load(std::memory_order_relaxed) && tail - head() <= depth_);
+    tail_.exchange(tail, std::memory_order_seq_cst);
+  }
+  void retire(std::uint64_t head) {
+    assert(head >= head_.load(std::memory_order_relaxed) && head <= tail());
+    head_.store(head, std::memory_order_release);
+  }
   // What is queued moves to a ring of another depth. False: no memory, or it does not fit; nothing has changed then.
   // Requires: neither producer nor consumer at work.
   bool resize(std::uint32_t depth);
@@ -87,6 +94,7 @@ template <class Entry>
 std::uint64_t WorkQueue<Entry>::position(const Entry& e) const {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const auto index = static_cast<std::uint64_t>(&e - entries_.get());
+  assert(index < depth_);
   return head + ((index - head) & mask_);
 }
 
@@ -112,6 +120,7 @@ bool WorkQueue<Entry>::resize(std::uint32_t depth) {
 template <class Entry>
 std::uint16_t put_pieces(WorkQueue<Entry>& queue, std::uint64_t position, const ibv_send_wr& wr) {
   const bool is_inline = (wr.send_flags & IBV_SEND_INLINE) != 0;
+  assert(is_inline || static_cast<std::uint32_t>(wr.num_sge) <= queue.sges());
   std::byte* at = queue.extra(position);
   for (int i = 0; i < wr.num_sge; ++i) {
     const ibv_sge& s = wr.sg_list[i];
@@ -120,6 +129,7 @@ std::uint16_t put_pieces(WorkQueue<Entry>& queue, std::uint64_t position, const 
     } else if (s.length > 0) {  // else its address may be null
       std::memcpy(at, reinterpret_cast<const void*>(s.addr), s.length);
       at += s.length;
+      assert(at <= queue.extra(position) + queue.extra());
     }
   }
   return is_inline ? std::uint16_t{0} : static_cast<std::uint16_t>(wr.num_sge);
@@ -128,7 +138,8 @@ std::uint16_t put_pieces(WorkQueue<Entry>& queue, std::uint64_t position, const 
 // A list of sends: 0, or the errno with which put(request, position) refused *bad. whole: then nothing is posted, else
 // what comes before it. Requires: the queue's lock.
 template <class Entry, class Put>
-int put_sends(WorkQueue<Entry>& queue, bool whole, ibv_send_wr* wr, ibv_send_wr** bad, Put put) {
+int put_sends(WorkQueue<Entry>& queue, bool whole, ibv_send_wr* wr, ibv_send_wr** bad, Put put)
+    EWARP_REQUIRES(queue.lock) {
   int rc = 0;
   std::uint64_t tail = queue.tail();
   for (; wr != nullptr; wr = wr->next, ++tail) {
@@ -144,7 +155,7 @@ int put_sends(WorkQueue<Entry>& queue, bool whole, ibv_send_wr* wr, ibv_send_wr*
 // ibv_post_recv() and ibv_post_srq_recv(): 0 or errno; *bad is the first request that was not taken. Requires: its
 // lock. allowed: whether the state of its owner permits it. max_sge: what its owner promised.
 inline int put_receives(WorkQueue<ReceiveEntry>& queue, bool allowed, std::uint32_t max_sge, ibv_recv_wr* wr,
-                        ibv_recv_wr** bad) {
+                        ibv_recv_wr** bad) EWARP_REQUIRES(queue.lock) {
   int rc = 0;
   std::uint64_t tail = queue.tail();
   for (; wr != nullptr; wr = wr->next) {

@@ -1,11 +1,15 @@
-#include "provider/verbs/context.h"
+#include "provider/verbs/device/context.h"
+#include "llp/mutex.h"
 
 #include <rdma/ib_user_verbs.h>
 
 #include <cstring>
+#include <new>
 
 namespace ewarp::verbs {
 namespace {
+
+constinit llp::Mutex raised_mutex;
 
 // These name a port or the device: nobody acknowledges them by object, nothing waits for them.
 bool belongs_to_object(ibv_event_type type) {
@@ -33,7 +37,7 @@ void Context::raise(ibv_event_type type, std::uint64_t handle) {
   event.event_type = type;
   if (belongs_to_object(type)) {
     // Counted before it can be read, so that a reader's acknowledgement is never one too many.
-    const std::lock_guard lock(mutex_);
+    const llp::Guard lock(raised_mutex);
     ++raised_[handle];
   }
   async_->post(std::as_bytes(std::span(&event, 1)));
@@ -42,19 +46,31 @@ void Context::raise(ibv_event_type type, std::uint64_t handle) {
 std::size_t Context::purge_async(std::uint64_t handle) {
   if (!async_) return 0;
   const std::size_t unread = async_->purge(handle);
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(raised_mutex);
   if (const auto found = raised_.find(handle); found != raised_.end()) found->second -= unread;
   return unread;
 }
 
 std::uint64_t Context::retire_async(std::uint64_t handle) {
   purge_async(handle);
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(raised_mutex);
   const auto found = raised_.find(handle);
   if (found == raised_.end()) return 0;
   const std::uint64_t read = found->second;
   raised_.erase(found);
   return read;
+}
+
+void Context::before_fork() EWARP_NO_LOCK_ANALYSIS {
+  raised_mutex.lock();
+}
+
+void Context::after_fork() EWARP_NO_LOCK_ANALYSIS {
+  raised_mutex.unlock();
+}
+
+void Context::forget_in_child() {
+  raised_mutex.renew_in_child();
 }
 
 }  // namespace ewarp::verbs

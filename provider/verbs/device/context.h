@@ -5,19 +5,22 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 
-#include "provider/verbs/device.h"
-#include "provider/verbs/event_channel.h"
+#include "provider/verbs/device/device.h"
+#include "provider/verbs/device/event_channel.h"
 
 namespace ewarp::verbs {
+
+class Engine;
 
 // ibv_open_device(). async: where asynchronous events go (16-octet records), may be null in tests.
 class Context {
  public:
   Context(Device& device, std::shared_ptr<EventChannel> async) : device_(device), async_(std::move(async)) {}
   Device& device() const { return device_; }
+  // That serves the objects of this context: they ask it of nobody else.
+  Engine& engine() const;
   // Raises an asynchronous event. handle: what ibv_get_async_event() puts in event.element (the ibv_qp, ibv_cq, ...
   // pointer; the port number for port events).
   void raise(ibv_event_type type, std::uint64_t handle);
@@ -27,11 +30,16 @@ class Context {
   // that destruction can wait until that many were acknowledged. Requires: nothing is raised for this handle any more.
   std::uint64_t retire_async(std::uint64_t handle);
 
+  // Around fork(), in the thread that calls it.
+  static void before_fork();
+  static void after_fork();
+  static void forget_in_child();  // instead, where before_fork() was not called
+
  private:
   Device& device_;
   std::shared_ptr<EventChannel> async_;
-  std::mutex mutex_;
-  std::unordered_map<std::uint64_t, std::uint64_t> raised_;  // events per object that were not taken back
+  // Events per object that were not taken back. Under one mutex for all contexts: such events are rare.
+  std::unordered_map<std::uint64_t, std::uint64_t> raised_;
 };
 
 struct Pd {

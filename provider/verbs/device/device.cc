@@ -1,4 +1,4 @@
-#include "provider/verbs/device.h"
+#include "provider/verbs/device/device.h"
 
 #include <arpa/inet.h>
 #include <endian.h>
@@ -11,9 +11,10 @@
 #include <cstring>
 #include <memory>
 
-#include "provider/verbs/device_names.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
+#include "llp/made_once.h"
+#include "provider/base/device_names.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
 
 #ifndef EWARP_VERSION
 #define EWARP_VERSION "0.1.0"
@@ -165,8 +166,8 @@ void Device::query(ibv_device_attr& attr) const {
   attr.vendor_part_id = kVendorPartId;
   attr.max_qp = kMaxQp;
   attr.max_qp_wr = kMaxQpWr;
-  attr.device_cap_flags = IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE |
-                          IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
+  attr.device_cap_flags =
+      IBV_DEVICE_CURR_QP_STATE_MOD | IBV_DEVICE_SRQ_RESIZE | IBV_DEVICE_MEM_WINDOW | IBV_DEVICE_MEM_WINDOW_TYPE_2B;
   attr.max_sge = attr.max_sge_rd = kMaxSge;
   attr.max_cq = kMaxCq;
   attr.max_cqe = kMaxCqe;
@@ -233,13 +234,22 @@ std::vector<std::unique_ptr<Device>> discover() {
   return found;
 }
 
+namespace {
+
+struct Known {
+  std::vector<std::unique_ptr<Device>> owned = discover();
+  std::vector<Device*> all;
+
+  Known() {
+    for (const auto& device : owned) all.push_back(device.get());
+  }
+};
+
+}  // namespace
+
 std::span<Device* const> devices() {
-  static const auto* const all = [] {
-    auto* list = new std::vector<Device*>;  // never freed: a thread may look during exit
-    for (auto& device : discover()) list->push_back(device.release());
-    return list;
-  }();
-  return *all;
+  static constinit llp::MadeOnce<Known> known;
+  return known.get([] { return Known(); }).all;
 }
 
 Device* find_device(const std::string& name) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "llp/netif.h"
-#include "provider/verbs/stats.h"
+#include "provider/base/stats.h"
 
 namespace ewarp::verbs {
 

@@ -1,4 +1,4 @@
-#include "provider/verbs/event_channel.h"
+#include "provider/verbs/device/event_channel.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -7,12 +7,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <new>
 
 #include "llp/fd.h"
-#include "provider/verbs/reactor.h"
+#include "llp/mutex.h"
+#include "provider/engine/reactor.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -84,9 +86,10 @@ bool EventChannel::write_one(const Record& record) {
 }
 
 void EventChannel::post(Octets record) {
+  assert(record.size() == record_);
   bool must_watch = false;
   {
-    const std::lock_guard lock(mutex_);
+    const llp::Guard lock(mutex_);
     if (write_fd_ < 0) return;
     Record r{};
     std::memcpy(r.data(), record.data(), record_);
@@ -99,6 +102,11 @@ void EventChannel::post(Octets record) {
 }
 
 void EventChannel::watch_for_room() {
+  if (reactor().start() != 0) {  // the next record tries again
+    const llp::Guard lock(mutex_);
+    watching_ = false;
+    return;
+  }
   reactor().watch(write_fd_, POLLOUT, [weak = weak_from_this()](std::uint32_t) {
     if (const auto channel = weak.lock()) channel->flush();
   });
@@ -112,7 +120,7 @@ bool EventChannel::flush_locked() {
 bool EventChannel::flush() {
   bool waiting, must_watch;
   {
-    const std::lock_guard lock(mutex_);
+    const llp::Guard lock(mutex_);
     if (write_fd_ < 0) return false;
     waiting = flush_locked();
     must_watch = waiting && watching_;  // a watch is one-shot
@@ -166,7 +174,7 @@ void EventChannel::rewrite(Octets kept) {
 }
 
 std::size_t EventChannel::purge(std::uint64_t handle) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   if (write_fd_ < 0) return 0;
   const auto unread = take_unread();
   std::vector<std::byte> kept;
@@ -187,8 +195,8 @@ std::size_t EventChannel::purge(std::uint64_t handle) {
   return removed;
 }
 
-void EventChannel::close_in_child() {
-  new (&mutex_) std::mutex;  // a thread that exists in the parent only may have held it
+void EventChannel::close_in_child() EWARP_NO_LOCK_ANALYSIS {
+  mutex_.renew_in_child();  // a thread that exists in the parent only may have held it
   raw_close(write_fd_);
   raw_close(own_read_fd_);
   write_fd_ = own_read_fd_ = -1;

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "llp/mutex.h"
 #include "llp/octets.h"
 
 namespace ewarp::verbs {
@@ -48,11 +48,11 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
   EventChannel(int read_fd, int own_read_fd, int write_fd, std::size_t record)
       : read_fd_(read_fd), own_read_fd_(own_read_fd), write_fd_(write_fd), record_(record) {}
   bool write_one(const Record& record);
-  bool flush_locked();
+  bool flush_locked() EWARP_REQUIRES(mutex_);
   std::vector<std::byte> take_unread();
   bool take_unread_into(std::vector<std::byte>& out);
   void rewrite(Octets kept);
-  void watch_for_room();
+  void watch_for_room() EWARP_EXCLUDES(mutex_);
 
   int read_fd_;
   // Ours for as long as we live, whatever the application does with its own: keeps writes from raising SIGPIPE, and
@@ -61,9 +61,9 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
   int write_fd_;
   std::size_t record_;
   bool owns_read_fd_ = true;
-  std::mutex mutex_;
-  bool watching_ = false;
-  std::deque<Record> backlog_;
+  llp::Mutex mutex_;
+  bool watching_ EWARP_GUARDED_BY(mutex_) = false;
+  std::deque<Record> backlog_ EWARP_GUARDED_BY(mutex_);
 };
 
 }  // namespace ewarp::verbs

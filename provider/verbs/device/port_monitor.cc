@@ -1,4 +1,4 @@
-#include "provider/verbs/port_monitor.h"
+#include "provider/verbs/device/port_monitor.h"
 
 #include <linux/rtnetlink.h>
 #include <poll.h>
@@ -9,12 +9,12 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <system_error>
 
 #include "llp/fd.h"
-#include "provider/verbs/context.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/reactor.h"
+#include "llp/mutex.h"
+#include "provider/base/log.h"
+#include "provider/engine/reactor.h"
+#include "provider/verbs/device/context.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -22,8 +22,8 @@ namespace {
 constexpr std::uint64_t kPort = 1;
 
 int open_route_socket() {
-  const int fd = llp::make_high_fd(
-      [] { return ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE); });
+  const int fd =
+      llp::make_high_fd([] { return ::socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE); });
   if (fd < 0) return -errno;
   sockaddr_nl address{};
   address.nl_family = AF_NETLINK;
@@ -42,10 +42,9 @@ PortMonitor& port_monitor() {
 }
 
 bool PortMonitor::Port::operator==(const Port& other) const {
-  return active == other.active && std::equal(gids.begin(), gids.end(), other.gids.begin(), other.gids.end(),
-                                              [](const ibv_gid& a, const ibv_gid& b) {
-                                                return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0;
-                                              });
+  return active == other.active &&
+         std::equal(gids.begin(), gids.end(), other.gids.begin(), other.gids.end(),
+                    [](const ibv_gid& a, const ibv_gid& b) { return std::memcmp(a.raw, b.raw, sizeof a.raw) == 0; });
 }
 
 PortMonitor::Port PortMonitor::look(const Context& context) {
@@ -57,30 +56,29 @@ PortMonitor::Port PortMonitor::look(const Context& context) {
 }
 
 void PortMonitor::add(Context& context) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   // The socket first: what changes between the two is then looked at again.
   if (fd_ < 0) open();
   ports_.emplace(&context, look(context));
 }
 
 void PortMonitor::remove(Context& context) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   ports_.erase(&context);
 }
 
 void PortMonitor::open() {
+  // The device opens all the same; the next one tries again.
+  if (const int error = reactor().start(); error != 0) {
+    log::debug("no port events: {}", std::strerror(error));
+    return;
+  }
   fd_ = open_route_socket();
   if (fd_ < 0) {
     log::debug("no port events: {}", std::strerror(-fd_));
     return;
   }
-  try {
-    watch();
-  } catch (const std::system_error& e) {  // no descriptors for the background thread: the next device tries again
-    log::debug("no port events: {}", e.code().message());
-    ::close(fd_);
-    fd_ = -1;
-  }
+  watch();
 }
 
 void PortMonitor::watch() {
@@ -89,7 +87,7 @@ void PortMonitor::watch() {
 
 // What the messages say is not read: several may be lost (ENOBUFS), and the interfaces themselves know better.
 void PortMonitor::changed() {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   if (fd_ < 0) return;
   std::array<std::byte, 8192> sink;
   while (::recv(fd_, sink.data(), sink.size(), 0) >= 0 || errno == ENOBUFS || errno == EINTR) {

@@ -4,9 +4,10 @@
 
 #include <infiniband/verbs.h>
 
-#include <mutex>
 #include <unordered_map>
 #include <vector>
+
+#include "llp/mutex.h"
 
 namespace ewarp::verbs {
 
@@ -24,9 +25,9 @@ class PortMonitor {
 
   // fork(): the child's copy of the socket is closed with everything else that was watched, and the contexts that it
   // inherited report to the parent.
-  void before_fork() { mutex_.lock(); }
-  void after_fork_parent() { mutex_.unlock(); }
-  void after_fork_child() {
+  void before_fork() EWARP_ACQUIRE(mutex_) { mutex_.lock(); }
+  void after_fork_parent() EWARP_RELEASE(mutex_) { mutex_.unlock(); }
+  void after_fork_child() EWARP_RELEASE(mutex_) {
     fd_ = -1;
     ports_.clear();
     mutex_.unlock();
@@ -39,12 +40,12 @@ class PortMonitor {
     bool operator==(const Port& other) const;
   };
   static Port look(const Context& context);
-  void open();
+  void open() EWARP_REQUIRES(mutex_);
   void watch();
   void changed();
 
-  std::mutex mutex_;
-  std::unordered_map<Context*, Port> ports_;
+  llp::Mutex mutex_;
+  std::unordered_map<Context*, Port> ports_ EWARP_GUARDED_BY(mutex_);
   int fd_ = -1;
 };
 

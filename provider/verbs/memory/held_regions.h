@@ -2,10 +2,11 @@
 #pragma once
 
 #include <array>
+#include <cassert>
 #include <cstddef>
 
-#include "llp/udp_socket.h"
-#include "provider/verbs/memory.h"
+#include "llp/udp_outbox.h"
+#include "provider/verbs/memory/memory.h"
 #include "rdmap/request.h"
 
 namespace ewarp::verbs {
@@ -17,9 +18,11 @@ inline constexpr std::uint32_t kCopyLimit = 512;
 class HeldRegions {
  public:
   bool has_room() const { return count_ + rdmap::ExtentList::kMax <= regions_.size(); }
-  // With a CRC the memory is read here, before the kernel does: its pages must be there.
-  bool enter(const llp::Extent& e, bool will_read) {
-    if (will_read ? !hold(e) : !memory().enter(e.region, e.ticket)) return false;
+  // False: it is no longer registered. Memory of our own needs nothing.
+  bool enter(const llp::Extent& e) {
+    if (e.region == nullptr) return true;
+    if (!memory().enter(e.region, e.ticket)) return false;
+    assert(count_ < regions_.size());
     regions_[count_++] = e.region;
     return true;
   }

@@ -12,7 +12,7 @@
 #include "ddp/access.h"
 #include "llp/gather.h"
 #include "llp/spinlock.h"
-#include "provider/verbs/context.h"
+#include "provider/verbs/device/context.h"
 #include "rdmap/header.h"
 
 namespace ewarp::verbs {
@@ -80,7 +80,7 @@ class MemoryTable final : public llp::MemoryGate {
   // (no on-demand paging).
   // iova: the address that peers use for the first octet (0 with IBV_ACCESS_ZERO_BASED).
   int add(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access, MemoryRegion** out);
-  // ibv_alloc_null_mr() (memory_null.cc): every local read of it gives zeros, what is written to it is dropped; nothing
+  // ibv_alloc_null_mr() (null.cc): every local read of it gives zeros, what is written to it is dropped; nothing
   // for peers. 0 or ENOMEM.
   int add_null(Pd& pd, MemoryRegion** out);
   // ibv_dereg_mr(). After return nothing touches the memory any more. Waits for copies and system calls in progress
@@ -97,7 +97,7 @@ class MemoryTable final : public llp::MemoryGate {
   // A window of type 2 that is bound for this QP is unbound; one of type 1 cannot be invalidated.
   Verdict invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t qp);
 
-  // --- memory windows (memory_window.cc) ---
+  // --- memory windows (window.cc) ---
 
   // ibv_alloc_mw(): bound to nothing. rkey: its first key, to be changed in the low 8 bits. 0 or ENOMEM.
   int add_window(Pd& pd, ibv_mw_type type, MemoryRegion** out, std::uint32_t* rkey);
@@ -112,6 +112,11 @@ class MemoryTable final : public llp::MemoryGate {
   Verdict resolve(std::uint32_t stag, const Pd& pd, std::uint64_t address, std::uint64_t length, unsigned need,
                   llp::Extent* out, std::uint32_t qp = 0);
 
+  // Around fork(), in the thread that calls it. In the child nobody is in a region: who was, is in the parent.
+  void before_fork() EWARP_ACQUIRE(window_lock_, lock_);
+  void after_fork_parent() EWARP_RELEASE(window_lock_, lock_);
+  void after_fork_child() EWARP_RELEASE(window_lock_, lock_);
+
   bool enter(void* region, std::uint32_t ticket) override;
   void leave(void* region) override;
 
@@ -125,16 +130,17 @@ class MemoryTable final : public llp::MemoryGate {
   static void wait_for_users(const MemoryRegion& region);
   void give_slot(MemoryRegion* region);
   static std::byte* null_memory(bool written);
-  static void unbind(MemoryRegion& window);
+  void unbind(MemoryRegion& window) EWARP_REQUIRES(window_lock_);
 
   // STag index = slot * factor + offset mod 2^24 with random odd factor: keys of neighbours do not tell each other.
   std::uint32_t factor_, inverse_, offset_;
   llp::Spinlock lock_;         // free list and growth
-  llp::Spinlock window_lock_;  // which window is bound to which region
+  llp::Spinlock window_lock_;  // which window is bound to which region; never asked for by who has lock_
   std::array<std::atomic<MemoryRegion*>, kMaxRegions / kChunk> chunks_{};
-  std::uint32_t slots_ = 0;
-  MemoryRegion* free_first_ = nullptr;  // FIFO: a key that went out of use stays so as long as possible
-  MemoryRegion* free_last_ = nullptr;
+  std::uint32_t slots_ EWARP_GUARDED_BY(lock_) = 0;
+  MemoryRegion* free_first_ EWARP_GUARDED_BY(lock_) =
+      nullptr;  // FIFO: a key that went out of use stays so as long as possible
+  MemoryRegion* free_last_ EWARP_GUARDED_BY(lock_) = nullptr;
 };
 
 MemoryTable& memory();
@@ -146,7 +152,7 @@ bool copy_out(void* to, const llp::Extent& from);
 bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& request, std::uint64_t* original);
 // Whether all pages of the extent can be read now.
 bool readable(const llp::Extent& extent);
-// For reading in place: false when it is no longer registered or a page cannot be read. While held it stays registered.
+// For reading in place, guarded: false when it is no longer registered. While held it stays so.
 bool hold(const llp::Extent& extent);
 void let_go(const llp::Extent& extent);
 

@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "provider/verbs/device.h"
-#include "provider/verbs/memory.h"
+#include "provider/verbs/device/device.h"
+#include "provider/verbs/memory/memory.h"
 
 namespace ewarp::verbs {
 namespace {

@@ -1,4 +1,4 @@
-#include "provider/verbs/memory_pages.h"
+#include "provider/verbs/memory/pages.h"
 
 #include <errno.h>
 #include <pthread.h>

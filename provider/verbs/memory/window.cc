@@ -3,9 +3,8 @@
 // for the peers of all QPs of the PD, type 2 (2B) for that of the QP that bound it.
 #include <errno.h>
 
-#include <mutex>
-
-#include "provider/verbs/memory.h"
+#include "llp/mutex.h"
+#include "provider/verbs/memory/memory.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -20,7 +19,7 @@ constexpr unsigned kWrites = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC;
 int MemoryTable::add_window(Pd& pd, ibv_mw_type type, MemoryRegion** out, std::uint32_t* rkey) {
   MemoryRegion* w = take_slot();
   if (w == nullptr) return ENOMEM;
-  std::lock_guard guard(window_lock_);
+  const llp::Guard guard(window_lock_);
   w->kind_ = type == IBV_MW_TYPE_1 ? MemoryRegion::Kind::window_1 : MemoryRegion::Kind::window_2;
   w->pd_ = &pd;
   *rkey = w->index_ << 8 | ++w->key_;
@@ -38,7 +37,7 @@ void MemoryTable::unbind(MemoryRegion& w) {
 
 void MemoryTable::remove_window(MemoryRegion* w) {
   {
-    std::lock_guard guard(window_lock_);
+    const llp::Guard guard(window_lock_);
     w->stag_.exchange(0, std::memory_order_seq_cst);
     wait_for_users(*w);
     unbind(*w);
@@ -52,7 +51,7 @@ bool MemoryTable::bind(const WindowBind& b, const Pd& pd, std::uint32_t qp) {
   using Kind = MemoryRegion::Kind;
   MemoryRegion* w = find(b.rkey);
   MemoryRegion* r = find(b.lkey);
-  std::lock_guard guard(window_lock_);
+  const llp::Guard guard(window_lock_);
   if (w == nullptr || (w->kind_ != Kind::window_1 && w->kind_ != Kind::window_2) || w->pd_ != &pd ||
       (b.access & ~(kRights | kIgnored)) != 0)
     return false;

@@ -1,4 +1,4 @@
-// One TCP stream of a queue pair: moves octets between the socket and the RDMAP endpoint.
+// The stream of a queue pair: moves octets between it and the RDMAP endpoint.
 #pragma once
 
 #include <sys/socket.h>
@@ -9,27 +9,28 @@
 #include <string>
 
 #include "llp/gather.h"
+#include "llp/stream.h"
 #include "mpa/startup.h"
+#include "provider/engine/pollable.h"
 #include "rdmap/endpoint.h"
 
 namespace ewarp::verbs {
 
 class Engine;
-class QueuePair;
+class RcQueuePair;
 
 // Threading: engine held for everything.
-class Connection {
+class Connection final : public Pollable, public BatchedReceiver {
  public:
-  // Takes the fd.
-  Connection(Engine& engine, QueuePair& qp, int fd, const mpa::StreamParams& params);
-  ~Connection();
+  Connection(Engine& engine, RcQueuePair& qp, std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params);
+  ~Connection() override;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int fd() const { return fd_; }
-  // The fd's new owner closes it.
-  int release_fd();
-  QueuePair& queue_pair() { return qp_; }
+  int fd() const override { return stream_->fd(); }
+  // Its new owner ends it; this object has a closed one from here on.
+  std::unique_ptr<llp::Stream> release_stream();
+  RcQueuePair& queue_pair() { return qp_; }
   rdmap::Endpoint& endpoint() { return endpoint_; }
   const std::string& peer() const { return peer_; }
 
@@ -37,11 +38,12 @@ class Connection {
   End end() const { return end_; }
 
   // One receive in two halves, so that many streams can share a system call: prepare() fills the message header,
-  // completed() takes the result (octets or -errno). True: something arrived.
-  msghdr* prepare();
+  // completed() takes the result (octets or -errno). True: something arrived. Between the two the regions that octets
+  // go to are entered, of all the streams that share the call: neither allocates there, nor throws.
+  msghdr* prepare() noexcept override { return prepare(true); }
   bool completed(ssize_t result);
   // The system call is over. completed() does it too, but may come after other streams' octets were handled.
-  void leave_regions();
+  void leave_regions() override;
   std::size_t asked() const { return asked_; }  // octets that prepare() made room for
   // Both halves, repeated while much is waiting. True: something happened.
   bool receive();
@@ -49,7 +51,8 @@ class Connection {
   bool readable() const { return !endpoint_.stalled(); }
   // A receive was posted for it, or the wait is over.
   void resume() { parse(); }
-  // Writes what there is to write. True: something happened. blocked() tells whether the socket is full.
+  // Writes what there is to write, kTransmitBudget octets at the most. True: something happened. blocked() tells
+  // whether the socket is full.
   bool transmit();
   bool blocked() const { return blocked_; }
   bool has_output() const { return !fin_sent_ && ((out_ != nullptr && !out_->empty()) || endpoint_.wants_transmit()); }
@@ -59,26 +62,37 @@ class Connection {
   // FPDU was cut by that.
   void drop_output();
   // Gives its buffers back while nothing is in them.
-  void rest();
+  void rest() override;
 
-  // For the engine's lists.
-  bool active = false;
-  bool armed = false;
-  std::uint32_t armed_events = 0;
-  unsigned last_tick = 0;
+  // Pollable
+  std::size_t turn() override;
+  // The rest of a turn whose first receive was prepare() and a system call with this result.
+  std::size_t finish_turn(ssize_t result) override;
+  void broken() noexcept override;
+  bool wants_to_read() const override { return readable(); }
+  bool wants_to_write() const override { return has_output(); }
+  void close_in_child() override;
+  BatchedReceiver* batched() override { return stream_->is_socket() ? this : nullptr; }
+  void finish() override;
+  bool drained() override;
 
   std::uint64_t tx_octets = 0, rx_octets = 0;
 
  private:
+  short possible() const;
+  std::size_t progress(bool any, std::uint64_t octets_before, bool writable);
+  bool send();
+  msghdr* prepare(bool shared) noexcept;
+  bool have_staging() noexcept;
+  std::size_t enter_targets() noexcept;
   bool enter_regions();
-  bool still_full() const;
   void parse();
 
   Engine& engine_;
-  QueuePair& qp_;
-  int fd_;
+  RcQueuePair& qp_;
+  std::unique_ptr<llp::Stream> owned_;
+  llp::Stream* stream_;
   rdmap::Endpoint endpoint_;
-  bool direct_possible_;
   std::string peer_;
 
   std::unique_ptr<std::byte[]> staging_;
@@ -87,11 +101,13 @@ class Connection {
   std::array<iovec, rdmap::ExtentList::kMax + 1> vectors_{};
   std::size_t direct_wanted_ = 0;   // octets of message_ that go to the direct target
   std::size_t direct_entered_ = 0;  // extents whose regions are held
+  bool direct_gone_ = false;        // one that could not be
   std::size_t asked_ = 0;
   std::uint64_t regions_entered_ = 0;  // bit per region of out_
 
   std::unique_ptr<llp::Gather> out_;
   bool blocked_ = false;
+  bool drained_ = false;  // the last receive of a large message's octets left nothing
   bool fin_sent_ = false;
   bool fpdu_cut_ = false;  // part of what is in out_ was written
   End end_ = End::none;

@@ -1,12 +1,12 @@
 // Requests that the send queue executes by itself, without a word to the peer: binding and invalidating keys.
 #include <errno.h>
 
-#include "provider/verbs/engine.h"
-#include "provider/verbs/queue_pair.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/rc/rc_queue_pair.h"
 
 namespace ewarp::verbs {
 
-int QueuePair::put_local(const ibv_send_wr& wr, std::uint64_t position) {
+int RcQueuePair::put_local(const ibv_send_wr& wr, std::uint64_t position) {
   if ((wr.send_flags & ~unsigned{IBV_SEND_FENCE | IBV_SEND_SIGNALED}) != 0) return EINVAL;
   const bool is_bind = wr.opcode == IBV_WR_BIND_MW;
   if (is_bind && (wr.bind_mw.mw == nullptr || (wr.bind_mw.bind_info.mr == nullptr && wr.bind_mw.bind_info.length > 0) ||
@@ -30,7 +30,7 @@ int QueuePair::put_local(const ibv_send_wr& wr, std::uint64_t position) {
 }
 
 // False: it has to wait for what was posted before, which may still use the key.
-bool QueuePair::execute_local(SendEntry& e) {
+bool RcQueuePair::execute_local(SendEntry& e) {
   if (sq_.head() != started_ || local_failed_) return false;
   ++started_;
   const bool ok = e.local == LocalOperation::bind ? memory().bind(e.bind, pd_, number_)

@@ -1,23 +1,24 @@
 // Queue pairs that are told their peer by ibv_modify_qp() (docs/byaddr.md): the QP's side of bring_up.h.
 #include <algorithm>
 
-#include "provider/verbs/engine.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
-#include "provider/verbs/queue_pair.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/rc/rc_queue_pair.h"
 
 namespace ewarp::verbs {
 
-bool QueuePair::may_be_told_its_peer() const {
+bool RcQueuePair::may_be_told_its_peer() const {
   const ibv_qp_state s = state_.load(std::memory_order_relaxed);
   return bring_up_ == nullptr && connection_ == nullptr && (s == IBV_QPS_RESET || s == IBV_QPS_INIT);
 }
 
-int QueuePair::start_bring_up(const PeerAddress& peer) {
-  ord_ = kMaxRdAtomic;  // until RTS says less
+int RcQueuePair::start_bring_up(const PeerAddress& peer) {
+  engine().assert_held();
+  ord_ = kMaxRdAtomic;                 // until RTS says less
   extensions_ = options().extensions;  // the peer is one of us; known for certain when the stream stands
   // A stream that starts and fails at once takes bring_up_ away while it is at work.
-  const auto b = bring_up_ = std::make_shared<BringUp>(*this, peer);
+  const auto b = bring_up_ = std::make_shared<BringUp>(engine(), *this, number_, peer);
   const int rc = b->start();
   if (rc == 0) {
     sends_in_rtr_ = bring_up_ != nullptr;
@@ -28,19 +29,20 @@ int QueuePair::start_bring_up(const PeerAddress& peer) {
   return rc;
 }
 
-void QueuePair::stop_bring_up() {
+void RcQueuePair::stop_bring_up() {
+  engine().assert_held();
   peer_left_ = false;
   sends_in_rtr_ = false;
   if (const auto b = std::exchange(bring_up_, nullptr)) b->stop();
 }
 
 // In RTR the QP stays there: it is the application that makes RTS.
-void QueuePair::take_stream(int fd, const mpa::StreamParams& params) {
+void RcQueuePair::take_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params) {
   ord_ = std::min<std::uint16_t>(ord_, params.ord);
-  run_stream(fd, params);
+  run_stream(std::move(stream), params);
 }
 
-void QueuePair::bring_up_failed(const std::string& why) {
+void RcQueuePair::bring_up_failed(const std::string& why) {
   log::error("QP {:#08x}: {}", number_, why);
   stats::add(context().device().counters().connect_failures);
   context().raise(IBV_EVENT_QP_FATAL, handle_);
@@ -48,7 +50,8 @@ void QueuePair::bring_up_failed(const std::string& why) {
 }
 
 // The initiator left, or was silent, before its first message: nothing was lost, and it will come again.
-bool QueuePair::wait_again() {
+bool RcQueuePair::wait_again() {
+  engine().assert_held();
   if (bring_up_ == nullptr || established_told_ || phase_ != Phase::running) return false;
   drop_stream(false);
   bring_up_->wait_again();
@@ -57,7 +60,8 @@ bool QueuePair::wait_again() {
 
 // The peer's QP is gone, between two messages and with nothing of ours unanswered. On IB one would not hear of it, and
 // programs leave without a word when both sides have what they wanted: receives stay posted, the next send fails.
-bool QueuePair::peer_left() {
+bool RcQueuePair::peer_left() {
+  engine().assert_held();
   if (bring_up_ == nullptr || phase_ != Phase::running || connection_->end() != Connection::End::peer_closed ||
       sq_.head() != sq_.tail())
     return false;

@@ -3,17 +3,17 @@
 
 #include <algorithm>
 
-#include "provider/verbs/engine.h"
-#include "provider/verbs/options.h"
-#include "provider/verbs/queue_pair.h"
+#include "llp/mutex.h"
+#include "provider/base/options.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/rc/rc_queue_pair.h"
 #include "provider/verbs/requests.h"
 #include "provider/verbs/sge.h"
 
 namespace ewarp::verbs {
 namespace {
 
-constexpr unsigned kKnownSendFlags =
-    IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
+constexpr unsigned kKnownSendFlags = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 // early: the QP is being connected by address. Sends are taken in RTR then, as hardware does: perftest's server
 // grants its credits there (docs/byaddr.md).
@@ -24,11 +24,12 @@ bool can_post_send(ibv_qp_state s, bool early) {
 }  // namespace
 
 // What the caller controls; memory is looked at when the request is executed.
-int QueuePair::check_send(const ibv_send_wr& wr, std::uint64_t* length) const {
+int RcQueuePair::check_send(const ibv_send_wr& wr, std::uint64_t* length) const {
   switch (wr.opcode) {
     case IBV_WR_SEND:
     case IBV_WR_SEND_WITH_INV:
-    case IBV_WR_RDMA_WRITE: break;
+    case IBV_WR_RDMA_WRITE:
+      break;
     case IBV_WR_SEND_WITH_IMM:
     case IBV_WR_RDMA_WRITE_WITH_IMM:
       if (!extensions_) return EINVAL;
@@ -40,7 +41,8 @@ int QueuePair::check_send(const ibv_send_wr& wr, std::uint64_t* length) const {
     case IBV_WR_RDMA_READ:
       if (ord_ == 0 || (wr.send_flags & IBV_SEND_INLINE) != 0) return EINVAL;
       break;
-    default: return EINVAL;
+    default:
+      return EINVAL;
   }
   if ((wr.send_flags & ~kKnownSendFlags) != 0) return EINVAL;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > cap_.max_send_sge) return EINVAL;
@@ -60,7 +62,7 @@ std::uint64_t octets_to_send(const SendEntry& e) {
 
 }  // namespace
 
-int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
+int RcQueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   if (wr.opcode == IBV_WR_BIND_MW || wr.opcode == IBV_WR_LOCAL_INV) return put_local(wr, position);
   std::uint64_t length = 0;
   if (const int rc = check_send(wr, &length)) return rc;
@@ -80,17 +82,17 @@ int QueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
 }
 
 // Requires: the queue's lock. Nothing is posted before the caller publishes it.
-int QueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
+int RcQueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
   if (!can_post_send(state_.load(std::memory_order_relaxed), sends_in_rtr_)) return EINVAL;
   return position - sq_.head() >= sq_.depth() ? ENOMEM : put_send(wr, position);
 }
 
-int QueuePair::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad) {
+int RcQueuePair::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad) {
   int rc;
   std::uint64_t octets = 0;  // that this thread would copy into the socket
   bool idle;
   {
-    const std::lock_guard guard(sq_.lock);
+    const llp::Guard guard(sq_.lock);
     idle = sq_.head() == sq_.tail();
     rc = put_sends(sq_, whole, wr, bad, [&](const ibv_send_wr& next, std::uint64_t position) {
       const int refused = put_next(next, position);
@@ -107,14 +109,18 @@ int QueuePair::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad) {
   return rc;
 }
 
-int QueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) { return post(false, wr, bad); }
+int RcQueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
+  return post(false, wr, bad);
+}
 
-int QueuePair::post_all(ibv_send_wr* wr) { return post(true, wr, &wr); }
+int RcQueuePair::post_all(ibv_send_wr* wr) {
+  return post(true, wr, &wr);
+}
 
-int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
+int RcQueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int rc = 0;
   {
-    std::lock_guard guard(rq_.lock);
+    const llp::Guard guard(rq_.lock);
     const bool allowed = state_.load(std::memory_order_relaxed) != IBV_QPS_RESET && srq_ == nullptr;
     rc = put_receives(rq_, allowed, cap_.max_recv_sge, wr, bad);
   }
@@ -125,7 +131,7 @@ int QueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   return rc;
 }
 
-rdmap::SendRequest* QueuePair::next_send() {
+rdmap::SendRequest* RcQueuePair::next_send() {
   const std::uint64_t limit = phase_ == Phase::closing ? close_limit_ : sq_.tail();
   while (started_ < limit) {
     SendEntry& e = sq_.entry(started_);
@@ -135,8 +141,8 @@ rdmap::SendRequest* QueuePair::next_send() {
   return nullptr;
 }
 
-rdmap::Status QueuePair::request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
-                                        rdmap::ExtentList& out) {
+rdmap::Status RcQueuePair::request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
+                                          rdmap::ExtentList& out) {
   const auto& e = static_cast<const SendEntry&>(request);
   const std::uint64_t position = sq_.position(e);
   if (e.is_inline) {
@@ -149,26 +155,26 @@ rdmap::Status QueuePair::request_memory(const rdmap::SendRequest& request, std::
 }
 
 // In a graceful close nothing more is received (docs/verbs.md).
-bool QueuePair::has_receive() const {
+bool RcQueuePair::has_receive() const {
   if (rq_.head() != rq_.tail()) return true;
   return srq_ != nullptr && phase_ == Phase::running && srq_->ready_for(*this);
 }
 
-bool QueuePair::take_receive() {
+bool RcQueuePair::take_receive() {
   receive_at_ = rq_.head();
   if (receive_at_ == rq_.tail() && (srq_ == nullptr || phase_ != Phase::running || !srq_->take(rq_))) return false;
   receive_length_ = rq_.entry(receive_at_).length;
   return true;
 }
 
-rdmap::Status QueuePair::receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) {
+rdmap::Status RcQueuePair::receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) {
   const Pd& pd = srq_ != nullptr ? srq_->pd() : pd_;
   return resolve_sges(pd, std::span(rq_.sge(receive_at_), rq_.entry(receive_at_).sge_count), offset, n,
-                    IBV_ACCESS_LOCAL_WRITE, out);
+                      IBV_ACCESS_LOCAL_WRITE, out);
 }
 
-ddp::Verdict QueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
-                                llp::Extent& out) {
+ddp::Verdict RcQueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
+                                  llp::Extent& out) {
   // rdma_cm on an RNIC hands out rights that programs do not choose, and no atomics: those do not bind.
   const unsigned need = access_for(right);
   if (bring_up_ != nullptr && access_given_ && (access_.load(std::memory_order_relaxed) & need) != need)
@@ -176,6 +182,8 @@ ddp::Verdict QueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uint6
   return memory().resolve(stag, pd_, to, n, need, &out, number_);
 }
 
-ddp::Verdict QueuePair::invalidate(std::uint32_t stag) { return memory().invalidate(stag, pd_, number_); }
+ddp::Verdict RcQueuePair::invalidate(std::uint32_t stag) {
+  return memory().invalidate(stag, pd_, number_);
+}
 
 }  // namespace ewarp::verbs

@@ -1,25 +1,28 @@
 // Creation, completion and the end of queue pairs.
-#include "provider/verbs/queue_pair.h"
+#include "provider/verbs/rc/rc_queue_pair.h"
 
 #include <endian.h>
 #include <errno.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 #include <unordered_map>
 
-#include "provider/verbs/engine.h"
-#include "provider/verbs/log.h"
+#include "llp/mutex.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
+#include "provider/engine/engine.h"
 #include "provider/verbs/qp_numbers.h"
 #include "provider/verbs/requests.h"
+#include "provider/verbs/write_hold.h"
 
 namespace ewarp::verbs {
 namespace {
 
-
 struct Registry {
-  std::mutex mutex;
-  std::unordered_map<std::uint32_t, std::weak_ptr<QueuePair>> pairs;
+  llp::Mutex mutex;
+  std::unordered_map<std::uint32_t, std::weak_ptr<RcQueuePair>> pairs EWARP_GUARDED_BY(mutex);
 };
 
 Registry& registry() {
@@ -34,20 +37,18 @@ ibv_wc_opcode wc_opcode(const SendEntry& e) {
 
 }  // namespace
 
-QueuePairApi& api(QueuePair& qp) { return qp; }
-
-int create_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
-              std::shared_ptr<QueuePair>* out, SharedReceiveQueue* srq) {
+int create_rc_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
+                 std::shared_ptr<QueuePair>* out, SharedReceiveQueue* srq) {
   if (init.qp_type != IBV_QPT_RC) return EOPNOTSUPP;
-  if (const int rc = QueuePair::check_caps(init.cap, send_cq, recv_cq, srq)) return rc;
+  if (const int rc = RcQueuePair::check_caps(init.cap, send_cq, recv_cq, srq)) return rc;
   const std::uint32_t number = qp_numbers().take();
-  auto qp = std::make_shared<QueuePair>(pd, send_cq, recv_cq, srq, number);
+  auto qp = std::make_shared<RcQueuePair>(pd, send_cq, recv_cq, srq, number);
   if (const int rc = qp->create(init)) {
     qp_numbers().give(number);
     return rc;
   }
   Registry& r = registry();
-  std::lock_guard guard(r.mutex);
+  const llp::Guard guard(r.mutex);
   r.pairs[number] = qp;
   *out = std::move(qp);
   return 0;
@@ -55,18 +56,35 @@ int create_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, Completi
 
 std::shared_ptr<QueuePair> find_qp(std::uint32_t number) {
   Registry& r = registry();
-  std::lock_guard guard(r.mutex);
+  const llp::Guard guard(r.mutex);
   const auto it = r.pairs.find(number);
   return it == r.pairs.end() ? nullptr : it->second.lock();
 }
 
-QueuePair::QueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq,
-                     std::uint32_t number)
-    : QueuePairBase(pd, send_cq, recv_cq, srq, number, IBV_QPT_RC), ird_(kMaxRdAtomic), ord_(kMaxRdAtomic) {}
+void queue_pairs_before_fork() EWARP_NO_LOCK_ANALYSIS {
+  registry().mutex.lock();
+}
 
-QueuePair::~QueuePair() { destroy(); }
+void queue_pairs_after_fork() EWARP_NO_LOCK_ANALYSIS {
+  registry().mutex.unlock();
+}
 
-int QueuePair::create(ibv_qp_init_attr& init) {
+void queue_pairs_forget_in_child() {
+  registry().mutex.renew_in_child();
+}
+
+RcQueuePair::RcQueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq,
+                         std::uint32_t number)
+    : QueuePairBase(pd, send_cq, recv_cq, srq, number, IBV_QPT_RC), ird_(kMaxRdAtomic), ord_(kMaxRdAtomic) {
+  if (const unsigned us = options().write_hold_us; us != 0)
+    hold_ = std::make_unique<WriteHold>(std::chrono::microseconds(us));
+}
+
+RcQueuePair::~RcQueuePair() {
+  destroy();
+}
+
+int RcQueuePair::create(ibv_qp_init_attr& init) {
   ibv_qp_cap& c = init.cap;
   // Some room for inline data is always there: rsockets asks for none and then needs 4 octets of it on iWARP.
   if (!sq_.create(c.max_send_wr, c.max_send_sge, std::max(c.max_inline_data, kMinInline)) ||
@@ -78,38 +96,40 @@ int QueuePair::create(ibv_qp_init_attr& init) {
   return 0;
 }
 
-void QueuePair::destroy() {
+void RcQueuePair::destroy() {
   {
     Registry& r = registry();
-    std::lock_guard guard(r.mutex);
+    const llp::Guard guard(r.mutex);
     if (std::exchange(destroyed_, true)) return;
     r.pairs.erase(number_);
   }
   Engine& e = engine();
-  e.enter();
-  e.serve_kicks();  // nobody posts to this QP any more, so it cannot come back to the list
-  stop_bring_up();
-  if (connection_ != nullptr) {
-    drop_stream(true);
-  }
-  state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
-  stop_timer();
-  leave_queues();
-  e.leave();
+  e.run([&] {
+    e.assert_held();
+    e.serve_kicks();  // nobody posts to this QP any more, so it cannot come back to the list
+    stop_bring_up();
+    if (connection_ != nullptr) drop_stream(true);
+    state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
+    stop_timer();
+    leave_queues();
+  });
   leave_owners();
 }
 
 // --- completions ---
 
-void QueuePair::send_done(rdmap::SendRequest& request, rdmap::Status status) {
+void RcQueuePair::send_done(rdmap::SendRequest& request, rdmap::Status status) {
+  engine().assert_held();
   auto& e = static_cast<SendEntry&>(request);
+  assert(!e.done);
   e.done = true;
   e.status = status;
   retire_sends();
 }
 
 // Completions leave in posting order (RFC 5040 section 5.5 rule 8): a Write behind an unfinished Read waits for it.
-void QueuePair::retire_sends() {
+void RcQueuePair::retire_sends() {
+  assert(sq_.head() <= started_ && started_ <= sq_.tail());
   std::uint64_t head = sq_.head();
   while (head < started_ && sq_.entry(head).done) {
     const SendEntry& e = sq_.entry(head);
@@ -123,11 +143,14 @@ void QueuePair::retire_sends() {
     // The slot first: who sees the completion may post into it at once.
     sq_.retire(++head);
     quiet_ = !told;
-    if (told) complete(*send_cq_, wc, false);
+    // Who has posted more does not wait for the peer's answer to this one.
+    const bool holdable = wc.opcode == IBV_WC_RDMA_WRITE && wc.status == IBV_WC_SUCCESS && head == sq_.tail();
+    if (told) complete(*send_cq_, wc, false, holdable ? hold_.get() : nullptr);
   }
 }
 
-void QueuePair::receive_done(const rdmap::Received& received) {
+void RcQueuePair::receive_done(const rdmap::Received& received) {
+  assert(rq_.head() == receive_at_ && receive_at_ < rq_.tail());
   const ReceiveEntry& e = rq_.entry(receive_at_);
   ibv_wc wc{};
   wc.wr_id = e.wr_id;
@@ -146,7 +169,8 @@ void QueuePair::receive_done(const rdmap::Received& received) {
 }
 
 // Everything on the send queue that is not complete. first: the status of the oldest one.
-void QueuePair::flush_sends(rdmap::Status first) {
+void RcQueuePair::flush_sends(rdmap::Status first) {
+  engine().assert_held();
   const std::uint64_t tail = sq_.tail();
   started_ = tail;
   for (std::uint64_t at = sq_.head(); at < tail; ++at) {
@@ -158,36 +182,39 @@ void QueuePair::flush_sends(rdmap::Status first) {
   retire_sends();
 }
 
-void QueuePair::flush_receives() {
+void RcQueuePair::flush_receives() {
+  engine().assert_held();
   const std::uint64_t tail = rq_.tail();
   for (receive_at_ = rq_.head(); receive_at_ < tail; ++receive_at_)
     receive_done(rdmap::Received{.status = rdmap::Status::flushed});
 }
 
-void QueuePair::publish_counters() {
-  if (connection_ == nullptr) return;
-  const rdmap::EndpointCounters& now = connection_->endpoint().counters;
-  rdmap::EndpointCounters& then = published_;
-  const auto move = [&](stats::Traffic& t) {
-    stats::add(t.tx_octets, connection_->tx_octets - published_tx_);
-    stats::add(t.rx_octets, connection_->rx_octets - published_rx_);
-    stats::add(t.tx_messages, now.tx_messages - then.tx_messages);
-    stats::add(t.rx_messages, now.rx_messages - then.rx_messages);
-    stats::add(t.tx_sends, now.tx_sends - then.tx_sends);
-    stats::add(t.rx_sends, now.rx_sends - then.rx_sends);
-    stats::add(t.tx_writes, now.tx_writes - then.tx_writes);
-    stats::add(t.rx_write_segments, now.rx_write_segments - then.rx_write_segments);
-    stats::add(t.tx_reads, now.tx_reads - then.tx_reads);
-    stats::add(t.rx_reads, now.rx_reads - then.rx_reads);
-    stats::add(t.terminates_sent, now.terminates_sent - then.terminates_sent);
-    stats::add(t.terminates_received, now.terminates_received - then.terminates_received);
-    stats::add(t.crc_errors, now.crc_errors - then.crc_errors);
+// What is new since the last call.
+RcQueuePair::Tally RcQueuePair::publish_counters() {
+  Connection& c = *connection_;
+  const Tally now{c.endpoint().counters, c.tx_octets, c.rx_octets};
+  const Tally news{now.counters.since(published_.counters), now.tx_octets - published_.tx_octets,
+                   now.rx_octets - published_.rx_octets};
+  published_ = now;
+  const auto move = [&news](stats::Traffic& t) {
+    const rdmap::EndpointCounters& n = news.counters;
+    stats::add(t.tx_octets, news.tx_octets);
+    stats::add(t.rx_octets, news.rx_octets);
+    stats::add(t.tx_messages, n.tx_messages);
+    stats::add(t.rx_messages, n.rx_messages);
+    stats::add(t.tx_sends, n.tx_sends);
+    stats::add(t.rx_sends, n.rx_sends);
+    stats::add(t.tx_writes, n.tx_writes);
+    stats::add(t.rx_write_segments, n.rx_write_segments);
+    stats::add(t.tx_reads, n.tx_reads);
+    stats::add(t.rx_reads, n.rx_reads);
+    stats::add(t.terminates_sent, n.terminates_sent);
+    stats::add(t.terminates_received, n.terminates_received);
+    stats::add(t.crc_errors, n.crc_errors);
   };
   move(context().device().counters().traffic);
   if (slot_ != nullptr) move(slot_->traffic);
-  then = now;
-  published_tx_ = connection_->tx_octets;
-  published_rx_ = connection_->rx_octets;
+  return news;
 }
 
 }  // namespace ewarp::verbs

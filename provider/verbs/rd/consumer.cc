@@ -1,10 +1,10 @@
 // What RDMAP asks of a queue pair of RD, and tells it.
 #include <endian.h>
 
-#include "provider/verbs/grh.h"
-#include "provider/verbs/rd_queue_pair.h"
+#include "provider/verbs/rd/rd_queue_pair.h"
 #include "provider/verbs/requests.h"
 #include "provider/verbs/sge.h"
+#include "provider/verbs/ud/grh.h"
 
 namespace ewarp::verbs {
 

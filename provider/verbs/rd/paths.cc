@@ -1,10 +1,10 @@
-#include "provider/verbs/rd_paths.h"
+#include "provider/verbs/rd/paths.h"
 
 #include <algorithm>
 
 #include "llp/datagram_header.h"
 #include "llp/netif.h"
-#include "provider/verbs/datagram_port.h"
+#include "provider/verbs/ud/port.h"
 
 namespace ewarp::verbs {
 namespace {

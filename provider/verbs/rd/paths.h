@@ -5,9 +5,10 @@
 #include <cstring>
 #include <unordered_map>
 
-#include "llp/rd_types.h"
-#include "llp/udp_socket.h"
-#include "provider/verbs/address_handle.h"
+#include "llp/rd/types.h"
+#include "llp/udp_inbox.h"
+#include "llp/udp_outbox.h"
+#include "provider/verbs/ud/address_handle.h"
 
 namespace ewarp::verbs {
 

@@ -1,17 +1,18 @@
 // A port's table: what arrives, what is sent, time.
-#include "provider/verbs/rd_port.h"
+#include "provider/verbs/rd/port.h"
 
 #include <poll.h>
 #include <sys/random.h>
 
 #include <algorithm>
+#include <cassert>
 #include <chrono>
 #include <system_error>
 
 #include "llp/datagram_header.h"
-#include "provider/verbs/engine.h"
-#include "provider/verbs/options.h"
-#include "provider/verbs/stats.h"
+#include "provider/base/options.h"
+#include "provider/base/stats.h"
+#include "provider/engine/engine.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -39,6 +40,11 @@ Config config_for(const llp::UdpSocket& socket) {
 
 }  // namespace
 
+RdPort& RdPort::of(DatagramPort& port) {
+  if (port.service() == nullptr) port.set_service(std::make_unique<RdPort>(port));
+  return static_cast<RdPort&>(*port.service());
+}
+
 RdPort::RdPort(DatagramPort& port)
     : port_(port),
       wire_(port, [this](const Address& to, std::uint32_t number) { return route(to, number); }),
@@ -60,6 +66,7 @@ std::uint32_t RdPort::draw() {
 }
 
 void RdPort::attach(std::uint32_t number, RdUser& user, unsigned device) {
+  engine().assert_held();
   reset(number);  // what a former owner of the number left behind
   Seat& seat = seats_[index_of(number)];
   seat.user = &user;
@@ -69,6 +76,7 @@ void RdPort::attach(std::uint32_t number, RdUser& user, unsigned device) {
 }
 
 void RdPort::detach(std::uint32_t number, std::uint32_t qkey) {
+  engine().assert_held();
   table_.leave_qp(now(), number);
   Seat& seat = seats_[index_of(number)];
   seat.user = nullptr;
@@ -93,6 +101,7 @@ void RdPort::tell_users() {
 }
 
 void RdPort::receive(const llp::UdpArrival& arrival) {
+  engine().assert_held();
   const Octets octets = arrival.payload;
   if (octets.size() > 1 && (std::to_integer<unsigned>(octets[1]) & llp::kFlagNoCrc) != 0 && !may_lack_crc(arrival))
     return count_drop(llp::DatagramDrop::crc);
@@ -104,10 +113,12 @@ void RdPort::receive(const llp::UdpArrival& arrival) {
 }
 
 void RdPort::begin_turn() {
+  engine().assert_held();
   turn_.store(now(), std::memory_order_relaxed);
 }
 
 void RdPort::end_turn(bool any) {
+  engine().assert_held();
   if (table_.finish(turn_, engine().application_drives())) received_ = true;
   if (!any || ++busy_turns_ == kBusyTurns) {
     busy_turns_ = 0;
@@ -119,6 +130,7 @@ void RdPort::end_turn(bool any) {
 }
 
 void RdPort::wake(const Key& peer, const AddressHandle& ah) {
+  engine().assert_held();
   const Key key = peer;  // of a request that may end here
   const RdPath way = RdPaths::of(ah);
   fresh_ = &way;
@@ -131,12 +143,14 @@ void RdPort::receives_posted(rdmap::DatagramEndpoint& endpoint) {
 }
 
 void RdPort::reset(std::uint32_t number) {
+  engine().assert_held();
   table_.reset_qp(now(), number);
   settle();
 }
 
 // After anything that the table was told.
 void RdPort::settle() {
+  engine().assert_held();
   tell_users();
   if (!wire_.empty() && !port_.blocked()) wire_.flush();
   limit_paths();
@@ -157,7 +171,8 @@ void RdPort::limit_paths() {
   }
 }
 
-void RdPort::finish(Time until) {
+void RdPort::finish(std::chrono::steady_clock::time_point end) {
+  const auto until = static_cast<Time>(std::chrono::nanoseconds(end.time_since_epoch()).count());
   for (const Seat& seat : seats_)
     if (seat.user != nullptr) table_.leave_qp(now(), seat.number);
   settle();
@@ -222,15 +237,13 @@ void RdPort::on_timer(std::uint64_t generation) {
     // Pairs with schedule(): it says what is due, then looks at the timer; we set the timer, then look at what is due.
     if (due_.load() >= due) return;
   }
-  Engine& e = engine();
-  e.enter();
-  if (generation == timer_generation_.load()) {
+  engine().run([&] {
+    if (generation != timer_generation_.load()) return;
     timer_at_.store(kNever);
     const Time time = now();
     while (table_.deadline() <= time && seen_until_ < time) port_.turn();
     settle();
-  }
-  e.leave();
+  });
 }
 
 // --- Upper: by queue pair ---

@@ -6,11 +6,11 @@
 #include <atomic>
 #include <cstdint>
 
-#include "llp/rd_table.h"
-#include "provider/verbs/datagram_port.h"
-#include "provider/verbs/rd_paths.h"
-#include "provider/verbs/rd_wire.h"
-#include "rdmap/datagram_endpoint.h"
+#include "llp/rd/table.h"
+#include "provider/verbs/rd/paths.h"
+#include "provider/verbs/rd/wire.h"
+#include "provider/verbs/ud/port.h"
+#include "rdmap/datagram/endpoint.h"
 
 namespace ewarp::verbs {
 
@@ -26,22 +26,28 @@ class RdUser {
 };
 
 // Threading: engine held.
-class RdPort final : private llp::rd::Upper, private llp::rd::Entropy {
+class RdPort final : public DatagramService, private llp::rd::Upper, private llp::rd::Entropy {
  public:
   static constexpr unsigned kMaxRdAtomic = 16;  // Reads and atomics of an association at once, in each direction
 
+  // The reliable service behind this port; made at its first use.
+  static RdPort& of(DatagramPort& port);
+
   explicit RdPort(DatagramPort& port);
-  ~RdPort();
+  ~RdPort() override;
 
   // A queue pair of this port and its device.
   void attach(std::uint32_t number, RdUser& user, unsigned device);
   // Its associations linger where that may matter to a peer. Whoever knows its Q_Key is told that it has gone.
   void detach(std::uint32_t number, std::uint32_t qkey);
 
-  void receive(const llp::UdpArrival& arrival);
-  // Around a read of the socket, and all receive() of it. any: something had arrived.
-  void begin_turn();
-  void end_turn(bool any);
+  // DatagramService
+  bool takes(Octets payload) const override { return llp::is_reliable(payload); }
+  void receive(const llp::UdpArrival& arrival) override;
+  void begin_turn() override;
+  void end_turn(bool any) override;
+  void finish(std::chrono::steady_clock::time_point until) override;
+
   // Requests for this peer wait; ah: the way to it, should there be no association yet.
   void wake(const llp::rd::Key& peer, const AddressHandle& ah);
   // Receives are there for associations that refused a message.
@@ -52,8 +58,6 @@ class RdPort final : private llp::rd::Upper, private llp::rd::Entropy {
   void release_memory() { wire_.let_go(); }
   // After calls of wake() and receives_posted(): what came of them is sent, timers are set.
   void settle();
-  // The process ends: bounded by `until`, peers get what they are owed.
-  void finish(llp::rd::Time until);
 
   const RdPath* path(const llp::rd::Key& peer);
   static llp::rd::Time now();
@@ -100,6 +104,8 @@ class RdPort final : private llp::rd::Upper, private llp::rd::Entropy {
 
   // Entropy
   std::uint32_t draw() override;
+
+  Engine& engine() const { return port_.engine(); }
 
   DatagramPort& port_;
   std::array<Seat, 256> seats_{};

@@ -4,8 +4,8 @@
 #include <cerrno>
 
 #include "llp/datagram_header.h"
-#include "provider/verbs/engine.h"
-#include "provider/verbs/rd_queue_pair.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/rd/rd_queue_pair.h"
 #include "provider/verbs/requests.h"
 
 namespace ewarp::verbs {

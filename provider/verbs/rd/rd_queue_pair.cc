@@ -1,10 +1,10 @@
 // Creation, progress and the end of queue pairs of RD.
-#include "provider/verbs/rd_queue_pair.h"
+#include "provider/verbs/rd/rd_queue_pair.h"
 
 #include <algorithm>
 #include <cerrno>
 
-#include "provider/verbs/engine.h"
+#include "provider/engine/engine.h"
 #include "provider/verbs/requests.h"
 
 namespace ewarp::verbs {
@@ -16,7 +16,7 @@ int create_rd_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, Compl
 
 RdQueuePair::RdQueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq,
                          std::uint32_t number, ibv_qp_type type)
-    : DatagramPair(pd, send_cq, recv_cq, srq, number, type) {}
+    : DatagramQueuePair(pd, send_cq, recv_cq, srq, number, type) {}
 
 int RdQueuePair::create(ibv_qp_init_attr& init) {
   const ibv_qp_cap& c = init.cap;
@@ -25,10 +25,7 @@ int RdQueuePair::create(ibv_qp_init_attr& init) {
     return ENOMEM;
   }
   begin(init, sq_.depth(), sq_.sges(), sq_.inline_octets());
-  Engine& e = engine();
-  e.enter();
-  rd().attach(number_, *this, context().device().index());
-  e.leave();
+  engine().run([&] { rd().attach(number_, *this, context().device().index()); });
   return 0;
 }
 

@@ -8,11 +8,11 @@
 #include <memory>
 #include <vector>
 
-#include "provider/verbs/datagram_pair.h"
-#include "provider/verbs/grh.h"
-#include "provider/verbs/rd_port.h"
-#include "provider/verbs/rd_send_queue.h"
-#include "rdmap/datagram_endpoint.h"
+#include "provider/verbs/rd/port.h"
+#include "provider/verbs/rd/send_queue.h"
+#include "provider/verbs/ud/datagram_queue_pair.h"
+#include "provider/verbs/ud/grh.h"
+#include "rdmap/datagram/endpoint.h"
 
 namespace ewarp::verbs {
 
@@ -50,7 +50,7 @@ class RdOpenReceives {
   std::vector<std::uint32_t> free_, returned_;
 };
 
-class RdQueuePair final : public DatagramPair, private RdUser, private OverMemory<rdmap::DatagramConsumer> {
+class RdQueuePair final : public DatagramQueuePair, private RdUser, private OverMemory<rdmap::DatagramConsumer> {
  public:
   RdQueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq, std::uint32_t number,
               ibv_qp_type type);
@@ -72,9 +72,9 @@ class RdQueuePair final : public DatagramPair, private RdUser, private OverMemor
     std::uint32_t qpn, qkey;
   };
   bool is_ud() const { return type_ == IBV_QPT_UD; }
-  RdPort& rd() { return port_->rd(); }
+  RdPort& rd() { return RdPort::of(*port_); }
 
-  // Posting (rd_post.cc).
+  // Posting (post.cc).
   int check_send(const ibv_send_wr& wr, const Target& to, std::uint64_t* length) const;
   int put_send(const ibv_send_wr& wr, const Target& to, std::uint32_t slot);
 
@@ -95,7 +95,7 @@ class RdQueuePair final : public DatagramPair, private RdUser, private OverMemor
   std::uint32_t front() const { return is_ud() ? std::uint32_t{kGrh} : 0; }  // octets before the payload
   bool put_grh(Receive receive, const rdmap::Peer& from, std::uint32_t length);
 
-  // rdmap::DatagramConsumer (rd_consumer.cc)
+  // rdmap::DatagramConsumer (consumer.cc)
   llp::rd::Admission admit(const rdmap::Peer& peer) override;
   rdmap::SendRequest* next_send(const rdmap::Peer& peer) override;
   void send_started(const rdmap::Peer& peer) override;
@@ -121,7 +121,7 @@ class RdQueuePair final : public DatagramPair, private RdUser, private OverMemor
 };
 
 // ibv_create_qp() of type UD with ud_reliable, and etherwarpdv_create_qp_ex() (init.qp_type is IBV_QPT_DRIVER): see
-// create_qp(). EADDRNOTAVAIL: no UDP port can be had.
+// create_rc_qp(). EADDRNOTAVAIL: no UDP port can be had.
 int create_rd_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
                  std::shared_ptr<RdQueuePair>* out, SharedReceiveQueue* srq = nullptr);
 

@@ -1,4 +1,4 @@
-#include "provider/verbs/rd_send_queue.h"
+#include "provider/verbs/rd/send_queue.h"
 
 #include <bit>
 #include <cstring>

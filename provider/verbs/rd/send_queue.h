@@ -4,11 +4,11 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <mutex>
 #include <vector>
 
-#include "llp/rd_types.h"
-#include "provider/verbs/address_handle.h"
+#include "llp/mutex.h"
+#include "llp/rd/types.h"
+#include "provider/verbs/ud/address_handle.h"
 #include "provider/verbs/work_queue.h"
 #include "rdmap/request.h"
 
@@ -44,7 +44,7 @@ class RdSendQueue {
   int post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad, Put put);
   template <class Body>
   void locked(Body body) {
-    const std::lock_guard guard(posted_.lock);
+    const llp::Guard guard(posted_.lock);
     body();
   }
 
@@ -83,7 +83,7 @@ class RdSendQueue {
 
 template <class Put>
 int RdSendQueue::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad, Put put) {
-  const std::lock_guard guard(posted_.lock);
+  const llp::Guard guard(posted_.lock);
   const std::uint64_t tail = posted_.tail(), free = free_.head(), end = free_.tail();
   const int rc = put_sends(posted_, whole, wr, bad, [&](const ibv_send_wr& next, std::uint64_t position) {
     const std::uint64_t from = free + (position - tail);

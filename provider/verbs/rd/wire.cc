@@ -1,4 +1,4 @@
-#include "provider/verbs/rd_wire.h"
+#include "provider/verbs/rd/wire.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -6,9 +6,9 @@
 
 #include "llp/crc32c.h"
 #include "llp/datagram_header.h"
-#include "llp/rd_header.h"
-#include "provider/verbs/held_regions.h"
-#include "provider/verbs/stats.h"
+#include "llp/rd/header.h"
+#include "provider/base/stats.h"
+#include "provider/verbs/memory/held_regions.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -107,12 +107,11 @@ bool RdWire::append(llp::UdpOutbox& out, const Pending& p) {
   if (p.crc) crc.update(Octets(head, p.head_size));
   for (std::size_t i = p.first; i < p.first + p.pieces; ++i) {
     const llp::Extent& e = pieces_[i];
-    if (e.region != nullptr && !held().enter(e, p.crc)) {
+    if (!held().enter(e) || (p.crc && !crc.read(e.address, e.length))) {
       out.undo();
       return false;
     }
     out.append(e.address, e.length);
-    if (p.crc) crc.update({e.address, e.length});
   }
   finish_crc(crc, p.crc, head + p.head_size);
   out.append(head + p.head_size, llp::kDatagramCrc);

@@ -7,9 +7,9 @@
 #include <memory>
 #include <vector>
 
-#include "llp/rd_upper.h"
-#include "provider/verbs/datagram_port.h"
-#include "provider/verbs/rd_paths.h"
+#include "llp/rd/upper.h"
+#include "provider/verbs/rd/paths.h"
+#include "provider/verbs/ud/port.h"
 
 namespace ewarp::verbs {
 

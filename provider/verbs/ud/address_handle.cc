@@ -1,4 +1,4 @@
-#include "provider/verbs/address_handle.h"
+#include "provider/verbs/ud/address_handle.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -6,8 +6,8 @@
 
 #include "llp/datagram_header.h"
 #include "llp/netif.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/options.h"
+#include "provider/base/log.h"
+#include "provider/base/options.h"
 
 namespace ewarp::verbs {
 namespace {

@@ -3,14 +3,14 @@
 
 #include <infiniband/verbs.h>
 
-#include "llp/udp_socket.h"
-#include "provider/verbs/context.h"
+#include "llp/udp_outbox.h"
+#include "provider/verbs/device/context.h"
 
 namespace ewarp::verbs {
 
 // A value: a request copies it when it is posted.
 struct AddressHandle {
-  llp::UdpDestination destination;  // without the port, which is the QP number's
+  llp::UdpDestination destination;   // without the port, which is the QP number's
   std::uint16_t max_payload = 1232;  // octets of UDP payload that fit the interface's MTU
   bool multicast = false;
   bool crc = true;  // option crc and the path

@@ -5,20 +5,23 @@
 #include <infiniband/verbs.h>
 
 #include <atomic>
+#include <cerrno>
 #include <memory>
+#include <new>
 
+#include "provider/engine/kickable.h"
+#include "provider/engine/reactor.h"
 #include "provider/verbs/completion_queue.h"
-#include "provider/verbs/datagram_port.h"
-#include "provider/verbs/kickable.h"
-#include "provider/verbs/memory.h"
+#include "provider/verbs/memory/memory.h"
 #include "provider/verbs/qp_numbers.h"
 #include "provider/verbs/queue_pair_base.h"
 #include "provider/verbs/shared_receive_queue.h"
+#include "provider/verbs/ud/port.h"
 #include "provider/verbs/work_queue.h"
 
 namespace ewarp::verbs {
 
-class DatagramPair : public QueuePairBase, public Kickable, public DatagramSink {
+class DatagramQueuePair : public QueuePairBase, public Kickable, public DatagramSink {
  public:
   static constexpr std::uint32_t kOwnQkey = 0x80000000;  // in remote_qkey: the QP's own is meant
   static constexpr std::uint32_t kMaxQpn = 0xffffff;
@@ -29,7 +32,8 @@ class DatagramPair : public QueuePairBase, public Kickable, public DatagramSink 
   void destroy() override;
 
   // Streams belong to RC.
-  int attach(int fd, const mpa::StreamParams& params, std::shared_ptr<StreamObserver> observer) override;
+  int attach(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params,
+             std::shared_ptr<StreamObserver> observer) override;
   void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override { *ird = *ord = 0; }
   void disconnect(bool) override {}
 
@@ -55,6 +59,7 @@ class DatagramPair : public QueuePairBase, public Kickable, public DatagramSink 
   bool receives_now() const;  // the state lets messages in
   void note_first_message();  // COMM_EST
   void check_drained();
+  int modify_now(const ibv_qp_attr& attr, int mask);
   void enter_state(ibv_qp_state state);
   void flush_receives();
   void flush_receive(const ReceiveEntry& e);
@@ -81,20 +86,24 @@ class DatagramPair : public QueuePairBase, public Kickable, public DatagramSink 
   bool tells_drained_ = false;  // SQ_DRAINED is owed
 };
 
-// ibv_create_qp() of a type that lives on a UDP port. EADDRNOTAVAIL: none can be had.
+// ibv_create_qp() of a type that lives on a UDP port. EADDRNOTAVAIL: none can be had. EAGAIN: nor a thread that serves
+// it.
 template <class Qp>
 int make_datagram_pair(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
                        SharedReceiveQueue* srq, std::shared_ptr<Qp>* out) {
-  if (const int error = DatagramPair::check_caps(init.cap, send_cq, recv_cq, srq)) return error;
+  if (const int error = DatagramQueuePair::check_caps(init.cap, send_cq, recv_cq, srq)) return error;
+  if (const int error = reactor().start()) return error;
   const std::uint32_t number = qp_numbers().take_datagram();
   if (number == 0) return EADDRNOTAVAIL;
-  auto qp = std::make_shared<Qp>(pd, send_cq, recv_cq, srq, number, init.qp_type);
-  if (const int error = qp->create(init)) {
-    qp_numbers().give(number);
-    return error;
+  int error = ENOMEM;
+  try {
+    auto qp = std::make_shared<Qp>(pd, send_cq, recv_cq, srq, number, init.qp_type);
+    error = qp->create(init);
+    if (error == 0) *out = std::move(qp);
+  } catch (const std::bad_alloc&) {
   }
-  *out = std::move(qp);
-  return 0;
+  if (error != 0) qp_numbers().give(number);
+  return error;
 }
 
 }  // namespace ewarp::verbs

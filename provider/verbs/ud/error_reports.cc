@@ -1,12 +1,12 @@
-#include "provider/verbs/error_reports.h"
+#include "provider/verbs/ud/error_reports.h"
 
 #include <algorithm>
 #include <cstring>
 
 #include "ddp/header.h"
 #include "ddp/untagged.h"
-#include "provider/verbs/address_handle.h"
-#include "provider/verbs/stats.h"
+#include "provider/base/stats.h"
+#include "provider/verbs/ud/address_handle.h"
 #include "rdmap/header.h"
 
 namespace ewarp::verbs {

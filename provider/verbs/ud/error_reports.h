@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "llp/fault.h"
-#include "provider/verbs/datagram_port.h"
+#include "provider/verbs/ud/port.h"
 
 namespace ewarp::verbs {
 

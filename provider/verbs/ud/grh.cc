@@ -1,4 +1,4 @@
-#include "provider/verbs/grh.h"
+#include "provider/verbs/ud/grh.h"
 
 #include <algorithm>
 #include <cstring>

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "llp/udp_socket.h"
+#include "llp/udp_inbox.h"
 
 namespace ewarp::verbs {
 

@@ -1,4 +1,4 @@
-#include "provider/verbs/multicast.h"
+#include "provider/verbs/ud/multicast.h"
 
 #include <algorithm>
 #include <array>
@@ -6,11 +6,11 @@
 #include <cstring>
 #include <vector>
 
-#include "provider/verbs/address_handle.h"
-#include "provider/verbs/datagram_port.h"
-#include "provider/verbs/datagram_queue_pair.h"
-#include "provider/verbs/engine.h"
-#include "provider/verbs/log.h"
+#include "provider/base/log.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/ud/address_handle.h"
+#include "provider/verbs/ud/port.h"
+#include "provider/verbs/ud/ud_queue_pair.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -23,7 +23,7 @@ bool operator==(const in6_addr& a, const in6_addr& b) {
 struct Member {
   in6_addr group;
   unsigned interface;
-  DatagramQueuePair* qp;
+  UdQueuePair* qp;
 };
 
 // The socket of one family behind all groups of the process, open while there is one. Engine held.
@@ -38,8 +38,8 @@ class GroupSocket final : public Pollable {
   }
 
   int fd() const override { return socket_.fd(); }
-  bool turn() override {
-    return reader_.read(socket_, [this](const llp::UdpArrival& a) { arrived(a); });
+  std::size_t turn() override {
+    return reader_.read(socket_, [this](const llp::UdpArrival& a) { arrived(a); }) ? 1 : 0;
   }
   bool wants_to_write() const override { return false; }
   void close_in_child() override { socket_.close(); }
@@ -53,7 +53,7 @@ class GroupSocket final : public Pollable {
 };
 
 // An own datagram that comes back is no news to its sender (verbs-semantics.md section 12).
-bool is_own(const DatagramQueuePair& qp, const llp::UdpArrival& arrival, std::uint32_t source) {
+bool is_own(const UdQueuePair& qp, const llp::UdpArrival& arrival, std::uint32_t source) {
   return qp.number() == source && qp.group_source() == arrival.from.sin6_addr;
 }
 
@@ -77,21 +77,24 @@ std::shared_ptr<GroupSocket>& group_socket(bool v4) {
 }
 
 int open_socket(bool v4) {
+  engine().assert_held();
   llp::UdpSocket socket;
   if (const int error = llp::UdpSocket::open_group(llp::kMulticastPort, v4 ? AF_INET : AF_INET6, &socket)) return error;
-  group_socket(v4) = std::make_shared<GroupSocket>(std::move(socket));
-  engine().add(group_socket(v4));
+  auto group = std::make_shared<GroupSocket>(std::move(socket));
+  if (const int error = engine().add(*group)) return error;
+  group_socket(v4) = std::move(group);
   return 0;
 }
 
 void close_socket(bool v4) {
+  engine().assert_held();
   engine().remove(*group_socket(v4));
-  engine().close_now(group_socket(v4)->socket().release());
   group_socket(v4).reset();
 }
 
 // Engine held.
 int add_member(const Member& member) {
+  engine().assert_held();
   const bool v4 = llp::is_v4(member.group);
   if (group_socket(v4) == nullptr)
     if (const int error = open_socket(v4)) return error;
@@ -106,6 +109,7 @@ int add_member(const Member& member) {
 
 template <class Predicate>
 int remove_members(bool v4, Predicate gone) {
+  engine().assert_held();
   if (group_socket(v4) == nullptr) return 0;
   GroupSocket& s = *group_socket(v4);
   std::vector<Member> removed;
@@ -120,44 +124,43 @@ int remove_members(bool v4, Predicate gone) {
 
 }  // namespace
 
-int attach_group(QueuePairApi& api, const ibv_gid& gid) {
-  auto* qp = dynamic_cast<DatagramQueuePair*>(&api);
+int attach_group(QueuePair& api, const ibv_gid& gid) {
+  auto* qp = dynamic_cast<UdQueuePair*>(&api);
   const in6_addr group = address_of(gid);
   if (qp == nullptr || !is_multicast(group)) return EINVAL;
   Engine& e = engine();
-  e.enter();
-  const int error = add_member({group, api.context().device().interface_index(), qp});
-  e.leave();
+  if (const int started = e.start()) return started;
+  int error = 0;
+  e.run([&] { error = add_member({group, api.context().device().interface_index(), qp}); });
   if (error == ENOBUFS)
     log::error("too many multicast groups: net.ipv4.igmp_max_memberships limits those of a process");
   return error;
 }
 
-int detach_group(QueuePairApi& api, const ibv_gid& gid) {
+int detach_group(QueuePair& api, const ibv_gid& gid) {
   const in6_addr group = address_of(gid);
-  Engine& e = engine();
-  e.enter();
-  const int removed = remove_members(
-      llp::is_v4(group), [&](const Member& m) { return static_cast<QueuePairApi*>(m.qp) == &api && m.group == group; });
-  e.leave();
+  int removed = 0;
+  engine().run([&] {
+    removed = remove_members(
+        llp::is_v4(group), [&](const Member& m) { return static_cast<QueuePair*>(m.qp) == &api && m.group == group; });
+  });
   return removed > 0 ? 0 : EINVAL;
 }
 
-bool has_groups(QueuePairApi& api) {
-  Engine& e = engine();
-  e.enter();
+bool has_groups(QueuePair& api) {
   bool any = false;
-  for (const bool v4 : {true, false}) {
-    if (group_socket(v4) == nullptr) continue;
-    const auto& members = group_socket(v4)->members();
-    any |= std::any_of(members.begin(), members.end(),
-                       [&](const Member& m) { return static_cast<QueuePairApi*>(m.qp) == &api; });
-  }
-  e.leave();
+  engine().run([&] {
+    for (const bool v4 : {true, false}) {
+      if (group_socket(v4) == nullptr) continue;
+      const auto& members = group_socket(v4)->members();
+      any |= std::any_of(members.begin(), members.end(),
+                         [&](const Member& m) { return static_cast<QueuePair*>(m.qp) == &api; });
+    }
+  });
   return any;
 }
 
-void leave_groups(DatagramQueuePair& qp) {
+void leave_groups(UdQueuePair& qp) {
   for (const bool v4 : {true, false}) remove_members(v4, [&](const Member& m) { return m.qp == &qp; });
 }
 

@@ -5,18 +5,18 @@
 
 namespace ewarp::verbs {
 
-class DatagramQueuePair;
-class QueuePairApi;
+class UdQueuePair;
+class QueuePair;
 
 // 0, EINVAL (no UD QP, no multicast GID), or why the group could not be joined: ENOBUFS (too many groups), ENODEV.
 // Attaching again changes nothing.
-int attach_group(QueuePairApi& qp, const ibv_gid& group);
+int attach_group(QueuePair& qp, const ibv_gid& group);
 // 0 or EINVAL (not attached).
-int detach_group(QueuePairApi& qp, const ibv_gid& group);
-bool has_groups(QueuePairApi& qp);
+int detach_group(QueuePair& qp, const ibv_gid& group);
+bool has_groups(QueuePair& qp);
 
 // The QP goes away. Engine held.
-void leave_groups(DatagramQueuePair& qp);
+void leave_groups(UdQueuePair& qp);
 void forget_groups_in_child();
 
 }  // namespace ewarp::verbs

@@ -1,15 +1,15 @@
-#include "provider/verbs/datagram_port.h"
+#include "provider/verbs/ud/port.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <unordered_map>
 
 #include "llp/netif.h"
-#include "provider/verbs/engine.h"
-#include "provider/verbs/options.h"
+#include "provider/base/options.h"
+#include "provider/base/stats.h"
+#include "provider/engine/engine.h"
 #include "provider/verbs/qp_numbers.h"
-#include "provider/verbs/rd_port.h"
-#include "provider/verbs/stats.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -92,10 +92,13 @@ void DatagramReader::adapt(unsigned got, std::size_t octets) {
   batch_ = std::min(got == batch_ ? 2 * batch_ : got, most);
 }
 
-std::shared_ptr<DatagramPort> DatagramPort::of(std::uint32_t number) {
+void DatagramPort::look_for_loopback() {
   loopback_index();
+}
+
+std::shared_ptr<DatagramPort> DatagramPort::of(Engine& engine, std::uint32_t number) {
   auto& port = ports()[port_of(number)];
-  if (port == nullptr) port = std::make_shared<DatagramPort>(qp_numbers().claim_udp(port_of(number)));
+  if (port == nullptr) port = std::make_shared<DatagramPort>(engine, qp_numbers().claim_udp(port_of(number)));
   return port;
 }
 
@@ -105,33 +108,33 @@ void DatagramPort::forget_in_child() {
 }
 
 void DatagramPort::finish(std::chrono::steady_clock::time_point until) {
-  const auto limit = static_cast<llp::rd::Time>(std::chrono::nanoseconds(until.time_since_epoch()).count());
   for (const auto& [number, port] : ports())
-    if (port->rd_ != nullptr) port->rd_->finish(limit);
+    if (port->service_ != nullptr) port->service_->finish(until);
 }
 
-DatagramPort::DatagramPort(llp::UdpSocket socket) : socket_(std::move(socket)) {}
+DatagramPort::DatagramPort(Engine& engine, llp::UdpSocket socket) : engine_(engine), socket_(std::move(socket)) {}
 DatagramPort::~DatagramPort() = default;
 
-RdPort& DatagramPort::rd() {
-  if (rd_ == nullptr) rd_ = std::make_unique<RdPort>(*this);
-  return *rd_;
-}
-
 void DatagramPort::hold() {
-  if (users_++ == 0) engine().add(shared_from_this());
+  engine().assert_held();
+  if (users_ == 0 && engine().add(*this) != 0) throw std::bad_alloc();
+  ++users_;
 }
 
 void DatagramPort::let_go() {
+  engine().assert_held();
+  assert(users_ > 0);
   if (--users_ == 0) engine().remove(*this);
 }
 
 void DatagramPort::attach(std::uint32_t number, DatagramSink& sink) {
-  sinks_[index_of(number)] = &sink;
+  assert(sinks_[index_of(number)] == nullptr);
   hold();
+  sinks_[index_of(number)] = &sink;
 }
 
 void DatagramPort::detach(std::uint32_t number, DatagramSink& sink) {
+  assert(sinks_[index_of(number)] == &sink);
   sinks_[index_of(number)] = nullptr;
   std::erase(waiting_, &sink);
   std::erase(being_served_, &sink);
@@ -159,23 +162,26 @@ bool DatagramPort::is_loss(int error) {
 }
 
 std::size_t DatagramPort::send(llp::UdpOutbox& outbox, int* error, bool whole) {
+  engine().assert_held();
   if (std::exchange(whole_, whole) != whole) llp::set_fragmenting(socket_, !whole);
   const std::size_t sent = outbox.send(socket_, error);
   if (*error == EAGAIN || *error == EWOULDBLOCK) {
     *error = EAGAIN;
     blocked_ = true;
-    engine().wait_writable(*this);
+    engine().update(*this);
   }
   return sent;
 }
 
 void DatagramPort::wait(DatagramSender& sender) {
+  engine().assert_held();
   if (std::find(waiting_.begin(), waiting_.end(), &sender) == waiting_.end()) waiting_.push_back(&sender);
-  engine().wait_writable(*this);
+  engine().update(*this);
 }
 
 // Each in its turn; who has more to send goes to the end of the line.
 bool DatagramPort::serve_waiting() {
+  assert(being_served_.empty());
   blocked_ = false;
   being_served_.swap(waiting_);
   const bool any = !being_served_.empty();
@@ -186,7 +192,7 @@ bool DatagramPort::serve_waiting() {
 }
 
 void DatagramPort::arrived(const llp::UdpArrival& arrival) {
-  if (rd_ != nullptr && llp::is_reliable(arrival.payload)) return rd_->receive(arrival);
+  if (service_ != nullptr && service_->takes(arrival.payload)) return service_->receive(arrival);
   llp::Datagram d;
   if (!accept_datagram(arrival, &d)) return;
   const std::uint32_t number = d.prefix.destination;
@@ -198,11 +204,12 @@ void DatagramPort::arrived(const llp::UdpArrival& arrival) {
   sink->receive({d, arrival, this});
 }
 
-bool DatagramPort::turn() {
-  if (rd_ != nullptr) rd_->begin_turn();
+std::size_t DatagramPort::turn() {
+  engine().assert_held();
+  if (service_ != nullptr) service_->begin_turn();
   const bool any = reader_.read(socket_, [this](const llp::UdpArrival& a) { arrived(a); });
-  if (rd_ != nullptr) rd_->end_turn(any);
-  return (!waiting_.empty() && serve_waiting()) || any;
+  if (service_ != nullptr) service_->end_turn(any);
+  return (!waiting_.empty() && serve_waiting()) || any ? 1 : 0;
 }
 
 void DatagramPort::close_in_child() {

@@ -9,13 +9,14 @@
 #include <vector>
 
 #include "llp/datagram_header.h"
-#include "llp/udp_socket.h"
-#include "provider/verbs/pollable.h"
+#include "llp/udp_inbox.h"
+#include "llp/udp_outbox.h"
+#include "provider/engine/pollable.h"
 
 namespace ewarp::verbs {
 
 class DatagramPort;
-class RdPort;
+class Engine;
 
 // A datagram for a QP: passed every check up to its CRC.
 struct DatagramIn {
@@ -55,23 +56,40 @@ class DatagramReader {
   unsigned batch_ = 1;
 };
 
-class DatagramPort final : public Pollable {
+// Another service behind a port: what it takes is not for the queue pairs of UD. Threading: engine held.
+class DatagramService {
  public:
+  virtual ~DatagramService() = default;
+  virtual bool takes(Octets payload) const = 0;
+  virtual void receive(const llp::UdpArrival& arrival) = 0;
+  // Around a read of the socket, and all receive() of it. any: something had arrived.
+  virtual void begin_turn() = 0;
+  virtual void end_turn(bool any) = 0;
+  // The process ends: bounded by `until`, peers get what they are owed.
+  virtual void finish(std::chrono::steady_clock::time_point until) = 0;
+};
+
+class DatagramPort final : public Pollable, public std::enable_shared_from_this<DatagramPort> {
+ public:
+  // Before the first of(), and without the engine: it takes a look at all interfaces.
+  static void look_for_loopback();
   // The port of a number that take_datagram() gave; made at its first use, for good. Engine held.
-  static std::shared_ptr<DatagramPort> of(std::uint32_t number);
+  static std::shared_ptr<DatagramPort> of(Engine& engine, std::uint32_t number);
   static void forget_in_child();
   // The process ends: what peers of reliable datagrams are still owed leaves, until this time. Engine held.
   static void finish(std::chrono::steady_clock::time_point until);
 
-  explicit DatagramPort(llp::UdpSocket socket);
+  DatagramPort(Engine& engine, llp::UdpSocket socket);
   ~DatagramPort() override;
 
+  Engine& engine() const { return engine_; }
   void attach(std::uint32_t number, DatagramSink& sink);
   void detach(std::uint32_t number, DatagramSink& sink);
 
   const llp::UdpSocket& socket() const { return socket_; }
-  // The reliable service behind this port; made at its first use.
-  RdPort& rd();
+  // Null: none yet.
+  DatagramService* service() const { return service_.get(); }
+  void set_service(std::unique_ptr<DatagramService> service) { service_ = std::move(service); }
   // Counts as a queue pair: the socket is watched.
   void hold();
   void let_go();
@@ -86,7 +104,7 @@ class DatagramPort final : public Pollable {
 
   // Pollable
   int fd() const override { return socket_.fd(); }
-  bool turn() override;
+  std::size_t turn() override;
   bool wants_to_write() const override { return !waiting_.empty(); }
   void close_in_child() override;
 
@@ -94,6 +112,7 @@ class DatagramPort final : public Pollable {
   bool serve_waiting();
   void arrived(const llp::UdpArrival& arrival);
 
+  Engine& engine_;
   llp::UdpSocket socket_;
   std::array<DatagramSink*, 256> sinks_{};
   unsigned users_ = 0;
@@ -101,7 +120,7 @@ class DatagramPort final : public Pollable {
   bool blocked_ = false;
   bool whole_ = false;  // the socket sets DF
   DatagramReader reader_;
-  std::unique_ptr<RdPort> rd_;
+  std::unique_ptr<DatagramService> service_;
 };
 
 // Shared by all sockets of the process; engine held.

@@ -6,11 +6,11 @@
 
 #include "ddp/header.h"
 #include "ddp/untagged.h"
-#include "provider/verbs/datagram_queue_pair.h"
-#include "provider/verbs/engine.h"
-#include "provider/verbs/error_reports.h"
-#include "provider/verbs/grh.h"
+#include "provider/engine/engine.h"
 #include "provider/verbs/sge.h"
+#include "provider/verbs/ud/error_reports.h"
+#include "provider/verbs/ud/grh.h"
+#include "provider/verbs/ud/ud_queue_pair.h"
 #include "rdmap/header.h"
 
 namespace ewarp::verbs {
@@ -44,7 +44,7 @@ bool scatter(const Pd& pd, std::span<const Sge> sges, Octets grh, Octets payload
 }  // namespace
 
 // The checks that are answered with silence. True: a UD_SEND with our Q_Key.
-bool DatagramQueuePair::is_for_us(const DatagramIn& in) {
+bool UdQueuePair::is_for_us(const DatagramIn& in) {
   if (!receives_now()) {
     count_drop(DatagramDrop::qp);
     return false;
@@ -64,14 +64,14 @@ bool DatagramQueuePair::is_for_us(const DatagramIn& in) {
   return false;
 }
 
-void DatagramQueuePair::receive(const DatagramIn& in) {
+void UdQueuePair::receive(const DatagramIn& in) {
   if (!is_for_us(in)) return;
   note_first_message();
   take(in, llp::UdSend::parse(in.datagram));
   check_overflow();
 }
 
-void DatagramQueuePair::take(const DatagramIn& in, const llp::UdSend& header) {
+void UdQueuePair::take(const DatagramIn& in, const llp::UdSend& header) {
   const Octets segment = in.datagram.segment;
   if (segment.size() < ddp::UntaggedHeader::kSize || ddp::is_tagged(segment)) return count_drop(DatagramDrop::segment);
   const auto ddp = ddp::UntaggedHeader::parse(segment);
@@ -94,12 +94,12 @@ void DatagramQueuePair::take(const DatagramIn& in, const llp::UdSend& header) {
 }
 
 // Where others wait for the shared queue to be filled, nobody overtakes them.
-const ReceiveEntry* DatagramQueuePair::next_receive() {
+const ReceiveEntry* UdQueuePair::next_receive() {
   if (srq_ != nullptr) return srq_->front();
   return rq_.head() == rq_.tail() ? nullptr : &rq_.entry(rq_.head());
 }
 
-void DatagramQueuePair::deliver(const DatagramIn& in, const llp::UdSend& header, Octets payload, bool solicited) {
+void UdQueuePair::deliver(const DatagramIn& in, const llp::UdSend& header, Octets payload, bool solicited) {
   if (srq_ != nullptr) srq_->take(rq_);
   const std::uint64_t at = rq_.head();
   const ReceiveEntry& e = rq_.entry(at);

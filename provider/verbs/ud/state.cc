@@ -1,10 +1,10 @@
 // The states of queue pairs on UDP ports (verbs-semantics.md section 2): those of UD.
 #include <cerrno>
-#include <mutex>
 
-#include "provider/verbs/datagram_pair.h"
-#include "provider/verbs/engine.h"
-#include "provider/verbs/log.h"
+#include "llp/mutex.h"
+#include "provider/base/log.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/ud/datagram_queue_pair.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -43,7 +43,7 @@ int check_transition(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attr
 
 }  // namespace
 
-void DatagramPair::enter_state(ibv_qp_state state) {
+void DatagramQueuePair::enter_state(ibv_qp_state state) {
   const ibv_qp_state from = state_.exchange(state, std::memory_order_seq_cst);
   if (slot_ != nullptr) slot_->state.store(static_cast<std::uint32_t>(state), std::memory_order_relaxed);
   if (from != state)
@@ -51,12 +51,12 @@ void DatagramPair::enter_state(ibv_qp_state state) {
                static_cast<int>(state));
 }
 
-bool DatagramPair::can_post_send() const {
+bool DatagramQueuePair::can_post_send() const {
   const ibv_qp_state s = state_.load(std::memory_order_relaxed);
   return s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE || s == IBV_QPS_ERR;
 }
 
-bool DatagramPair::receives_now() const {
+bool DatagramQueuePair::receives_now() const {
   switch (state_.load(std::memory_order_relaxed)) {
     case IBV_QPS_RTR:
     case IBV_QPS_RTS:
@@ -68,20 +68,24 @@ bool DatagramPair::receives_now() const {
   }
 }
 
-void DatagramPair::note_first_message() {
+void DatagramQueuePair::note_first_message() {
   if (state_.load(std::memory_order_relaxed) == IBV_QPS_RTR && !std::exchange(first_told_, true))
     context().raise(IBV_EVENT_COMM_EST, handle_);
 }
 
-void DatagramPair::check_drained() {
+void DatagramQueuePair::check_drained() {
   if (!tells_drained_ || state_.load(std::memory_order_relaxed) != IBV_QPS_SQD || !drained()) return;
   tells_drained_ = false;
   context().raise(IBV_EVENT_SQ_DRAINED, handle_);
 }
 
-int DatagramPair::modify(const ibv_qp_attr& attr, int mask) {
-  Engine& e = engine();
-  e.enter();
+int DatagramQueuePair::modify(const ibv_qp_attr& attr, int mask) {
+  int rc = 0;
+  engine().run([&] { rc = modify_now(attr, mask); });
+  return rc;
+}
+
+int DatagramQueuePair::modify_now(const ibv_qp_attr& attr, int mask) {
   const ibv_qp_state from = state_.load(std::memory_order_relaxed);
   const ibv_qp_state to = (mask & IBV_QP_STATE) != 0 ? attr.qp_state : from;
   const int rc = check_transition(from, to, attr, mask);
@@ -107,11 +111,10 @@ int DatagramPair::modify(const ibv_qp_attr& attr, int mask) {
         serve();  // requests that were posted in SQD
     }
   }
-  e.leave();
   return rc;
 }
 
-int DatagramPair::query(ibv_qp_attr& attr, ibv_qp_init_attr& init) {
+int DatagramQueuePair::query(ibv_qp_attr& attr, ibv_qp_init_attr& init) {
   attr = {};
   attr.qp_state = attr.cur_qp_state = state_.load(std::memory_order_relaxed);
   attr.qkey = qkey_;
@@ -126,7 +129,7 @@ int DatagramPair::query(ibv_qp_attr& attr, ibv_qp_init_attr& init) {
   return 0;
 }
 
-void DatagramPair::flush_receives() {
+void DatagramQueuePair::flush_receives() {
   for (const std::uint64_t tail = rq_.tail(); rq_.head() < tail;) {
     const ReceiveEntry e = rq_.entry(rq_.head());
     rq_.retire(rq_.head() + 1);
@@ -134,7 +137,7 @@ void DatagramPair::flush_receives() {
   }
 }
 
-void DatagramPair::flush_receive(const ReceiveEntry& e) {
+void DatagramQueuePair::flush_receive(const ReceiveEntry& e) {
   ibv_wc wc{};
   wc.wr_id = e.wr_id;
   wc.status = IBV_WC_WR_FLUSH_ERR;
@@ -143,7 +146,7 @@ void DatagramPair::flush_receive(const ReceiveEntry& e) {
 }
 
 // To ERR: by the application, after a receive whose memory was bad, or without a completion queue.
-void DatagramPair::fail() {
+void DatagramQueuePair::fail() {
   const bool first = state_.load(std::memory_order_relaxed) != IBV_QPS_ERR;
   enter_state(IBV_QPS_ERR);
   flush_sends();
@@ -151,19 +154,19 @@ void DatagramPair::fail() {
   if (first && srq_ != nullptr) context().raise(IBV_EVENT_QP_LAST_WQE_REACHED, handle_);
 }
 
-void DatagramPair::check_overflow() {
+void DatagramQueuePair::check_overflow() {
   if (!overflowed_ || state_.load(std::memory_order_relaxed) == IBV_QPS_ERR) return;
   context().raise(IBV_EVENT_QP_FATAL, handle_);
   fail();
 }
 
 // To RESET: no completion of this QP is seen any more.
-void DatagramPair::reset_queues() {
+void DatagramQueuePair::reset_queues() {
   // First: posters look at the state with the queue locked, so nothing is posted behind what is dropped here.
   enter_state(IBV_QPS_RESET);
   drop_sends();
   {
-    const std::lock_guard guard(rq_.lock);
+    const llp::Guard guard(rq_.lock);
     rq_.retire(rq_.tail());
   }
   qkey_ = sq_psn_ = 0;

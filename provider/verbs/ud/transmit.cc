@@ -6,10 +6,10 @@
 #include "ddp/header.h"
 #include "ddp/untagged.h"
 #include "llp/crc32c.h"
-#include "provider/verbs/datagram_queue_pair.h"
-#include "provider/verbs/held_regions.h"
-#include "provider/verbs/log.h"
+#include "provider/base/log.h"
+#include "provider/verbs/memory/held_regions.h"
 #include "provider/verbs/sge.h"
+#include "provider/verbs/ud/ud_queue_pair.h"
 #include "rdmap/header.h"
 
 namespace ewarp::verbs {
@@ -38,7 +38,7 @@ std::size_t put_head(MutableOctets out, const DatagramSend& e, std::uint32_t num
 }  // namespace
 
 // False: memory that may not be read; the datagram was not added.
-bool DatagramQueuePair::build(llp::UdpOutbox& out, std::uint64_t position) {
+bool UdQueuePair::build(llp::UdpOutbox& out, std::uint64_t position) {
   const DatagramSend& e = sq_.entry(position);
   rdmap::ExtentList pieces;
   pieces.clear();
@@ -58,15 +58,14 @@ bool DatagramQueuePair::build(llp::UdpOutbox& out, std::uint64_t position) {
   if (e.crc && !copy) crc.update(own);
   std::size_t at = head_size;
   for (const llp::Extent& piece : pieces.all()) {
-    const bool good = copy ? copy_out(own.data() + at, piece) : piece.region == nullptr || held().enter(piece, e.crc);
+    const bool good = copy ? copy_out(own.data() + at, piece)
+                           : held().enter(piece) && (!e.crc || crc.read(piece.address, piece.length));
     if (!good) {
       out.undo();
       return false;
     }
     at += piece.length;
-    if (copy) continue;
-    out.append(piece.address, piece.length);
-    if (e.crc) crc.update({piece.address, piece.length});
+    if (!copy) out.append(piece.address, piece.length);
   }
   if (e.crc && copy) crc.update(own);
   const auto field = out.append(llp::kDatagramCrc).first<llp::kDatagramCrc>();
@@ -80,7 +79,7 @@ bool DatagramQueuePair::build(llp::UdpOutbox& out, std::uint64_t position) {
 }
 
 // True: there is more to send, and room for it.
-bool DatagramQueuePair::transmit() {
+bool UdQueuePair::transmit() {
   llp::UdpOutbox& out = datagram_outbox();
   for (int round = 0; round < kRounds; ++round) {
     if (state_.load(std::memory_order_relaxed) != IBV_QPS_RTS) return false;
@@ -106,7 +105,7 @@ bool DatagramQueuePair::transmit() {
 }
 
 // What was sent is complete. False: the rest has to wait.
-bool DatagramQueuePair::settle(std::size_t sent, std::size_t built, int error) {
+bool UdQueuePair::settle(std::size_t sent, std::size_t built, int error) {
   for (std::size_t i = 0; i < sent; ++i) send_done(IBV_WC_SUCCESS);
   if (sent == built) return true;
   msn_ -= static_cast<std::uint32_t>(built - sent);  // they are built again
@@ -126,14 +125,14 @@ bool DatagramQueuePair::settle(std::size_t sent, std::size_t built, int error) {
 }
 
 // To SQE: the oldest request has failed, those behind it are flushed, receiving goes on.
-void DatagramQueuePair::fail_sends(ibv_wc_status first) {
+void UdQueuePair::fail_sends(ibv_wc_status first) {
   enter_state(IBV_QPS_SQE);
   send_done(first);
   flush_sends();
 }
 
 // The oldest request.
-void DatagramQueuePair::send_done(ibv_wc_status status) {
+void UdQueuePair::send_done(ibv_wc_status status) {
   const std::uint64_t at = sq_.head();
   const DatagramSend& e = sq_.entry(at);
   ibv_wc wc{};

@@ -1,15 +1,15 @@
 // Creation, posting and the end of UD queue pairs.
-#include "provider/verbs/datagram_queue_pair.h"
+#include "provider/verbs/ud/ud_queue_pair.h"
 
 #include <endian.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <mutex>
 
-#include "provider/verbs/engine.h"
-#include "provider/verbs/multicast.h"
+#include "llp/mutex.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/ud/multicast.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -18,13 +18,13 @@ constexpr unsigned kKnownSendFlags = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SE
 
 }  // namespace
 
-int create_datagram_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
-                       std::shared_ptr<DatagramQueuePair>* out, SharedReceiveQueue* srq) {
+int create_ud_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
+                 std::shared_ptr<UdQueuePair>* out, SharedReceiveQueue* srq) {
   if (init.qp_type != IBV_QPT_UD) return EINVAL;
   return make_datagram_pair(pd, init, send_cq, recv_cq, srq, out);
 }
 
-int DatagramQueuePair::create(ibv_qp_init_attr& init) {
+int UdQueuePair::create(ibv_qp_init_attr& init) {
   const ibv_qp_cap& c = init.cap;
   if (!sq_.create(c.max_send_wr, c.max_send_sge, std::max(c.max_inline_data, kMinInline)) || !make_receive_queue(c)) {
     give_up();
@@ -34,11 +34,11 @@ int DatagramQueuePair::create(ibv_qp_init_attr& init) {
   return 0;
 }
 
-void DatagramQueuePair::leave_port() {
+void UdQueuePair::leave_port() {
   leave_groups(*this);
 }
 
-void DatagramQueuePair::serve() {
+void UdQueuePair::serve() {
   switch (state_.load(std::memory_order_seq_cst)) {
     case IBV_QPS_RTS:
       if (port_->blocked() || transmit()) port_->wait(*this);
@@ -54,18 +54,18 @@ void DatagramQueuePair::serve() {
   }
 }
 
-void DatagramQueuePair::flush_sends() {
+void UdQueuePair::flush_sends() {
   for (const std::uint64_t tail = sq_.tail(); sq_.head() < tail;) send_done(IBV_WC_WR_FLUSH_ERR);
 }
 
-void DatagramQueuePair::drop_sends() {
-  const std::lock_guard guard(sq_.lock);
+void UdQueuePair::drop_sends() {
+  const llp::Guard guard(sq_.lock);
   sq_.retire(sq_.tail());
   msn_ = error_msn_ = 1;
 }
 
 // What the caller controls; memory is looked at when the datagram is sent.
-int DatagramQueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
+int UdQueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   if (wr.opcode != IBV_WR_SEND && wr.opcode != IBV_WR_SEND_WITH_IMM) return EINVAL;
   if ((wr.send_flags & ~kKnownSendFlags) != 0 || wr.wr.ud.ah == nullptr || wr.wr.ud.remote_qpn > kMaxQpn) return EINVAL;
   if (wr.num_sge < 0 || static_cast<std::uint32_t>(wr.num_sge) > cap_.max_send_sge) return EINVAL;
@@ -92,25 +92,25 @@ int DatagramQueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
 }
 
 // Requires: the queue's lock. Nothing is posted before the caller publishes it.
-int DatagramQueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
+int UdQueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
   if (!can_post_send()) return EINVAL;
   return position - sq_.head() >= sq_.depth() ? ENOMEM : put_send(wr, position);
 }
 
-int DatagramQueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
+int UdQueuePair::post_send(ibv_send_wr* wr, ibv_send_wr** bad) {
   int rc;
   {
-    const std::lock_guard guard(sq_.lock);
+    const llp::Guard guard(sq_.lock);
     rc = put_sends(sq_, false, wr, bad, [this](const auto& next, auto position) { return put_next(next, position); });
   }
   engine().kick(*this);  // what came before the bad one is posted, and runs
   return rc;
 }
 
-int DatagramQueuePair::post_all(ibv_send_wr* wr) {
+int UdQueuePair::post_all(ibv_send_wr* wr) {
   int rc;
   {
-    const std::lock_guard guard(sq_.lock);
+    const llp::Guard guard(sq_.lock);
     rc = put_sends(sq_, true, wr, &wr, [this](const auto& next, auto position) { return put_next(next, position); });
   }
   if (rc == 0) engine().kick(*this);

@@ -5,8 +5,8 @@
 
 #include <memory>
 
-#include "provider/verbs/address_handle.h"
-#include "provider/verbs/datagram_pair.h"
+#include "provider/verbs/ud/address_handle.h"
+#include "provider/verbs/ud/datagram_queue_pair.h"
 
 namespace ewarp::verbs {
 
@@ -21,12 +21,12 @@ struct DatagramSend {
   llp::UdpDestination to;
 };
 
-class DatagramQueuePair final : public DatagramPair {
+class UdQueuePair final : public DatagramQueuePair {
  public:
-  DatagramQueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq,
-                    std::uint32_t number, ibv_qp_type type)
-      : DatagramPair(pd, send_cq, recv_cq, srq, number, type) {}
-  ~DatagramQueuePair() override { destroy(); }
+  UdQueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq, std::uint32_t number,
+              ibv_qp_type type)
+      : DatagramQueuePair(pd, send_cq, recv_cq, srq, number, type) {}
+  ~UdQueuePair() override { destroy(); }
   int create(ibv_qp_init_attr& init);  // 0 or errno
 
   int post_send(ibv_send_wr* wr, ibv_send_wr** bad) override;
@@ -47,13 +47,13 @@ class DatagramQueuePair final : public DatagramPair {
   void drop_sends() override;
   void leave_port() override;
 
-  // datagram_transmit.cc
+  // transmit.cc
   bool build(llp::UdpOutbox& out, std::uint64_t position);
   bool settle(std::size_t sent, std::size_t built, int error);
   void send_done(ibv_wc_status status);
   void fail_sends(ibv_wc_status first);
 
-  // datagram_receive.cc
+  // receive.cc
   bool is_for_us(const DatagramIn& in);
   void take(const DatagramIn& in, const llp::UdSend& header);
   void deliver(const DatagramIn& in, const llp::UdSend& header, Octets payload, bool solicited);
@@ -65,8 +65,8 @@ class DatagramQueuePair final : public DatagramPair {
   std::uint32_t error_msn_ = 1;
 };
 
-// ibv_create_qp() of type UD; see create_qp(). EADDRNOTAVAIL: no UDP port can be had.
-int create_datagram_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
-                       std::shared_ptr<DatagramQueuePair>* out, SharedReceiveQueue* srq = nullptr);
+// ibv_create_qp() of type UD; see create_rc_qp(). EADDRNOTAVAIL: no UDP port can be had.
+int create_ud_qp(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* send_cq, CompletionQueue* recv_cq,
+                 std::shared_ptr<UdQueuePair>* out, SharedReceiveQueue* srq = nullptr);
 
 }  // namespace ewarp::verbs

@@ -1,0 +1,303 @@
+#include "provider/verbs/rc/connection.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <span>
+
+#include "provider/base/log.h"
+#include "provider/base/options.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/memory/memory.h"
+#include "provider/verbs/rc/rc_queue_pair.h"
+
+namespace ewarp::verbs {
+namespace {
+
+constexpr std::size_t kTransmitBudget = 256 * 1024;  // octets handed to the kernel at once
+constexpr std::size_t kReceiveBudget = 256 * 1024;
+// While payload goes direct, so much is read behind it: the trailer, the next header, a small message.
+constexpr std::size_t kBulkTail = 512;
+constexpr std::size_t kBulkHead = 4096;
+
+// A stream without segments (not TCP) carries what TCP's largest window segment would.
+constexpr std::size_t kNoSegments = 65483;
+
+std::size_t ulpdu_limit(const llp::Stream& stream, const mpa::StreamParams& params) {
+  if (params.extensions) return std::clamp<std::size_t>(options().ulpdu_octets, mpa::kMinMulpdu, mpa::kMaxMulpdu);
+  const std::size_t segment = stream.segment_octets();
+  return mpa::mulpdu(segment > 0 ? segment : kNoSegments, params.tx_markers);
+}
+
+}  // namespace
+
+Connection::Connection(Engine& engine, RcQueuePair& qp, std::unique_ptr<llp::Stream> stream,
+                       const mpa::StreamParams& params)
+    : engine_(engine),
+      qp_(qp),
+      owned_(std::move(stream)),
+      stream_(owned_.get()),
+      endpoint_(qp, params, ulpdu_limit(*stream_, params)),
+      peer_(stream_->peer()) {}
+
+Connection::~Connection() = default;
+
+std::unique_ptr<llp::Stream> Connection::release_stream() {
+  stream_ = &llp::no_stream();
+  return std::move(owned_);
+}
+
+void Connection::close_in_child() {
+  stream_->close();
+}
+
+void Connection::broken() noexcept {
+  if (end_ != End::none) return;
+  end_ = End::lost;
+  engine_.push(qp_);  // which sees to what follows
+}
+
+// What the stream can do, as far as it is worth asking: with a large message under way the question alone is cheaper
+// than a call that finds nothing. A full socket takes a little with every acknowledgement; it is ready when a third of
+// its buffer is free, and it is cheaper to come back then, as a blocking sender does.
+short Connection::possible() const {
+  return !blocked_ && !drained_ ? POLLIN | POLLOUT : stream_->ready();
+}
+
+std::size_t Connection::turn() {
+  const std::uint64_t before = rx_octets + tx_octets;
+  const short now = possible();
+  const bool any = (now & POLLIN) != 0 && readable() && receive();
+  return progress(any, before, (now & POLLOUT) != 0);
+}
+
+std::size_t Connection::finish_turn(ssize_t result) {
+  const std::uint64_t before = rx_octets + tx_octets;
+  const bool more = result == static_cast<ssize_t>(asked_);
+  const bool any = completed(result);
+  if (more) receive();  // a stream in full flow gets its budget; the silent ones are asked once
+  return progress(any, before, (possible() & POLLOUT) != 0);
+}
+
+// The stream may have ended when this returns; it stays in memory until the engine buries it.
+std::size_t Connection::progress(bool any, std::uint64_t octets_before, bool writable) {
+  engine_.assert_held();
+  if (writable && end_ == End::none && has_output() && engine_.may_send(qp_)) any |= send();
+  const std::uint64_t moved = rx_octets + tx_octets - octets_before;
+  if (any || end_ != End::none) qp_.stream_progress();
+  return std::max<std::size_t>(moved, any ? 1 : 0);
+}
+
+bool Connection::have_staging() noexcept {
+  engine_.assert_held();
+  try {
+    if (staging_ == nullptr) staging_ = engine_.take_staging();
+    return true;
+  } catch (const std::bad_alloc&) {
+    if (log::enabled(log::Level::error)) log::write(log::Level::error, "a stream ends: no memory for what arrives");
+    broken();
+    return false;
+  }
+}
+
+// How many vectors were filled: all or none.
+std::size_t Connection::enter_targets() noexcept {
+  std::size_t count = 0;
+  for (const llp::Extent& e : endpoint_.direct()) {
+    direct_gone_ = e.region != nullptr && !memory().enter(e.region, e.ticket);
+    if (direct_gone_) {
+      leave_regions();
+      direct_wanted_ = 0;
+      return 0;
+    }
+    assert(count < vectors_.size() - 1);
+    ++direct_entered_;
+    vectors_[count++] = iovec{e.address, e.length};
+    direct_wanted_ += e.length;
+  }
+  return count;
+}
+
+// Shared: other streams' octets are stored before this one's are looked at, and what a CRC is to be computed of could
+// be stored over by them where two buffers are one. A copy out of staging is not.
+msghdr* Connection::prepare(bool shared) noexcept {
+  asked_ = direct_wanted_ = direct_entered_ = 0;
+  direct_gone_ = false;
+  message_ = msghdr{};
+  message_.msg_iov = vectors_.data();
+  message_.msg_iovlen = 1;
+  vectors_[0] = iovec{};
+  if (!have_staging()) return &message_;
+  std::size_t count = shared && endpoint_.direct_is_read() ? 0 : enter_targets();
+  std::size_t room = Engine::kStaging - end_at_;
+  if (direct_wanted_ > 0)
+    room = std::min(room, kBulkTail);
+  else if (endpoint_.bulk())
+    room = std::min(room, kBulkHead);
+  vectors_[count++] = iovec{staging_.get() + end_at_, room};
+  asked_ = direct_wanted_ + room;
+  message_.msg_iovlen = count;
+  return &message_;
+}
+
+void Connection::leave_regions() {
+  if (direct_entered_ == 0) return;
+  for (const llp::Extent& e : endpoint_.direct().first(direct_entered_))
+    if (e.region != nullptr) memory().leave(e.region);
+  direct_entered_ = 0;
+}
+
+bool Connection::completed(ssize_t result) {
+  assert(result <= static_cast<ssize_t>(asked_));
+  leave_regions();
+  if (end_ != End::none) return true;
+  if (direct_gone_) endpoint_.direct_failed();
+  if (result == -EAGAIN || result == -EWOULDBLOCK || result == -EINTR) return false;
+  if (result == -EFAULT && direct_wanted_ > 0) {
+    endpoint_.direct_failed();
+    return true;
+  }
+  if (result < 0) {
+    end_ = End::lost;
+    return true;
+  }
+  if (result == 0) {
+    const bool clean = begin_ == end_at_ && endpoint_.end_of_stream();
+    end_ = clean ? End::peer_closed : End::peer_closed_early;
+    return true;
+  }
+  const auto n = static_cast<std::size_t>(result);
+  rx_octets += n;
+  const std::size_t direct = std::min(n, direct_wanted_);
+  if (direct > 0) endpoint_.direct_received(direct);
+  end_at_ += n - direct;
+  parse();
+  return true;
+}
+
+void Connection::parse() {
+  assert(begin_ <= end_at_ && end_at_ <= Engine::kStaging);
+  begin_ += endpoint_.receive(Octets(staging_.get() + begin_, end_at_ - begin_));
+  if (begin_ == end_at_) {
+    begin_ = end_at_ = 0;
+  } else if (begin_ > 0 && Engine::kStaging - end_at_ < mpa::fpdu_octets(65535)) {
+    // The largest FPDU (with markers) must fit behind what is left.
+    std::memmove(staging_.get(), staging_.get() + begin_, end_at_ - begin_);
+    end_at_ -= begin_;
+    begin_ = 0;
+  }
+}
+
+bool Connection::receive() {
+  bool any = false;
+  drained_ = false;
+  for (std::size_t total = 0; total < kReceiveBudget && end_ == End::none && readable();) {
+    const msghdr* m = prepare(false);
+    const long n = stream_->receive({m->msg_iov, m->msg_iovlen});
+    const bool came = completed(n);
+    any |= came;
+    drained_ = n < static_cast<long>(asked_) && endpoint_.bulk();
+    if (!came || n < static_cast<long>(asked_)) break;
+    total += static_cast<std::size_t>(n);
+  }
+  return any;
+}
+
+bool Connection::enter_regions() {
+  assert(regions_entered_ == 0 && out_->regions().size() <= 64);
+  regions_entered_ = 0;
+  const auto regions = out_->regions();
+  for (std::size_t i = 0; i < regions.size(); ++i) {
+    if (memory().enter(regions[i].region, regions[i].ticket)) {
+      regions_entered_ |= std::uint64_t{1} << i;
+    } else if (out_->uses(i)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool Connection::transmit() {
+  return (!blocked_ || (possible() & POLLOUT) != 0) && send();
+}
+
+bool Connection::send() {
+  engine_.assert_held();
+  if (fin_sent_ || end_ != End::none) return false;
+  if (out_ == nullptr) {
+    if (!endpoint_.wants_transmit()) return false;
+    out_ = engine_.take_gather();
+  }
+  endpoint_.transmit(*out_, kTransmitBudget);
+  bool any = false;
+  if (!out_->empty()) {
+    const bool allowed = enter_regions();
+    const long n = allowed ? stream_->send(out_->vectors()) : -EFAULT;
+    for (std::size_t i = 0; regions_entered_ != 0; ++i, regions_entered_ >>= 1)
+      if (regions_entered_ & 1) memory().leave(out_->regions()[i].region);
+    if (n < 0) {
+      if (n == -EAGAIN || n == -EWOULDBLOCK || n == -EINTR || n == -ENOBUFS) {
+        blocked_ = true;
+        return false;
+      }
+      // A source that its owner took away in the middle of an FPDU: the framing cannot be saved.
+      end_ = n == -EFAULT ? End::local_memory : End::lost;
+      return true;
+    }
+    any = true;
+    blocked_ = static_cast<std::size_t>(n) < out_->octets();
+    fpdu_cut_ = blocked_;
+    assert(static_cast<std::size_t>(n) <= out_->octets());
+    tx_octets += static_cast<std::size_t>(n);
+    out_->consume(static_cast<std::size_t>(n));
+    endpoint_.transmitted(static_cast<std::size_t>(n));
+  }
+  if (out_->empty()) {
+    blocked_ = false;
+    engine_.give_gather(std::move(out_));
+  }
+  return any;
+}
+
+void Connection::drop_output() {
+  engine_.assert_held();
+  if (out_ == nullptr) return;
+  if (fpdu_cut_ && end_ == End::none) end_ = End::lost;
+  out_->clear();
+  engine_.give_gather(std::move(out_));
+  blocked_ = false;
+}
+
+void Connection::shut_down() {
+  if (!fin_sent_) stream_->half_close();
+  fin_sent_ = true;
+}
+
+void Connection::finish() {
+  while (has_output() && transmit() && !blocked()) continue;
+  shut_down();
+}
+
+// A process that ends with unread octets makes the kernel send RST, which can destroy the peer's last message.
+bool Connection::drained() {
+  std::array<std::byte, 4096> sink;
+  const iovec into{sink.data(), sink.size()};
+  long n;
+  do n = stream_->receive(std::span(&into, 1));
+  while (n > 0);
+  return n != -EAGAIN;
+}
+
+void Connection::rest() {
+  engine_.assert_held();
+  if (begin_ == end_at_ && staging_ != nullptr) {
+    begin_ = end_at_ = 0;
+    engine_.give_staging(std::move(staging_));
+  }
+}
+
+}  // namespace ewarp::verbs

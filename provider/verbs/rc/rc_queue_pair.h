@@ -1,0 +1,201 @@
+// The queue pair: work queues, state, and the consumer of one RDMAP stream.
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <atomic>
+#include <cassert>
+#include <memory>
+#include <mutex>
+#include <span>
+
+#include "provider/engine/kickable.h"
+#include "provider/startup/bring_up.h"
+#include "provider/verbs/completion_queue.h"
+#include "provider/verbs/memory/memory.h"
+#include "provider/verbs/queue_pair_base.h"
+#include "provider/verbs/rc/connection.h"
+#include "provider/verbs/shared_receive_queue.h"
+#include "provider/verbs/work_queue.h"
+#include "rdmap/request.h"
+
+namespace ewarp::verbs {
+
+enum class LocalOperation : std::uint8_t { none, bind, invalidate };
+
+// An entry of the send queue.
+struct SendEntry : rdmap::SendRequest {
+  std::uint64_t wr_id;
+  bool signaled;
+  bool is_inline;
+  bool done;
+  rdmap::Status status;
+  std::uint16_t sge_count;
+  LocalOperation local;  // not none: the peer is told nothing of it
+  WindowBind bind;
+};
+
+class RcQueuePair final : public QueuePairBase,
+                          public LargePoster,
+                          private OverMemory<rdmap::Consumer>,
+                          public BringUpUser,
+                          public std::enable_shared_from_this<RcQueuePair> {
+ public:
+  RcQueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq,
+              std::uint32_t number);
+  ~RcQueuePair() override;
+  int create(ibv_qp_init_attr& init);  // 0 or errno
+
+  int post_send(ibv_send_wr* wr, ibv_send_wr** bad) override;
+  int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) override;
+  int post_all(ibv_send_wr* wr) override;
+  int modify(const ibv_qp_attr& attr, int mask) override;
+  int query(ibv_qp_attr& attr, ibv_qp_init_attr& init) override;
+  void destroy() override;
+  int attach(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params,
+             std::shared_ptr<StreamObserver> observer) override;
+  void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override;
+  void disconnect(bool graceful) override;
+  BringUpUser* bring_up_user() override { return this; }
+
+  // --- for the engine, which is held ---
+
+  // New work was posted, or the socket may take more.
+  void serve() override;
+  void broken() noexcept override {
+    if (connection_ != nullptr) connection_->broken();
+  }
+  // After octets arrived, the stream ended, or something was written.
+  void stream_progress();
+
+ private:
+  friend class Connection;
+
+  // What a stream has done.
+  struct Tally {
+    rdmap::EndpointCounters counters;
+    std::uint64_t tx_octets = 0, rx_octets = 0;  // framing included
+  };
+
+  // rdmap::Consumer
+  rdmap::SendRequest* next_send() override;
+  void send_started() override {
+    assert(started_ < sq_.tail());
+    ++started_;
+  }
+  void send_done(rdmap::SendRequest& request, rdmap::Status status) override;
+  rdmap::Status request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
+                               rdmap::ExtentList& out) override;
+  bool take_receive() override;
+  bool has_receive() const override;
+  std::uint64_t receive_capacity() const override { return receive_length_; }
+  rdmap::Status receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) override;
+  void receive_done(const rdmap::Received& received) override;
+  ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
+                       llp::Extent& out) override;
+  ddp::Verdict invalidate(std::uint32_t stag) override;
+
+  // BringUpUser (peer.cc). Engine held.
+  BringUp* bring_up() const override { return bring_up_.get(); }
+  bool may_be_told_its_peer() const override;
+  std::uint32_t send_psn() const override { return given_.sq_psn; }
+  void read_limits(std::uint16_t* ird, std::uint16_t* ord) override { get_read_limits(ird, ord); }
+  void take_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params) override;
+  void bring_up_failed(const std::string& why) override;
+
+  // Posting (post.cc).
+  int check_send(const ibv_send_wr& wr, std::uint64_t* length) const;
+  int post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad);
+  int put_next(const ibv_send_wr& wr, std::uint64_t position);
+  int put_send(const ibv_send_wr& wr, std::uint64_t position);
+  int put_local(const ibv_send_wr& wr, std::uint64_t position);
+  bool execute_local(SendEntry& e);
+
+  // States (modify.cc). Engine held.
+  int modify_now(const ibv_qp_attr& attr, int mask, const PeerAddress* peer, int bad_peer);
+  void enter_state(ibv_qp_state state);
+  int check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attr, int mask) const;
+  void apply(const ibv_qp_attr& attr, int mask);
+  void reset_queues();
+
+  // Who the peer is, without rdma_cm (peer.cc). Engine held.
+  int start_bring_up(const PeerAddress& peer);
+  void stop_bring_up();
+  bool wait_again();
+  bool peer_left();
+
+  // The stream (stream.cc). Engine held.
+  enum class Phase : std::uint8_t {
+    none,         // there is no stream
+    running,      // it carries messages
+    closing,      // ours leave, then FIN; SQD (close.cc)
+    terminating,  // a Terminate of ours leaves; ERR
+  };
+  static constexpr bool allowed(Phase from, Phase to);
+  void enter_phase(Phase next);
+  int attach_now(std::unique_ptr<llp::Stream>& stream, const mpa::StreamParams& params,
+                 std::shared_ptr<StreamObserver> observer);
+  void run_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params);
+  void notify_established();
+  void tell_driver(const Tally& news);
+  Tally publish_counters();
+  void stream_fault();
+  void stream_ended();
+  void finish_terminate();
+  void fail_stream(rdmap::Status first);
+  void drop_stream(bool drain);  // with what was not written yet; the work stays queued
+  void end_stream(bool drain);
+  void raise_for(const Fault& fault);
+
+  // Its graceful end (close.cc). Engine held.
+  void begin_close();
+  void close_progress();
+
+  // Serving (serve.cc). Engine held.
+  void check_stall();
+  bool leave_stall();
+  void flush_posted();
+  void start_timer(unsigned milliseconds);
+  void stop_timer();
+  void on_timer(unsigned generation);
+
+  // What becomes of the work (rc_queue_pair.cc). Engine held.
+  void flush_sends(rdmap::Status first);
+  void flush_receives();
+  void retire_sends();
+
+  std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
+  bool destroyed_ = false;
+  std::atomic<unsigned> access_{0};
+  bool access_given_ = false;  // access_ is the application's word
+  std::atomic<std::uint16_t> ird_, ord_;
+  std::atomic<bool> extensions_{false};  // the peer of the (last) stream consented to RFC 7306 and Send with Immediate
+  std::uint8_t port_ = 1;
+  std::uint16_t pkey_index_ = 0;
+
+  WorkQueue<SendEntry> sq_;
+  WorkQueue<ReceiveEntry> rq_;     // with an SRQ: of one entry, the receive that this QP has taken from it
+  std::uint64_t started_ = 0;      // position of the next send to start
+  std::uint64_t close_limit_ = 0;  // sends posted before the close began
+  std::uint64_t receive_at_ = 0;   // position of the current receive
+  std::uint64_t receive_length_ = 0;
+
+  Phase phase_ = Phase::none;
+  bool established_told_ = false;
+  bool local_failed_ = false;
+  bool last_receive_told_ = false;    // LAST_WQE_REACHED, since the QP was reset
+  bool quiet_ = false;                // the last send that completed did not say so
+  std::unique_ptr<WriteHold> hold_;   // the completions of Writes; null: none is (option write_hold_us)
+  std::atomic<bool> stalled_{false};  // post_recv() must kick
+  std::shared_ptr<Connection> connection_;
+  std::shared_ptr<StreamObserver> observer_;
+  std::shared_ptr<BringUp> bring_up_;      // from RTR until ERR or RESET, if ibv_modify_qp() said the peer
+  std::atomic<bool> sends_in_rtr_{false};  // for posters: bring_up_ is there
+  bool peer_left_ = false;                 // its stream has ended well; the next send fails
+  ibv_qp_attr given_{};                    // what query() repeats
+  std::uint64_t timer_ = 0;
+  unsigned timer_generation_ = 0;
+  Tally published_;
+};
+
+}  // namespace ewarp::verbs

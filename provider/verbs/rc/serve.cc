@@ -1,0 +1,102 @@
+// What a queue pair does when it is served: new work, a Send that waits for its receive, timers.
+#include "provider/base/log.h"
+#include "provider/base/options.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/rc/rc_queue_pair.h"
+
+namespace ewarp::verbs {
+
+void RcQueuePair::serve() {
+  engine().assert_held();
+  if (connection_ == nullptr) {
+    if (peer_left_ && sq_.head() != sq_.tail())
+      fail_stream(rdmap::Status::connection_lost);
+    else
+      flush_posted();
+    return;
+  }
+  if (stalled_.load(std::memory_order_relaxed) && has_receive()) {
+    // If the message behind this one has to wait too, that is a wait of its own: check_stall() begins it.
+    stop_timer();
+    leave_stall();
+    connection_->resume();
+    engine().update(*connection_);
+  }
+  if (engine().may_send(*this)) connection_->transmit();
+  stream_progress();
+}
+
+// A Send waits for a receive: the stream is not read until one is posted, or the time is up.
+void RcQueuePair::check_stall() {
+  engine().assert_held();
+  const bool now = connection_->endpoint().stalled();
+  if (now == stalled_.load(std::memory_order_relaxed)) return;
+  if (!now) {
+    leave_stall();
+    stop_timer();
+    engine().update(*connection_);
+    return;
+  }
+  stalled_.exchange(true, std::memory_order_seq_cst);
+  engine().update(*connection_);
+  start_timer(options().rnr_wait_ms);
+  if (srq_ != nullptr) {
+    srq_->wait(*this);
+    return;
+  }
+  // Pairs with post_recv(), which publishes, then looks at stalled_.
+  if (has_receive()) engine().kick(*this);
+}
+
+// True: it was stalled.
+bool RcQueuePair::leave_stall() {
+  engine().assert_held();
+  if (!stalled_.exchange(false, std::memory_order_seq_cst)) return false;
+  if (srq_ != nullptr) srq_->forget(*this);
+  return true;
+}
+
+// Work posted after the flush.
+void RcQueuePair::flush_posted() {
+  engine().assert_held();
+  const ibv_qp_state s = state_.load(std::memory_order_seq_cst);
+  if (s != IBV_QPS_ERR && s != IBV_QPS_SQD) return;
+  if (sq_.head() != sq_.tail()) flush_sends(rdmap::Status::flushed);
+  if (rq_.head() != rq_.tail()) flush_receives();
+}
+
+void RcQueuePair::start_timer(unsigned milliseconds) {
+  stop_timer();
+  timer_ =
+      engine().add_timer(Reactor::Clock::now() + std::chrono::milliseconds(milliseconds),
+                         with_engine(engine(), weak_from_this(),
+                                     [generation = ++timer_generation_](RcQueuePair& qp) { qp.on_timer(generation); }));
+}
+
+void RcQueuePair::stop_timer() {
+  engine().cancel_timer(std::exchange(timer_, 0));
+}
+
+void RcQueuePair::on_timer(unsigned generation) {
+  engine().assert_held();
+  // The timer may have been stopped, or started anew, while it was on its way.
+  if (timer_ == 0 || generation != timer_generation_ || connection_ == nullptr) return;
+  timer_ = 0;
+  if (phase_ == Phase::running && stalled_.load(std::memory_order_relaxed)) {
+    connection_->endpoint().stop_waiting();
+    connection_->resume();
+    stream_progress();
+  } else if (phase_ == Phase::running && connection_->endpoint().established()) {
+    connection_->endpoint().speak_first();
+    serve();
+  } else if (wait_again()) {
+    return;
+  } else if (phase_ == Phase::running) {
+    log::info("QP {:#08x}: peer {} sent nothing after the start-up", number_, connection_->peer());
+    fail_stream(rdmap::Status::connection_lost);
+  } else {
+    fail_stream(rdmap::Status::flushed);
+  }
+}
+
+}  // namespace ewarp::verbs
