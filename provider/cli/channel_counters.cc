@@ -6,14 +6,17 @@
 #include <cstring>
 #include <filesystem>
 
+#include "mpi_shim/channel/core/counters_page.h"
+
 namespace ewarp::cli {
 namespace {
 
 namespace fs = std::filesystem;
+using channel::CounterName;
+using channel::CountersHead;
+using channel::CounterValue;
 
-constexpr char kMagic[] = "EWCHAN1";
-constexpr char kInfix[] = ".channel.";
-constexpr std::size_t kHead = 16, kAddress = 64, kName = 32, kMostCounters = 1000;
+constexpr std::size_t kMostCounters = 1000;
 
 // Text of at most so many octets; it comes from another process and may have no end.
 std::string text_at(const std::string& octets, std::size_t at, std::size_t most) {
@@ -23,7 +26,7 @@ std::string text_at(const std::string& octets, std::size_t at, std::size_t most)
 std::string contents(const fs::path& file) {
   const int fd = open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return {};
-  std::string out(kHead + kAddress + kMostCounters * (kName + 8), '\0');
+  std::string out(channel::counters_octets(kMostCounters), '\0');
   const ssize_t n = read(fd, out.data(), out.size());
   close(fd);
   out.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
@@ -31,16 +34,17 @@ std::string contents(const fs::path& file) {
 }
 
 bool understood(const std::string& octets, ChannelCounters& out) {
-  if (octets.size() < kHead + kAddress || std::memcmp(octets.data(), kMagic, sizeof kMagic) != 0) return false;
-  std::uint32_t count = 0;
-  std::memcpy(&count, octets.data() + 12, sizeof count);
-  const std::size_t names = kHead + kAddress, values = names + count * kName;
-  if (count > kMostCounters || octets.size() < values + 8 * std::size_t{count}) return false;
-  out.address = text_at(octets, kHead, kAddress);
-  for (std::size_t i = 0; i < count; ++i) {
-    std::uint64_t value = 0;
-    std::memcpy(&value, octets.data() + values + 8 * i, sizeof value);
-    out.values.emplace_back(text_at(octets, names + i * kName, kName), value);
+  CountersHead head;
+  if (octets.size() < sizeof head) return false;
+  std::memcpy(&head, octets.data(), sizeof head);
+  if (std::memcmp(head.magic, CountersHead::kMagic, sizeof head.magic) != 0) return false;
+  if (head.count > kMostCounters || octets.size() < channel::counters_octets(head.count)) return false;
+  out.address = std::string(head.address, strnlen(head.address, sizeof head.address));
+  for (std::size_t i = 0; i < head.count; ++i) {
+    CounterValue value = 0;
+    std::memcpy(&value, octets.data() + channel::values_offset(head.count) + i * sizeof value, sizeof value);
+    out.values.emplace_back(text_at(octets, channel::names_offset() + i * sizeof(CounterName), sizeof(CounterName)),
+                            value);
   }
   return true;
 }
@@ -50,7 +54,8 @@ void for_each_file(const fs::path& directory, F&& f) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename();
-    if (const auto at = name.find(kInfix); at != std::string::npos) f(entry.path(), name.substr(0, at));
+    if (const auto at = name.find(channel::kCountersInfix); at != std::string::npos)
+      f(entry.path(), name.substr(0, at));
   }
 }
 

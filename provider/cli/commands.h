@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "llp/netif.h"
-#include "provider/verbs/options.h"
+#include "provider/base/options.h"
 
 namespace ewarp::cli {
 

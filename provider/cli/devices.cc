@@ -7,9 +7,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "provider/base/device_names.h"
 #include "provider/cli/commands.h"
 #include "provider/cli/table.h"
-#include "provider/verbs/device_names.h"
 
 namespace ewarp::cli {
 namespace {

@@ -18,11 +18,12 @@
 #include <cstring>
 #include <filesystem>
 
+#include "mpi_shim/channel/environment.h"
+#include "provider/base/device_names.h"
+#include "provider/base/stats.h"
 #include "provider/cli/commands.h"
 #include "provider/cli/libraries.h"
 #include "provider/rdmav34/releases.h"
-#include "provider/verbs/device_names.h"
-#include "provider/verbs/stats.h"
 
 namespace ewarp::cli {
 namespace {
@@ -211,8 +212,10 @@ void check_counters(Report& r, const Options& options) {
 }
 
 void check_configuration(Report& r, const OptionsRead& read) {
-  for (const auto& p : read.problems) r.warn("configuration", p, "`etherwarp options` lists names and values");
-  if (read.problems.empty()) r.ok("configuration", read.file.empty() ? "no file, environment only" : read.file);
+  auto problems = read.problems;
+  for (auto& p : channel::read_options().problems) problems.push_back(std::move(p));
+  for (const auto& p : problems) r.warn("configuration", p, "`etherwarp options` lists names and values");
+  if (problems.empty()) r.ok("configuration", read.file.empty() ? "no file, environment only" : read.file);
 }
 
 }  // namespace

@@ -5,10 +5,20 @@
 #include <cstdio>
 #include <optional>
 
+#include "mpi_shim/channel/environment.h"
 #include "provider/cli/commands.h"
 #include "provider/cli/table.h"
 
 namespace ewarp::cli {
+
+namespace {
+
+void print_option(const std::string& variable, const OptionDoc& d) {
+  fmt::print("{}  ({}; default: {})\n", variable, d.unit, d.initial);
+  fmt::print("{}", wrapped(d.meaning, 4, 100));
+}
+
+}  // namespace
 
 int list_options() {
   fmt::print(
@@ -17,10 +27,11 @@ int list_options() {
       "$XDG_CONFIG_HOME/etherwarp.conf, else /etc/etherwarp.conf), or --name value of `etherwarp run`. The last wins "
       "over\n"
       "the first, the environment over the file.\n\n");
-  for (const auto& d : option_docs()) {
-    fmt::print("{}  ({}; default: {})\n", option_variable(d.name), d.unit, d.initial);
-    fmt::print("{}", wrapped(d.meaning, 4, 100));
-  }
+  for (const auto& d : option_docs()) print_option(option_variable(d.name), d);
+  fmt::print(
+      "\nOptions of the message channel (MPI and libfabric over EtherWARP, programs on the channel library):\n"
+      "environment variables only.\n\n");
+  for (const auto& d : channel::option_docs()) print_option(channel::option_variable(d.name), d);
   return 0;
 }
 

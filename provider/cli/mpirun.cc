@@ -20,9 +20,16 @@ namespace {
 // Open MPI's parameters as environment variables: mpirun hands them on to every host, and its own --mca beats them.
 // That is also why the configuration of Debian, which excludes some of these, does not count.
 constexpr std::pair<const char*, const char*> kParameters[] = {
-    {"pml", "cm"},       {"mtl", "ofi"}, {"mtl_ofi_provider_include", "etherwarp"},
-    {"btl", "self"},      // pml cm needs none; the others would look for devices
-    {"osc", "pt2pt,sm"},  // over the mtl; sm for windows of shared memory
+    {"pml", "cm"},
+    {"mtl", "ofi"},
+    {"opal_common_ofi_provider_include", "etherwarp"},  // of mtl ofi and btl ofi
+    {"btl", "ofi,self"},  // ofi for osc rdma; pml cm needs none, and the others would look for devices
+    // osc pt2pt sends other octets than it should where a datatype's lower bound is not zero. sm is for windows that
+    // MPI allocates on one host, in which Open MPI 4.1.4's rdma crashes at MPI_Compare_and_swap: so it comes first.
+    {"osc", "rdma,sm"},
+    {"osc_rdma_priority", "99"},  // sm has 100
+    // The network's atomics for the elements of an MPI_Get_accumulate: Open MPI 4.1.4 returns other octets then.
+    {"osc_rdma_network_max_amo", "0"},
 };
 
 // Variables of ours that the ranks must have as mpirun has them.

@@ -1,6 +1,7 @@
 #include "provider/cli/table.h"
 
 #include <fmt/format.h>
+#include <cassert>
 
 #include <algorithm>
 
@@ -14,6 +15,7 @@ Table::Table(std::vector<std::string> headings) : headings_(std::move(headings))
 }
 
 void Table::add(std::vector<std::string> cells) {
+  assert(cells.size() <= headings_.size());
   cells.resize(headings_.size());
   rows_.push_back(std::move(cells));
 }

@@ -10,9 +10,9 @@
 struct etherwarp_direct {
   uint32_t version;
   /* Both have been told a complete struct of their own version: zero where the caller's was shorter. */
-  int (*query_device)(struct ibv_context *context, struct etherwarpdv_device_attr *attr);
-  struct ibv_qp *(*create_qp_ex)(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr_ex,
-                                 const struct etherwarpdv_qp_init_attr *attr);
+  int (*query_device)(struct ibv_context* context, struct etherwarpdv_device_attr* attr);
+  struct ibv_qp* (*create_qp_ex)(struct ibv_context* context, struct ibv_qp_init_attr_ex* attr_ex,
+                                 const struct etherwarpdv_qp_init_attr* attr);
 };
 
 #endif

@@ -11,12 +11,12 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-static const struct etherwarp_direct *provider_of(struct ibv_context *context) {
+static const struct etherwarp_direct* provider_of(struct ibv_context* context) {
   Dl_info where;
-  const struct etherwarp_direct *table = NULL;
-  void *module;
-  int (*poll)(struct ibv_cq *, int, struct ibv_wc *) = context->ops.poll_cq;
-  void *address;
+  const struct etherwarp_direct* table = NULL;
+  void* module;
+  int (*poll)(struct ibv_cq*, int, struct ibv_wc*) = context->ops.poll_cq;
+  void* address;
   memcpy(&address, &poll, sizeof address);
   if (address == NULL || dladdr(address, &where) == 0) return NULL;
   module = dlopen(where.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
@@ -26,12 +26,12 @@ static const struct etherwarp_direct *provider_of(struct ibv_context *context) {
   return table != NULL && table->version == EWARP_DIRECT_VERSION ? table : NULL;
 }
 
-EXPORT bool etherwarpdv_is_supported(struct ibv_context *context) {
+EXPORT bool etherwarpdv_is_supported(struct ibv_context* context) {
   return provider_of(context) != NULL;
 }
 
-EXPORT int etherwarpdv_query_device(struct ibv_context *context, struct etherwarpdv_device_attr *attr, uint32_t inlen) {
-  const struct etherwarp_direct *table = provider_of(context);
+EXPORT int etherwarpdv_query_device(struct ibv_context* context, struct etherwarpdv_device_attr* attr, uint32_t inlen) {
+  const struct etherwarp_direct* table = provider_of(context);
   struct etherwarpdv_device_attr all;
   int error;
   if (table == NULL) return EOPNOTSUPP;
@@ -44,9 +44,9 @@ EXPORT int etherwarpdv_query_device(struct ibv_context *context, struct etherwar
   return 0;
 }
 
-EXPORT struct ibv_qp *etherwarpdv_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr_ex,
-                                               const struct etherwarpdv_qp_init_attr *attr, uint32_t inlen) {
-  const struct etherwarp_direct *table = provider_of(context);
+EXPORT struct ibv_qp* etherwarpdv_create_qp_ex(struct ibv_context* context, struct ibv_qp_init_attr_ex* attr_ex,
+                                               const struct etherwarpdv_qp_init_attr* attr, uint32_t inlen) {
+  const struct etherwarp_direct* table = provider_of(context);
   struct etherwarpdv_qp_init_attr all;
   uint32_t i;
   if (table == NULL) {
@@ -58,7 +58,7 @@ EXPORT struct ibv_qp *etherwarpdv_create_qp_ex(struct ibv_context *context, stru
     return NULL;
   }
   for (i = sizeof all; i < inlen; ++i)
-    if (((const char *)attr)[i] != 0) {
+    if (((const char*)attr)[i] != 0) {
       errno = EOPNOTSUPP;
       return NULL;
     }

@@ -9,10 +9,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-void rd_open(struct rd_end *end, const char *device, size_t octets, int completions) {
-  struct ibv_device **list = ibv_get_device_list(NULL);
+void rd_open(struct rd_end* end, const char* device, size_t octets, int completions) {
+  struct ibv_device** list = ibv_get_device_list(NULL);
   memset(end, 0, sizeof *end);
-  for (struct ibv_device **d = list; d && *d && !end->context; ++d) {
+  for (struct ibv_device** d = list; d && *d && !end->context; ++d) {
     if (device && strcmp(ibv_get_device_name(*d), device) != 0) continue;
     end->context = ibv_open_device(*d);
     if (end->context && !etherwarpdv_is_supported(end->context)) {
@@ -27,13 +27,13 @@ void rd_open(struct rd_end *end, const char *device, size_t octets, int completi
   end->cq = ibv_create_cq(end->context, completions, NULL, NULL, 0);
   end->memory = calloc(1, octets);
   if (!end->pd || !end->cq || !end->memory) err(1, "resources");
-  end->mr = ibv_reg_mr(end->pd, end->memory, octets,
-                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-                           IBV_ACCESS_REMOTE_ATOMIC);
+  end->mr =
+      ibv_reg_mr(end->pd, end->memory, octets,
+                 IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
   if (!end->mr) err(1, "ibv_reg_mr");
 }
 
-struct ibv_qp *rd_create_qp(struct rd_end *end, uint32_t sends, uint32_t receives) {
+struct ibv_qp* rd_create_qp(struct rd_end* end, uint32_t sends, uint32_t receives) {
   struct ibv_qp_init_attr_ex init = {
       .send_cq = end->cq,
       .recv_cq = end->cq,
@@ -45,7 +45,7 @@ struct ibv_qp *rd_create_qp(struct rd_end *end, uint32_t sends, uint32_t receive
                         IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD,
   };
   struct etherwarpdv_qp_init_attr rd = {.qp_type = ETHERWARPDV_QP_TYPE_RD};
-  struct ibv_qp *qp = etherwarpdv_create_qp_ex(end->context, &init, &rd, sizeof rd);
+  struct ibv_qp* qp = etherwarpdv_create_qp_ex(end->context, &init, &rd, sizeof rd);
   if (!qp) err(1, "etherwarpdv_create_qp_ex");
 
   struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = RD_QKEY};
@@ -57,7 +57,7 @@ struct ibv_qp *rd_create_qp(struct rd_end *end, uint32_t sends, uint32_t receive
   return qp;
 }
 
-void rd_close(struct rd_end *end) {
+void rd_close(struct rd_end* end) {
   ibv_dereg_mr(end->mr);
   free(end->memory);
   ibv_destroy_cq(end->cq);
@@ -65,7 +65,7 @@ void rd_close(struct rd_end *end) {
   ibv_close_device(end->context);
 }
 
-struct rd_name rd_name_of(const struct rd_end *end, const struct ibv_qp *qp, size_t offset, size_t length) {
+struct rd_name rd_name_of(const struct rd_end* end, const struct ibv_qp* qp, size_t offset, size_t length) {
   return (struct rd_name){.gid = end->gid,
                           .qpn = htobe32(qp->qp_num),
                           .rkey = htobe32(end->mr->rkey),
@@ -73,14 +73,14 @@ struct rd_name rd_name_of(const struct rd_end *end, const struct ibv_qp *qp, siz
                           .length = htobe64(length)};
 }
 
-struct ibv_ah *rd_address_of(struct rd_end *end, const struct rd_name *peer) {
+struct ibv_ah* rd_address_of(struct rd_end* end, const struct rd_name* peer) {
   struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1, .grh = {.dgid = peer->gid, .sgid_index = 0}};
-  struct ibv_ah *ah = ibv_create_ah(end->pd, &attr);
+  struct ibv_ah* ah = ibv_create_ah(end->pd, &attr);
   if (!ah) err(1, "ibv_create_ah");
   return ah;
 }
 
-struct ibv_wc rd_wait(struct rd_end *end) {
+struct ibv_wc rd_wait(struct rd_end* end) {
   struct ibv_wc wc;
   int n;
   while ((n = ibv_poll_cq(end->cq, 1, &wc)) == 0) continue;
@@ -89,7 +89,7 @@ struct ibv_wc rd_wait(struct rd_end *end) {
   return wc;
 }
 
-int rd_meet(const char *server, const char *port) {
+int rd_meet(const char* server, const char* port) {
   struct addrinfo hints = {.ai_flags = server ? 0 : AI_PASSIVE, .ai_socktype = SOCK_STREAM}, *found;
   int failed = getaddrinfo(server, port, &hints, &found), one = 1, peer;
   if (failed) errx(1, "%s: %s", server ? server : port, gai_strerror(failed));
@@ -109,10 +109,10 @@ int rd_meet(const char *server, const char *port) {
   return peer;
 }
 
-void rd_tell(int fd, const void *octets, size_t n) {
+void rd_tell(int fd, const void* octets, size_t n) {
   if (send(fd, octets, n, MSG_NOSIGNAL) != (ssize_t)n) err(1, "the peer left");
 }
 
-void rd_hear(int fd, void *octets, size_t n) {
+void rd_hear(int fd, void* octets, size_t n) {
   if (recv(fd, octets, n, MSG_WAITALL) != (ssize_t)n) errx(1, "the peer left");
 }

@@ -23,10 +23,10 @@ static double seconds(void) {
 }
 
 /* The peers do nothing: their memory is written and read while they wait for the other side to hang up. */
-static void be_peers(const char *device, const char *port, uint32_t count, size_t size) {
+static void be_peers(const char* device, const char* port, uint32_t count, size_t size) {
   struct rd_end end;
   rd_open(&end, device, count * size, 16);
-  struct ibv_qp **qps = calloc(count, sizeof *qps);
+  struct ibv_qp** qps = calloc(count, sizeof *qps);
   for (uint32_t i = 0; i < count; ++i) qps[i] = rd_create_qp(&end, 1, 1);
 
   int fd = rd_meet(NULL, port);
@@ -45,15 +45,15 @@ static void be_peers(const char *device, const char *port, uint32_t count, size_
 }
 
 struct peers {
-  struct rd_name *name;
-  struct ibv_ah **ah;
+  struct rd_name* name;
+  struct ibv_ah** ah;
   uint32_t count;
   size_t size;
 };
 
 /* A request to peer i: 'w' writes its block, 'a' adds 1 to its first word, 'r' reads the block. */
-static void post(struct rd_end *end, struct ibv_qp_ex *q, const struct peers *peers, uint32_t i, char what) {
-  const struct rd_name *p = &peers->name[i];
+static void post(struct rd_end* end, struct ibv_qp_ex* q, const struct peers* peers, uint32_t i, char what) {
+  const struct rd_name* p = &peers->name[i];
   const uintptr_t block = (uintptr_t)end->memory + i * peers->size;
   ibv_wr_start(q);
   q->wr_id = i;
@@ -67,7 +67,7 @@ static void post(struct rd_end *end, struct ibv_qp_ex *q, const struct peers *pe
 }
 
 /* The same request to every peer, some at a time; peers answer in any order. */
-static void to_all(struct rd_end *end, struct ibv_qp *qp, const struct peers *peers, char what) {
+static void to_all(struct rd_end* end, struct ibv_qp* qp, const struct peers* peers, char what) {
   const double began = seconds();
   uint32_t posted = 0, done = 0;
   while (done < peers->count) {
@@ -79,23 +79,23 @@ static void to_all(struct rd_end *end, struct ibv_qp *qp, const struct peers *pe
   printf("%c: %u peers in %.3f s, %.0f a second\n", what, peers->count, time, peers->count / time);
 }
 
-static void fill(struct rd_end *end, const struct peers *peers) {
+static void fill(struct rd_end* end, const struct peers* peers) {
   for (uint32_t i = 0; i < peers->count; ++i) {
-    uint64_t *block = (uint64_t *)(end->memory + i * peers->size);
+    uint64_t* block = (uint64_t*)(end->memory + i * peers->size);
     for (size_t w = 0; w < peers->size / 8; ++w) block[w] = (uint64_t)i << 32 | w;
   }
 }
 
-static void compare(struct rd_end *end, const struct peers *peers) {
+static void compare(struct rd_end* end, const struct peers* peers) {
   for (uint32_t i = 0; i < peers->count; ++i) {
-    const uint64_t *block = (const uint64_t *)(end->memory + i * peers->size);
+    const uint64_t* block = (const uint64_t*)(end->memory + i * peers->size);
     for (size_t w = 0; w < peers->size / 8; ++w)
       if (block[w] != ((uint64_t)i << 32 | w) + (w == 0)) errx(1, "peer %u, word %zu: %llx", i, w, (long long)block[w]);
   }
   printf("all blocks are as they should be\n");
 }
 
-static void use_peers(const char *device, const char *port, const char *server) {
+static void use_peers(const char* device, const char* port, const char* server) {
   int fd = rd_meet(server, port);
   struct peers peers = {0};
   rd_hear(fd, &peers.count, sizeof peers.count);
@@ -107,7 +107,7 @@ static void use_peers(const char *device, const char *port, const char *server) 
 
   struct rd_end end;
   rd_open(&end, device, peers.count * peers.size, 2 * kUnderWay);
-  struct ibv_qp *qp = rd_create_qp(&end, kUnderWay, 1);
+  struct ibv_qp* qp = rd_create_qp(&end, kUnderWay, 1);
   for (uint32_t i = 0; i < peers.count; ++i) peers.ah[i] = rd_address_of(&end, &peers.name[i]);
 
   fill(&end, &peers);
@@ -126,17 +126,22 @@ static void use_peers(const char *device, const char *port, const char *server) 
   close(fd);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   const char *device = NULL, *port = "18516";
   uint32_t count = 100;
   size_t size = 4096;
   int option;
   while ((option = getopt(argc, argv, "d:p:q:s:")) != -1) {
-    if (option == 'd') device = optarg;
-    else if (option == 'p') port = optarg;
-    else if (option == 'q') count = (uint32_t)atol(optarg);
-    else if (option == 's') size = (size_t)atol(optarg) / 8 * 8;
-    else errx(2, "usage: rd_many [-d device] [-p port] [-q peers] [-s octets] [server]");
+    if (option == 'd')
+      device = optarg;
+    else if (option == 'p')
+      port = optarg;
+    else if (option == 'q')
+      count = (uint32_t)atol(optarg);
+    else if (option == 's')
+      size = (size_t)atol(optarg) / 8 * 8;
+    else
+      errx(2, "usage: rd_many [-d device] [-p port] [-q peers] [-s octets] [server]");
   }
   if (count == 0 || size < 8) errx(2, "at least one peer, with 8 octets");
   if (optind < argc)

@@ -19,14 +19,14 @@ static double seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static void post_receive(struct rd_end *end, struct ibv_qp *qp, size_t size) {
+static void post_receive(struct rd_end* end, struct ibv_qp* qp, size_t size) {
   struct ibv_sge sge = {(uintptr_t)end->memory, (uint32_t)size, end->mr->lkey};
   struct ibv_recv_wr wr = {.sg_list = &sge, .num_sge = 1}, *bad;
   if (ibv_post_recv(qp, &wr, &bad)) errx(1, "ibv_post_recv");
 }
 
-static void post_send(struct rd_end *end, struct ibv_qp *qp, struct ibv_ah *ah, uint32_t qpn, size_t size) {
-  struct ibv_qp_ex *q = ibv_qp_to_qp_ex(qp);
+static void post_send(struct rd_end* end, struct ibv_qp* qp, struct ibv_ah* ah, uint32_t qpn, size_t size) {
+  struct ibv_qp_ex* q = ibv_qp_to_qp_ex(qp);
   ibv_wr_start(q);
   q->wr_flags = IBV_SEND_SIGNALED;
   ibv_wr_send(q);
@@ -36,33 +36,38 @@ static void post_send(struct rd_end *end, struct ibv_qp *qp, struct ibv_ah *ah, 
 }
 
 /* Waits for the peer's message; completions of our own pass by. */
-static void receive(struct rd_end *end) {
+static void receive(struct rd_end* end) {
   while (rd_wait(end).opcode != IBV_WC_RECV) continue;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   const char *device = NULL, *port = "18515";
   size_t size = 64;
   int rounds = 1000, option;
   while ((option = getopt(argc, argv, "d:p:s:n:")) != -1) {
-    if (option == 'd') device = optarg;
-    else if (option == 'p') port = optarg;
-    else if (option == 's') size = (size_t)atol(optarg);
-    else if (option == 'n') rounds = atoi(optarg);
-    else errx(2, "usage: rd_ping [-d device] [-p port] [-s octets] [-n rounds] [server]");
+    if (option == 'd')
+      device = optarg;
+    else if (option == 'p')
+      port = optarg;
+    else if (option == 's')
+      size = (size_t)atol(optarg);
+    else if (option == 'n')
+      rounds = atoi(optarg);
+    else
+      errx(2, "usage: rd_ping [-d device] [-p port] [-s octets] [-n rounds] [server]");
   }
-  const char *server = argv[optind];
+  const char* server = argv[optind];
 
   struct rd_end end;
   rd_open(&end, device, 2 * size + 1, 64);
-  struct ibv_qp *qp = rd_create_qp(&end, 16, 16);
+  struct ibv_qp* qp = rd_create_qp(&end, 16, 16);
   post_receive(&end, qp, size);
 
   int fd = rd_meet(server, port);
   struct rd_name own = rd_name_of(&end, qp, 0, size), peer;
   rd_tell(fd, &own, sizeof own);
   rd_hear(fd, &peer, sizeof peer);
-  struct ibv_ah *ah = rd_address_of(&end, &peer);
+  struct ibv_ah* ah = rd_address_of(&end, &peer);
 
   const double began = seconds();
   for (int i = 0; i < rounds; ++i) {

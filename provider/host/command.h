@@ -2,7 +2,7 @@
 // kernel. All else goes through the provider's functions.
 #pragma once
 
-#include "provider/verbs/device.h"
+#include "provider/verbs/device/device.h"
 
 namespace ewarp::host {
 

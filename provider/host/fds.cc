@@ -3,10 +3,12 @@
 #include <fcntl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <cassert>
 
 #include <cerrno>
 
-#include "provider/verbs/log.h"
+#include "llp/mutex.h"
+#include "provider/base/log.h"
 
 namespace ewarp::host {
 
@@ -37,8 +39,9 @@ int FdTable::add(int fd, OpenFile file) {
   file.file_device = now.st_dev;
   file.file_number = now.st_ino;
   const unsigned char kind = file.kind;
+  assert(kind != ETHERWARP_FD_NONE);
   OpenFile former;  // destroyed without the lock
-  const std::lock_guard guard(mutex_);
+  const llp::Guard guard(mutex_);
   if (preload_ != nullptr && !preload_->mark(fd, kind)) return EMFILE;
   former = std::move(files_[fd]);
   files_[fd] = std::move(file);
@@ -47,7 +50,7 @@ int FdTable::add(int fd, OpenFile file) {
 
 std::optional<OpenFile> FdTable::find(int fd, unsigned char kind) {
   std::optional<OpenFile> stale;
-  const std::lock_guard guard(mutex_);
+  const llp::Guard guard(mutex_);
   const auto found = files_.find(fd);
   if (found == files_.end() || found->second.kind != kind) return std::nullopt;
   struct stat now {};
@@ -60,7 +63,7 @@ std::optional<OpenFile> FdTable::find(int fd, unsigned char kind) {
 }
 
 std::optional<OpenFile> FdTable::remove(int fd, unsigned char marked) {
-  const std::lock_guard guard(mutex_);
+  const llp::Guard guard(mutex_);
   mark(fd, marked);
   auto node = files_.extract(fd);
   if (node.empty()) return std::nullopt;

@@ -6,13 +6,13 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 
+#include "llp/mutex.h"
 #include "provider/host/host_ops.h"
-#include "provider/verbs/device.h"
-#include "provider/verbs/event_channel.h"
+#include "provider/verbs/device/device.h"
+#include "provider/verbs/device/event_channel.h"
 
 namespace ewarp::host {
 
@@ -40,15 +40,15 @@ class FdTable {
 
   void attach(const etherwarp_preload_ops* preload) { preload_ = preload; }
   // Around fork().
-  void lock() { mutex_.lock(); }
-  void unlock() { mutex_.unlock(); }
+  void lock() EWARP_ACQUIRE(mutex_) { mutex_.lock(); }
+  void unlock() EWARP_RELEASE(mutex_) { mutex_.unlock(); }
   // In the child: forgets everything; nobody else has the mutex (lock() was called before the fork).
-  void clear_in_child();
+  void clear_in_child() EWARP_NO_LOCK_ANALYSIS;
 
  private:
   void mark(int fd, unsigned char kind);
-  std::mutex mutex_;
-  std::unordered_map<int, OpenFile> files_;
+  llp::Mutex mutex_;
+  std::unordered_map<int, OpenFile> files_ EWARP_GUARDED_BY(mutex_);
   const etherwarp_preload_ops* preload_ = nullptr;
 };
 FdTable& fds();

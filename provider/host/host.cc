@@ -14,13 +14,14 @@
 #include <string_view>
 #include <system_error>
 
+#include "llp/annotations.h"
+#include "provider/base/log.h"
 #include "provider/cm/cm.h"
 #include "provider/host/command.h"
 #include "provider/host/fds.h"
 #include "provider/host/names.h"
 #include "provider/host/netlink.h"
 #include "provider/host/sysfs.h"
-#include "provider/verbs/log.h"
 
 namespace ewarp::host {
 namespace {
@@ -62,13 +63,13 @@ auto guarded(F&& body) -> decltype(body()) {
 
 // --- fork -----------------------------------------------------------------------------------------------------------
 
-void before_fork() {
+void before_fork() EWARP_NO_LOCK_ANALYSIS {
   fds().lock();
 }
-void after_fork_in_parent() {
+void after_fork_in_parent() EWARP_NO_LOCK_ANALYSIS {
   fds().unlock();
 }
-void after_fork_in_child() {
+void after_fork_in_child() EWARP_NO_LOCK_ANALYSIS {
   owner.store(raw_getpid(), std::memory_order_relaxed);
   fds().clear_in_child();
   fds().unlock();

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "provider/verbs/device.h"
+#include "provider/verbs/device/device.h"
 
 namespace ewarp::host {
 

@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <string_view>
 
+#include "llp/mutex.h"
 #include "provider/host/fds.h"
 #include "provider/host/names.h"
 
@@ -187,7 +189,7 @@ bool read_header(Octets datagram, nlmsghdr* header) {
 }  // namespace
 
 void NetlinkSession::queue(std::vector<Datagram> replies) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   for (auto& reply : replies) replies_.push_back(std::move(reply));
 }
 
@@ -199,7 +201,7 @@ bool NetlinkSession::answer(Octets datagram) {
 
   if (request.nlmsg_type == kGetDevice && dump) {
     if (real_) {
-      const std::lock_guard lock(mutex_);
+      const llp::Guard lock(mutex_);
       dumping_ = true;
       dump_sequence_ = request.nlmsg_seq;
       return false;
@@ -251,12 +253,16 @@ int NetlinkSession::take_dump_from_kernel(int flags) {
   if (size < 0) return -errno;
   datagram.resize(static_cast<std::size_t>(size));
 
+  std::uint32_t dump = 0;
+  {
+    const llp::Guard lock(mutex_);
+    dump = dump_sequence_;
+  }
   std::vector<Datagram> replies(1);
   bool ended = false;
   nlmsghdr header;
   for (Octets rest = datagram; read_header(rest, &header);) {
-    const bool last =
-        header.nlmsg_seq == dump_sequence_ && (header.nlmsg_type == NLMSG_DONE || header.nlmsg_type == NLMSG_ERROR);
+    const bool last = header.nlmsg_seq == dump && (header.nlmsg_type == NLMSG_DONE || header.nlmsg_type == NLMSG_ERROR);
     if (last) {
       // A kernel that refuses the dump has no devices for us to stand beside.
       for (auto& reply : all_devices(header)) replies.push_back(std::move(reply));
@@ -271,14 +277,15 @@ int NetlinkSession::take_dump_from_kernel(int flags) {
   if (replies.front().empty()) replies.erase(replies.begin());
   queue(std::move(replies));
   if (ended) {
-    const std::lock_guard lock(mutex_);
+    const llp::Guard lock(mutex_);
     dumping_ = false;
   }
   return 0;
 }
 
-// Requires: mutex_ is held and there is a reply.
+// Requires: there is a reply.
 ssize_t NetlinkSession::deliver(msghdr* message, int flags) {
+  assert(!replies_.empty());
   const Datagram& reply = replies_.front();
   const std::size_t copied = scatter(reply, *message);
   message->msg_flags = copied < reply.size() ? MSG_TRUNC : 0;
@@ -297,7 +304,7 @@ ssize_t NetlinkSession::deliver(msghdr* message, int flags) {
 ssize_t NetlinkSession::receive(msghdr* message, int flags) {
   for (;;) {
     {
-      const std::lock_guard lock(mutex_);
+      const llp::Guard lock(mutex_);
       if (!replies_.empty()) return deliver(message, flags);
       if (!real_) return -EAGAIN;  // nothing will ever come: better than to wait for it
       if (!dumping_) break;

@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "llp/mutex.h"
 #include "llp/octets.h"
 
 namespace ewarp::host {
@@ -30,14 +30,14 @@ class NetlinkSession {
   bool answer(Octets request);
   void queue(std::vector<Datagram> replies);
   int take_dump_from_kernel(int flags);
-  ssize_t deliver(msghdr* message, int flags);
+  ssize_t deliver(msghdr* message, int flags) EWARP_REQUIRES(mutex_);
 
   const int fd_;
   const bool real_;
-  std::mutex mutex_;
-  std::deque<Datagram> replies_;
-  bool dumping_ = false;  // the kernel's answer to a dump of devices is awaited
-  std::uint32_t dump_sequence_ = 0;
+  llp::Mutex mutex_;
+  std::deque<Datagram> replies_ EWARP_GUARDED_BY(mutex_);
+  bool dumping_ EWARP_GUARDED_BY(mutex_) = false;  // the kernel's answer to a dump of devices is awaited
+  std::uint32_t dump_sequence_ EWARP_GUARDED_BY(mutex_) = 0;
 };
 
 // socket(AF_NETLINK, type, NETLINK_RDMA): fd or -errno. The errno is the kernel's where no netlink socket is to be had

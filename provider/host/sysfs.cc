@@ -16,9 +16,9 @@
 #include <system_error>
 #include <vector>
 
+#include "provider/base/log.h"
 #include "provider/host/fds.h"
 #include "provider/host/names.h"
-#include "provider/verbs/log.h"
 
 namespace ewarp::host::sysfs {
 namespace {

@@ -8,8 +8,8 @@
 #include <cstring>
 #include <memory>
 
+#include "provider/base/log.h"
 #include "provider/rdmav34/releases.h"
-#include "provider/verbs/log.h"
 
 namespace ewarp::rdmav34 {
 namespace {

@@ -2,8 +2,8 @@
 #include <array>
 
 #include "provider/rdmav34/objects.h"
-#include "provider/verbs/address_handle.h"
-#include "provider/verbs/multicast.h"
+#include "provider/verbs/ud/address_handle.h"
+#include "provider/verbs/ud/multicast.h"
 
 namespace ewarp::rdmav34 {
 namespace {

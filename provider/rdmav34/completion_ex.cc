@@ -33,11 +33,11 @@ int advance(ibv_cq_ex* cq, bool pass) {
   return 0;
 }
 
-void leave(PollBatch& batch) {
+void leave(PollBatch& batch) EWARP_NO_LOCK_ANALYSIS {
   if (batch.locks) batch.mutex.unlock();
 }
 
-int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) {
+int start_poll(ibv_cq_ex* cq, ibv_poll_cq_attr* attr) EWARP_NO_LOCK_ANALYSIS {
   if (attr->comp_mask != 0) return EINVAL;
   PollBatch& batch = *object(cq).batch;
   if (batch.locks) batch.mutex.lock();

@@ -10,7 +10,7 @@
 #include "provider/host/fds.h"
 #include "provider/host/names.h"
 #include "provider/rdmav34/objects.h"
-#include "provider/verbs/port_monitor.h"
+#include "provider/verbs/device/port_monitor.h"
 
 namespace ewarp::rdmav34 {
 namespace {
@@ -48,8 +48,9 @@ int add_state(ibv_context* context, ContextMemory& memory) {
     auto& device = *reinterpret_cast<DeviceObject*>(context->device)->device;
     context->async_fd = fd;  // closed by uninit_context()
     context->num_comp_vectors = 1;
-    memory.state = new ContextState(device, std::move(async));
-    verbs::port_monitor().add(memory.state->context);
+    auto state = std::make_unique<ContextState>(device, std::move(async));
+    verbs::port_monitor().add(state->context);
+    memory.state = state.release();
     return 0;
   });
 }
@@ -80,8 +81,8 @@ void* alloc_context(ibv_device* device, int command_fd, void*) {
   }
   std::vector<Operation> all;
   for (const auto part : {context_operations(), address_operations(), device_ex_operations(), domain_operations(),
-                          memory_operations(), completion_operations(), completion_ex_operations(), queue_pair_operations(),
-                          queue_pair_ex_operations(), shared_receive_queue_operations()})
+                          memory_operations(), completion_operations(), completion_ex_operations(),
+                          queue_pair_operations(), queue_pair_ex_operations(), shared_receive_queue_operations()})
     all.insert(all.end(), part.begin(), part.end());
   library.set_ops(memory, all);
   return memory;

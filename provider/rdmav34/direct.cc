@@ -3,9 +3,9 @@
 
 #include <array>
 
+#include "provider/base/options.h"
 #include "provider/rdmav34/objects.h"
-#include "provider/verbs/options.h"
-#include "provider/verbs/rd_queue_pair.h"
+#include "provider/verbs/rd/rd_queue_pair.h"
 
 namespace ewarp::rdmav34 {
 namespace {

@@ -1,6 +1,7 @@
 // The module's beginning: makes the provider known to libibverbs.
-#include <mutex>
+#include <atomic>
 
+#include "llp/mutex.h"
 #include "provider/host/host.h"
 #include "provider/rdmav34/abi.h"
 #include "provider/rdmav34/objects.h"
@@ -14,12 +15,14 @@ namespace {
 bool register_with_libibverbs() {
   const Library* library = Library::get();
   if (library == nullptr) return !Library::refused();
-  static std::mutex mutex;
-  static bool registered = false;
-  const std::lock_guard lock(mutex);
-  if (registered) return true;
+  // Once it is done, nobody takes the mutex any more: a forked child would not get it back.
+  static llp::Mutex mutex;
+  static std::atomic<bool> registered{false};
+  if (registered.load(std::memory_order_acquire)) return true;
+  const llp::Guard lock(mutex);
+  if (registered.load(std::memory_order_relaxed)) return true;
   library->register_driver(device_ops());
-  registered = true;
+  registered.store(true, std::memory_order_release);
   return true;
 }
 

@@ -8,19 +8,19 @@
 #include <cstddef>
 #include <exception>
 #include <memory>
-#include <mutex>
 #include <new>
 #include <optional>
 #include <system_error>
 #include <utility>
 
+#include "llp/mutex.h"
+#include "provider/base/log.h"
 #include "provider/rdmav34/abi.h"
 #include "provider/rdmav34/send_batch.h"
 #include "provider/verbs/completion_queue.h"
-#include "provider/verbs/context.h"
-#include "provider/verbs/log.h"
-#include "provider/verbs/memory.h"
-#include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/device/context.h"
+#include "provider/verbs/memory/memory.h"
+#include "provider/verbs/queue_pair.h"
 #include "provider/verbs/shared_receive_queue.h"
 
 namespace ewarp::rdmav34 {
@@ -86,7 +86,7 @@ struct MrObject {
 // What ibv_start_poll() and those after it work with (completion_ex.cc).
 struct PollBatch {
   explicit PollBatch(bool one_thread) : locks(!one_thread) {}
-  std::mutex mutex;  // held from start_poll to end_poll
+  llp::Mutex mutex;  // held from start_poll to end_poll
   const bool locks;
   ibv_wc wc{};
   verbs::CompletionStamp stamp{};
@@ -107,8 +107,8 @@ struct SrqObject : ibv_srq {
 
 struct QpObject : ibv_qp {
   std::byte reserve[kObjectReserve - sizeof(ibv_qp)];  // verbs_qp: its comp_mask tells whether there is an ibv_qp_ex
-  std::shared_ptr<verbs::QueuePairApi> impl;
-  verbs::QueuePairApi* api = nullptr;
+  std::shared_ptr<verbs::QueuePair> impl;
+  verbs::QueuePair* api = nullptr;
   std::optional<SendBatch> batch;  // of a QP with send operations
   PdUse use;
 };
@@ -122,7 +122,7 @@ inline verbs::Pd& impl(ibv_pd* pd) {
 inline verbs::CompletionQueue& impl(ibv_cq* cq) {
   return *static_cast<CqObject*>(cq)->impl;
 }
-inline verbs::QueuePairApi& impl(ibv_qp* qp) {
+inline verbs::QueuePair& impl(ibv_qp* qp) {
   return *static_cast<QpObject*>(qp)->api;
 }
 inline verbs::SharedReceiveQueue& impl(ibv_srq* srq) {
@@ -177,10 +177,10 @@ int make_qp(ibv_pd* pd, ibv_qp_init_attr& init, QpObject& qp);
 int make_qp_ex(ibv_context* context, ibv_qp_init_attr_ex& init, ibv_qp** qp);
 
 // What send_ops_flags may name for a queue pair of RD.
-inline constexpr std::uint64_t kRdOperations =
-    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
-    IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP | IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD |
-    IBV_QP_EX_WITH_SEND_WITH_INV;
+inline constexpr std::uint64_t kRdOperations = IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM |
+                                               IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM |
+                                               IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+                                               IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_SEND_WITH_INV;
 
 // The operations of each file.
 std::span<const Operation> context_operations();

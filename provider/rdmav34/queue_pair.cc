@@ -1,12 +1,12 @@
 // Queue pairs and work requests.
 #include <array>
 
+#include "provider/base/options.h"
 #include "provider/rdmav34/objects.h"
-#include "provider/verbs/datagram_queue_pair.h"
-#include "provider/verbs/multicast.h"
-#include "provider/verbs/options.h"
-#include "provider/verbs/queue_pair.h"
-#include "provider/verbs/rd_queue_pair.h"
+#include "provider/verbs/rc/rc_queue_pair.h"
+#include "provider/verbs/rd/rd_queue_pair.h"
+#include "provider/verbs/ud/multicast.h"
+#include "provider/verbs/ud/ud_queue_pair.h"
 
 namespace ewarp::rdmav34 {
 namespace {
@@ -27,7 +27,7 @@ void fill(QpObject& qp, ibv_pd* pd, const ibv_qp_init_attr& init) {
 }
 
 int make_impl(verbs::Pd& pd, ibv_qp_init_attr& init, verbs::SharedReceiveQueue* srq,
-              std::shared_ptr<verbs::QueuePairApi>* out) {
+              std::shared_ptr<verbs::QueuePair>* out) {
   if (init.qp_type == IBV_QPT_DRIVER || (init.qp_type == IBV_QPT_UD && options().ud_reliable)) {
     std::shared_ptr<verbs::RdQueuePair> qp;
     const int error = verbs::create_rd_qp(pd, init, &impl(init.send_cq), &impl(init.recv_cq), &qp, srq);
@@ -35,13 +35,13 @@ int make_impl(verbs::Pd& pd, ibv_qp_init_attr& init, verbs::SharedReceiveQueue* 
     return error;
   }
   if (init.qp_type == IBV_QPT_UD) {
-    std::shared_ptr<verbs::DatagramQueuePair> qp;
-    const int error = verbs::create_datagram_qp(pd, init, &impl(init.send_cq), &impl(init.recv_cq), &qp, srq);
+    std::shared_ptr<verbs::UdQueuePair> qp;
+    const int error = verbs::create_ud_qp(pd, init, &impl(init.send_cq), &impl(init.recv_cq), &qp, srq);
     *out = std::move(qp);
     return error;
   }
   std::shared_ptr<verbs::QueuePair> qp;
-  const int error = verbs::create_qp(pd, init, &impl(init.send_cq), &impl(init.recv_cq), &qp, srq);
+  const int error = verbs::create_rc_qp(pd, init, &impl(init.send_cq), &impl(init.recv_cq), &qp, srq);
   *out = std::move(qp);
   return error;
 }

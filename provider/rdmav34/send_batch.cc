@@ -24,7 +24,7 @@ SendBatch::SendBatch(const ibv_qp_cap& cap, bool one_thread)
       sges_(allocate<ibv_sge>(depth_ * max_sge_)),
       inline_(allocate<std::byte>(depth_ * max_inline_)) {}
 
-void SendBatch::start() {
+void SendBatch::start() EWARP_NO_LOCK_ANALYSIS {
   if (locks_) mutex_.lock();
   count_ = 0;
   error_ = 0;
@@ -80,11 +80,11 @@ void SendBatch::set_inline(std::span<const ibv_data_buf> buffers) {
   wr->send_flags |= IBV_SEND_INLINE;
 }
 
-void SendBatch::leave() {
+void SendBatch::leave() EWARP_NO_LOCK_ANALYSIS {
   if (locks_) mutex_.unlock();
 }
 
-int SendBatch::complete(verbs::QueuePairApi& qp) {
+int SendBatch::complete(verbs::QueuePair& qp) {
   const int error = error_ != 0 || count_ == 0 ? error_ : qp.post_all(requests_.get());
   leave();
   return error;

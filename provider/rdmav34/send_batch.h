@@ -7,10 +7,10 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <mutex>
 #include <span>
 
-#include "provider/verbs/queue_pair_api.h"
+#include "llp/mutex.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::rdmav34 {
 
@@ -32,7 +32,7 @@ class SendBatch {
   void set_sges(std::span<const ibv_sge> sges);
   void set_inline(std::span<const ibv_data_buf> buffers);
   void fail(int error);
-  int complete(verbs::QueuePairApi& qp);  // 0 or errno
+  int complete(verbs::QueuePair& qp);  // 0 or errno
   void abort();
 
  private:
@@ -41,7 +41,7 @@ class SendBatch {
   };
   void leave();
 
-  std::mutex mutex_;
+  llp::Mutex mutex_;
   const bool locks_;
   const std::size_t depth_, max_sge_, max_inline_;
   std::size_t count_ = 0;

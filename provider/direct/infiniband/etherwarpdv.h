@@ -35,46 +35,46 @@ extern "C" {
 #endif
 
 /* Whether this is a device of EtherWARP's: the other functions are for those alone. */
-bool etherwarpdv_is_supported(struct ibv_context *context);
+bool etherwarpdv_is_supported(struct ibv_context* context);
 
 enum etherwarpdv_device_caps {
-	ETHERWARPDV_DEVICE_RD = 1 << 0,	      /* queue pairs of RD */
-	ETHERWARPDV_DEVICE_UD_RELIABLE = 1 << 1, /* queue pairs of UD are made reliable (option ud_reliable) */
+  ETHERWARPDV_DEVICE_RD = 1 << 0,          /* queue pairs of RD */
+  ETHERWARPDV_DEVICE_UD_RELIABLE = 1 << 1, /* queue pairs of UD are made reliable (option ud_reliable) */
 };
 
 struct etherwarpdv_device_attr {
-	uint64_t comp_mask; /* out: fields beyond those below that were filled in; none yet */
-	uint32_t device_caps; /* enum etherwarpdv_device_caps */
-	uint32_t rd_max_message; /* octets of a message */
-	uint64_t rd_send_ops; /* enum ibv_qp_create_send_ops_flags */
-	uint32_t rd_max_inline; /* octets */
-	uint32_t rd_max_rd_atomic; /* Reads and atomics under way to one peer; more wait their turn */
+  uint64_t comp_mask;        /* out: fields beyond those below that were filled in; none yet */
+  uint32_t device_caps;      /* enum etherwarpdv_device_caps */
+  uint32_t rd_max_message;   /* octets of a message */
+  uint64_t rd_send_ops;      /* enum ibv_qp_create_send_ops_flags */
+  uint32_t rd_max_inline;    /* octets */
+  uint32_t rd_max_rd_atomic; /* Reads and atomics under way to one peer; more wait their turn */
 };
 
 /*
  * inlen: sizeof(*attr). What the caller's struct has no room for is left out; what this library does not know is zero.
  * 0, or an errno: EOPNOTSUPP (not a device of EtherWARP's), EINVAL (inlen too short for anything).
  */
-int etherwarpdv_query_device(struct ibv_context *context, struct etherwarpdv_device_attr *attr, uint32_t inlen);
+int etherwarpdv_query_device(struct ibv_context* context, struct etherwarpdv_device_attr* attr, uint32_t inlen);
 
 enum etherwarpdv_qp_type {
-	ETHERWARPDV_QP_TYPE_RD = 1,
+  ETHERWARPDV_QP_TYPE_RD = 1,
 };
 
 struct etherwarpdv_qp_init_attr {
-	uint64_t comp_mask; /* 0: nothing beyond the fields below */
-	uint32_t qp_type; /* enum etherwarpdv_qp_type */
-	uint32_t reserved; /* 0 */
+  uint64_t comp_mask; /* 0: nothing beyond the fields below */
+  uint32_t qp_type;   /* enum etherwarpdv_qp_type */
+  uint32_t reserved;  /* 0 */
 };
 
 /*
  * As ibv_create_qp_ex(); attr_ex->qp_type is IBV_QPT_DRIVER. With IBV_QP_INIT_ATTR_SEND_OPS_FLAGS
  * ibv_qp_to_qp_ex() gives the handle of ibv_wr_start(); without, only ibv_post_send() is there.
- * inlen: sizeof(*attr). NULL with errno: EOPNOTSUPP (not a device of EtherWARP's, unknown type or flags, a longer struct
- * with something in it), EINVAL, ENOMEM, EADDRNOTAVAIL (no UDP port can be had).
+ * inlen: sizeof(*attr). NULL with errno: EOPNOTSUPP (not a device of EtherWARP's, unknown type or flags, a longer
+ * struct with something in it), EINVAL, ENOMEM, EADDRNOTAVAIL (no UDP port can be had).
  */
-struct ibv_qp *etherwarpdv_create_qp_ex(struct ibv_context *context, struct ibv_qp_init_attr_ex *attr_ex,
-					const struct etherwarpdv_qp_init_attr *attr, uint32_t inlen);
+struct ibv_qp* etherwarpdv_create_qp_ex(struct ibv_context* context, struct ibv_qp_init_attr_ex* attr_ex,
+                                        const struct etherwarpdv_qp_init_attr* attr, uint32_t inlen);
 
 #ifdef __cplusplus
 }
