@@ -13,12 +13,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
-#include "mpi_shim/channel/address.h"
-#include "mpi_shim/channel/counters.h"
-#include "mpi_shim/channel/device.h"
-#include "mpi_shim/channel/types.h"
-#include "mpi_shim/channel/wire.h"
+#include "mpi_shim/channel/core/counters.h"
+#include "mpi_shim/channel/core/types.h"
+#include "mpi_shim/channel/core/wire.h"
+#include "mpi_shim/channel/verbs/address.h"
+#include "mpi_shim/channel/verbs/device.h"
 
 namespace ewarp::channel {
 
@@ -46,14 +47,21 @@ struct EndpointOptions {
   Tuning tuning = {};
   bool progress_thread = true;  // without one, transfers that need control messages proceed only inside the calls
   int spin_us = -1;             // how long wait() polls before it sleeps; -1: 1000 if several CPUs may be used, else 0
+  // There are more processes than CPUs: progress() called again and again with nothing to do lets others run.
+  bool shares_cpu = false;
   Registration registration = Registration::measured;
   std::uint64_t connect_timeout_ns = 10'000'000'000;  // for peers that do not listen yet, too
   std::uint64_t close_timeout_ns = 2'000'000'000;
   bool counters_at_close = false;  // printed on stderr
 
   // The defaults, and what the environment says: EWARP_CHANNEL_ and the name of a field in capitals, tuning included
-  // (EWARP_CHANNEL_EAGER_THRESHOLD=8192).
+  // (EWARP_CHANNEL_EAGER_THRESHOLD=8192). A bad value or an unknown EWARP_CHANNEL_ name is said once on stderr and
+  // ignored. problems, if not null: gets one line for each instead.
   static EndpointOptions from_environment();
+  static EndpointOptions from_environment(const EndpointOptions& defaults,
+                                          std::vector<std::string>* problems = nullptr);
+
+  bool operator==(const EndpointOptions&) const = default;
 };
 
 // Memory of this end that peers may put to and get from.

@@ -1,65 +1,151 @@
-// Options out of the environment.
-#include <charconv>
-#include <concepts>
-#include <cstdlib>
-#include <cstring>
-#include <string>
+#include "mpi_shim/channel/environment.h"
 
-#include "mpi_shim/channel/channel.h"
+#include <unistd.h>
+
+#include <atomic>
 
 namespace ewarp::channel {
 namespace {
 
-const char* value_of(const char* name) {
-  const char* value = std::getenv(("EWARP_CHANNEL_" + std::string(name)).c_str());
-  return value != nullptr && *value != '\0' ? value : nullptr;
+constexpr std::string_view kPrefix = "EWARP_CHANNEL_";
+constexpr std::size_t kMostCopied = std::size_t{1} << 31;
+constexpr std::uint64_t kMillisecond = 1'000'000, kHour = 3'600'000 * kMillisecond;  // nanoseconds
+
+Expected set_address(std::string& out, std::string_view value) {
+  if (!Address::parse(std::string(value))) return "an IP address and a port, as in 192.0.2.1:0 or [2001:db8::1]:0";
+  out = value;
+  return std::nullopt;
 }
 
-// What makes no sense changes nothing.
-template <std::integral T>
-void read(const char* name, T& out) {
-  const char* value = value_of(name);
-  if (value == nullptr) return;
-  if constexpr (std::same_as<T, bool>) {
-    out = std::strcmp(value, "0") != 0 && std::strcmp(value, "no") != 0;
-  } else {
-    T parsed{};
-    const bool hexadecimal = value[0] == '0' && value[1] == 'x';
-    const char* digits = value + (hexadecimal ? 2 : 0);
-    const auto [stop, error] = std::from_chars(digits, value + std::strlen(value), parsed, hexadecimal ? 16 : 10);
-    if (error == std::errc() && *stop == '\0') out = parsed;
+Expected set_registration(Registration& out, std::string_view value) {
+  using enum Registration;
+  constexpr std::string_view kWords[] = {"measured", "cheap", "costly", "kept"};
+  constexpr Registration kValues[] = {measured, cheap, costly, kept};
+  return set_choice(out, value, kWords, kValues);
+}
+
+constexpr OptionEntry<EndpointOptions> kEntries[] = {
+    {{"address", "ip:port", "127.0.0.1:0",
+      "Where this end listens: an address of an RDMA device, and a port; 0: any that is free."},
+     [](EndpointOptions& o, std::string_view v) { return set_address(o.address, v); }},
+    {{"eager_threshold", "octets", "12288", "Messages of so much at most go EAGER. The same at all ends."},
+     [](EndpointOptions& o, std::string_view v) {
+       return set_number(o.tuning.eager_threshold, v, 0, Tuning::kMostEager);
+     }},
+    {{"hybrid_threshold", "octets", "40960",
+      "Messages above eager_threshold, of so much at most, go by HYBRID, unless the receiver has announced its "
+      "buffer."},
+     [](EndpointOptions& o, std::string_view v) {
+       return set_number(o.tuning.hybrid_threshold, v, 0, Tuning::kMostHybrid);
+     }},
+    {{"rendezvous_by_read", "yes, no", "no", "SEND_RNDV: the receiver Reads; no: it answers, and the sender Writes."},
+     [](EndpointOptions& o, std::string_view v) { return set_bool(o.tuning.rendezvous_by_read, v); }},
+    {{"announce", "yes, no", "yes", "Receives that come before their messages announce their buffers (RECV_RNDV)."},
+     [](EndpointOptions& o, std::string_view v) { return set_bool(o.tuning.announce, v); }},
+    {{"announce_threshold", "octets", "12288",
+      "Receives of more than this, or than eager_threshold where that is less, announce their buffers."},
+     [](EndpointOptions& o, std::string_view v) {
+       return set_number(o.tuning.announce_threshold, v, 0, Tuning::kMostEager);
+     }},
+    {{"adapt", "yes, no", "yes", "Announcements stop where too few are used, and begin again where they would be."},
+     [](EndpointOptions& o, std::string_view v) { return set_bool(o.tuning.adapt, v); }},
+    {{"usage_percent", "percent", "80", "With adapt: fewer than so many used announcements are too few."},
+     [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.usage_percent, v, 0, 100); }},
+    {{"receive_depth", "messages", "64",
+      "So many messages a peer may have under way to this end. The same at all ends."},
+     [](EndpointOptions& o, std::string_view v) {
+       return set_number(o.tuning.receive_depth, v, 1, Tuning::kMostReceiveDepth);
+     }},
+    {{"hybrid_buffers", "buffers", "64",
+      "Buffers for messages by HYBRID that wait to be read, of all peers; 0: no HYBRID."},
+     [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.hybrid_buffers, v, 0, 65'536); }},
+    {{"copy_limit", "octets", "4194304",
+      "So much for each peer is copied at most, to complete eager sends while the path is full."},
+     [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.copy_limit, v, 0, kMostCopied); }},
+    {{"counter_limit", "tags", "1024", "So many tags are counted for each peer and direction."},
+     [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.counter_limit, v, 1, 1 << 20); }},
+    {{"ignored_bits", "bits", "0",
+      "Bits of tags that receives ignore as a rule, which messages are numbered without; hexadecimal behind 0x. The "
+      "same "
+      "at all ends."},
+     [](EndpointOptions& o, std::string_view v) { return set_bits(o.tuning.ignored_bits, v); }},
+    {{"death_ns", "nanoseconds", "30000000000",
+      "Silence after which a peer that is waited for is taken for dead; more than the largest message takes on its "
+      "way."},
+     [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.death_ns, v, kMillisecond, kHour); }},
+    {{"progress_thread", "yes, no", "yes",
+      "A thread answers control messages; no: they are answered inside the calls only."},
+     [](EndpointOptions& o, std::string_view v) { return set_bool(o.progress_thread, v); }},
+    {{"spin_us", "microseconds", "-1",
+      "How long a call that waits polls before it sleeps; -1: 1000 where several CPUs may be used, else 0."},
+     [](EndpointOptions& o, std::string_view v) { return set_number(o.spin_us, v, -1, 1'000'000); }},
+    {{"shares_cpu", "yes, no", "no",
+      "There are more processes than CPUs: a poll that finds nothing for 50 us lets others run."},
+     [](EndpointOptions& o, std::string_view v) { return set_bool(o.shares_cpu, v); }},
+    {{"registration", "measured, cheap, costly, kept", "measured",
+      "Memory that the adapter is to reach; cheap: is registered for each transfer; costly: so, but small buffers are "
+      "copied; measured: the one of both that suits the adapter; kept: stays registered, for applications that say "
+      "what "
+      "they unmap."},
+     [](EndpointOptions& o, std::string_view v) { return set_registration(o.registration, v); }},
+    {{"connect_timeout_ns", "nanoseconds", "10000000000",
+      "How long a connection is tried, also while the peer does not listen yet."},
+     [](EndpointOptions& o, std::string_view v) { return set_number(o.connect_timeout_ns, v, kMillisecond, kHour); }},
+    {{"close_timeout_ns", "nanoseconds", "2000000000",
+      "How long an end that closes waits for its peers to fetch what they were promised."},
+     [](EndpointOptions& o, std::string_view v) { return set_number(o.close_timeout_ns, v, 0, kHour); }},
+    {{"counters_at_close", "yes, no", "no", "Counters on stderr when an end closes."},
+     [](EndpointOptions& o, std::string_view v) { return set_bool(o.counters_at_close, v); }},
+};
+
+constexpr OptionTable<EndpointOptions> kTable(kPrefix, kEntries);
+
+// Once in a process, by whoever reads first what cannot be right.
+void say_once(std::span<const std::string> problems) {
+  static std::atomic<bool> said{false};
+  if (problems.empty() || said.exchange(true, std::memory_order_relaxed)) return;
+  for (const auto& problem : problems) {
+    const std::string line = concat({"etherwarp: warn: ", problem, "\n"});
+    [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
   }
 }
 
 }  // namespace
 
+std::span<const OptionDoc> option_docs() {
+  static const std::vector<OptionDoc> docs = kTable.docs();
+  return docs;
+}
+
+std::string option_variable(std::string_view name) {
+  return kTable.variable(name);
+}
+
+OptionsRead read_options(std::span<const char* const> environment, const EndpointOptions& defaults) {
+  OptionsRead out{.options = defaults, .problems = {}};
+  each_variable(environment, kPrefix, [&](std::string_view variable, std::string_view value) {
+    if (auto wrong = kTable.set_variable(out.options, variable, value); !wrong.empty())
+      out.problems.push_back(std::move(wrong));
+  });
+  return out;
+}
+
+OptionsRead read_options(const EndpointOptions& defaults) {
+  if (!environment_is_trusted()) return {.options = defaults, .problems = {}};
+  return read_options(own_environment(), defaults);
+}
+
 EndpointOptions EndpointOptions::from_environment() {
-  EndpointOptions o;
-  if (const char* address = value_of("ADDRESS")) o.address = address;
-  read("EAGER_THRESHOLD", o.tuning.eager_threshold);
-  read("HYBRID_THRESHOLD", o.tuning.hybrid_threshold);
-  read("RENDEZVOUS_BY_READ", o.tuning.rendezvous_by_read);
-  read("ANNOUNCE", o.tuning.announce);
-  read("ANNOUNCE_THRESHOLD", o.tuning.announce_threshold);
-  read("ADAPT", o.tuning.adapt);
-  read("USAGE_PERCENT", o.tuning.usage_percent);
-  read("RECEIVE_DEPTH", o.tuning.receive_depth);
-  read("HYBRID_BUFFERS", o.tuning.hybrid_buffers);
-  read("COPY_LIMIT", o.tuning.copy_limit);
-  read("COUNTER_LIMIT", o.tuning.counter_limit);
-  read("IGNORED_BITS", o.tuning.ignored_bits);
-  read("DEATH_NS", o.tuning.death_ns);
-  read("PROGRESS_THREAD", o.progress_thread);
-  read("SPIN_US", o.spin_us);
-  if (const char* r = value_of("REGISTRATION"))
-    o.registration = std::strcmp(r, "cheap") == 0  ? Registration::cheap
-                     : std::strcmp(r, "dear") == 0 ? Registration::dear
-                     : std::strcmp(r, "kept") == 0 ? Registration::kept
-                                                   : Registration::measured;
-  read("CONNECT_TIMEOUT_NS", o.connect_timeout_ns);
-  read("CLOSE_TIMEOUT_NS", o.close_timeout_ns);
-  read("COUNTERS_AT_CLOSE", o.counters_at_close);
-  return o;
+  return from_environment({});
+}
+
+EndpointOptions EndpointOptions::from_environment(const EndpointOptions& defaults, std::vector<std::string>* problems) {
+  auto read = read_options(defaults);
+  if (problems == nullptr)
+    say_once(read.problems);
+  else
+    *problems = std::move(read.problems);
+  return std::move(read.options);
 }
 
 }  // namespace ewarp::channel

@@ -6,24 +6,46 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <system_error>
+#include <algorithm>
+#include <cassert>
+#include <exception>
+#include <utility>
 
 namespace ewarp::channel {
 
+namespace {
+
+// Signals belong to the application's threads, but for those that a thread causes itself: the adapter copies from and
+// to memory that may be gone, and must hear of that in whichever thread does it. A blocked one would end the process.
+class SignalsForOthers {
+ public:
+  SignalsForOthers() {
+    sigset_t blocked;
+    sigfillset(&blocked);
+    for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&blocked, s);
+    pthread_sigmask(SIG_SETMASK, &blocked, &before_);
+  }
+  ~SignalsForOthers() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsForOthers(const SignalsForOthers&) = delete;
+  SignalsForOthers& operator=(const SignalsForOthers&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
 bool Progress::start() {
+  assert(!running());
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_fd_ < 0) return false;
-  // Signals are the application's.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   try {
+    const SignalsForOthers inherited;
     thread_ = std::thread([this] { run(); });
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread to be had, or no memory for one
     close(wake_fd_);
     wake_fd_ = -1;
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return running();
 }
 
@@ -61,28 +83,37 @@ void Progress::keep_off_application() {
   if (CPU_COUNT(&others) > 0) sched_setaffinity(0, sizeof others, &others);
 }
 
+// The application polled until the last look, or this thread would not stand aside.
+std::uint64_t Progress::until_look() {
+  const bool helps = driven_.needs_help();
+  const std::uint64_t least = helps ? kLookForHelpNs : kLookNs;
+  if (std::exchange(helps_, helps) != helps) look_ns_ = 0;
+  look_ns_ = std::clamp(2 * look_ns_, least, kLongestLook * least);
+  return look_ns_;
+}
+
 void Progress::run() {
   pthread_setname_np(pthread_self(), "channel");
   sched_getaffinity(0, sizeof allowed_, &allowed_);
   driven_.drive(true);
-  std::uint64_t seen = visits_.load();
+  std::uint64_t seen = polls_.load(std::memory_order_relaxed);
   while (!stop_.load()) {
     const bool aside = armed_.load() == Wake::nothing;
     keep_off_application();
     pollfd fds[] = {{wake_fd_, POLLIN, 0}, {driven_.connection_fd(), POLLIN, 0}, {driven_.completion_fd(), POLLIN, 0}};
-    const int n =
-        aside ? look(fds, 3, driven_.needs_help() ? kLookForHelpNs : kLookNs) : poll(fds, 3, driven_.patience_ms());
+    const int n = aside ? look(fds, 3, until_look()) : poll(fds, 3, driven_.patience_ms());
     if (n > 0) wakeups_.fetch_add(1);
     if (fds[0].revents != 0) {
       eventfd_t ignored;
       eventfd_read(wake_fd_, &ignored);
     }
     if (fds[2].revents != 0) driven_.take_events();
-    const std::uint64_t visits = visits_.load();
-    const bool polled = inside_.load() > 0 || (n == 0 && visits != seen);
-    seen = visits;
+    const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
+    const bool polled = inside_.load() > 0 || (n == 0 && polls != seen);
+    seen = polls;
     if (polled && fds[0].revents == 0 && fds[1].revents == 0) continue;
     if (aside) takeovers_.fetch_add(1);
+    look_ns_ = 0;
     driven_.drive(n <= 0 || fds[0].revents != 0 || fds[1].revents != 0);
   }
 }

@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <thread>
 
-#include "mpi_shim/channel/transport.h"
+#include "mpi_shim/channel/core/transport.h"
 
 namespace ewarp::channel {
 
@@ -49,9 +49,10 @@ class Progress {
   void enter() { inside_.fetch_add(1); }
   void leave() {
     application_cpu_.store(sched_getcpu(), std::memory_order_relaxed);
-    visits_.fetch_add(1);
     inside_.fetch_sub(1);
   }
+  // One polled the adapter: calls that do not are no reason to stay aside. Under the endpoint's lock only.
+  void polled() { polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
   // What raises an event when it comes next, or did so and was not taken yet. More under the endpoint's lock only.
   void set_armed(Wake armed) { armed_.store(armed); }
   Wake armed() const { return armed_.load(); }
@@ -62,10 +63,12 @@ class Progress {
   std::uint64_t takeovers() const { return takeovers_.load(); }
 
  private:
-  // While nothing is armed it looks now and then whether anybody still polls.
-  static constexpr std::uint64_t kLookNs = 5'000'000, kLookForHelpNs = 200'000;
+  // While nothing is armed it looks now and then whether anybody still polls: in proportion to how long that was so, as
+  // each look takes some of the CPU on which it computes.
+  static constexpr std::uint64_t kLookNs = 5'000'000, kLookForHelpNs = 200'000, kLongestLook = 4;
 
   void run();
+  std::uint64_t until_look();
   void keep_off_application();
 
   Driven& driven_;
@@ -77,7 +80,9 @@ class Progress {
   std::atomic<int> application_cpu_{-1};  // where a thread was that left last
   cpu_set_t allowed_{};                   // to this thread, when it began
   int kept_off_ = -1;
-  std::atomic<std::uint64_t> visits_{0}, wakeups_{0}, takeovers_{0};
+  std::uint64_t look_ns_ = kLookNs;  // how long it sleeps until the next look
+  bool helps_ = false;               // at the last one
+  std::atomic<std::uint64_t> polls_{0}, wakeups_{0}, takeovers_{0};
 };
 
 }  // namespace ewarp::channel

@@ -5,20 +5,10 @@
 #include <cstdint>
 #include <string>
 
-#include "mpi_shim/channel/counters.h"
+#include "mpi_shim/channel/core/counters.h"
+#include "mpi_shim/channel/core/counters_page.h"
 
 namespace ewarp::channel {
-
-// The file, all of it in the byte order of the machine: names are text, so readers need not know which counters there
-// are.
-struct PublishedPage {
-  static constexpr char kMagic[8] = {'E', 'W', 'C', 'H', 'A', 'N', '1', '\0'};
-  char magic[8];
-  std::uint32_t pid, count;
-  char address[64];
-  char names[Counters::kSize][32];
-  std::uint64_t values[Counters::kSize];
-};
 
 class PublishedCounters {
  public:
@@ -31,7 +21,8 @@ class PublishedCounters {
   void publish(Counters& counters, const std::string& address, std::uint16_t port);
 
  private:
-  PublishedPage* page_ = nullptr;
+  using Page = CountersPage<Counters::kSize>;
+  Page* page_ = nullptr;
   std::string path_;
   bool keep_ = false;  // ETHERWARP_STATS_KEEP
 };

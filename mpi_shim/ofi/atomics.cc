@@ -8,7 +8,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "mpi_shim/channel/fields.h"
+#include "mpi_shim/channel/core/fields.h"
 #include "mpi_shim/ofi/memory_region.h"
 
 namespace ewarp::ofi {

@@ -1,6 +1,7 @@
 #include "mpi_shim/ofi/completion_queue.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
 #include "mpi_shim/ofi/endpoint.h"
@@ -27,13 +28,14 @@ static_assert(offsetof(fi_cq_tagged_entry, flags) == offsetof(fi_cq_msg_entry, f
               offsetof(fi_cq_tagged_entry, data) == offsetof(fi_cq_data_entry, data));
 
 constexpr std::size_t kFewest = 256;
+// So many reads in a row may do with what is in the queue.
+constexpr int kMostUnpolled = 8;
 
 }  // namespace
 
 CompletionQueue::CompletionQueue(Domain& domain, const fi_cq_attr& attributes, void* context_)
     : wait_object(attributes.wait_obj),
       domain_(domain),
-      format_(attributes.format),
       entry_size_(size_of(attributes.format)),
       ring_(std::bit_ceil(std::max(kFewest, std::min<std::size_t>(attributes.size, 1 << 20)))) {
   fid = {.fclass = FI_CLASS_CQ, .context = context_, .ops = nullptr};
@@ -49,6 +51,7 @@ void CompletionQueue::grow() {
   std::vector<Entry> bigger(ring_.size() * 2);
   for (std::size_t i = 0; i < waiting_.load(); ++i)
     bigger[(first_ + i) & (bigger.size() - 1)] = ring_[(first_ + i) & (ring_.size() - 1)];
+  assert(std::has_single_bit(bigger.size()) && waiting_.load() < bigger.size());
   ring_.swap(bigger);
 }
 
@@ -86,6 +89,7 @@ ssize_t CompletionQueue::take(void* buffer, std::size_t count, fi_addr_t* source
   if (waiting_.load() == 0) return -FI_EAGAIN;
   std::unique_lock lock(mutex_);
   const std::size_t waiting = waiting_.load(std::memory_order_relaxed), n = std::min(count, waiting);
+  assert(waiting <= ring_.size());
   if (waiting == 0) return -FI_EAGAIN;
   std::vector<Origin> origins(sources_out != nullptr ? n : 0);
   auto* out = static_cast<std::byte*>(buffer);
@@ -103,13 +107,21 @@ ssize_t CompletionQueue::take(void* buffer, std::size_t count, fi_addr_t* source
   return static_cast<ssize_t>(n);
 }
 
+void CompletionQueue::poll() {
+  unpolled_.store(0, std::memory_order_relaxed);
+  sources.poll();
+}
+
 // Who got something reads on until there is no more, Open MPI for one. That last read looks into the queue alone: going
-// to the adapter costs 2 us, by which the program would learn later of what it has got.
+// to the adapter costs 2 us, by which the program would learn later of what it has got. Entries come without the
+// adapter as well, of messages to oneself for instance, so there is a bound to doing without it.
 ssize_t CompletionQueue::read(void* buffer, std::size_t count, fi_addr_t* sources_out) {
-  if (count == 0) return sources.poll(), 0;
+  if (count == 0) return poll(), 0;
+  if (unpolled_.load(std::memory_order_relaxed) >= kMostUnpolled) poll();
+  unpolled_.fetch_add(1, std::memory_order_relaxed);
   ssize_t n = take(buffer, count, sources_out);
   if (n == -FI_EAGAIN && !had_some_.exchange(false, std::memory_order_relaxed)) {
-    sources.poll();
+    poll();
     n = take(buffer, count, sources_out);
   }
   if (n > 0) had_some_.store(true, std::memory_order_relaxed);
@@ -125,6 +137,7 @@ ssize_t CompletionQueue::read_error(fi_cq_err_entry* out) {
   // There is none; a buffer of the caller's stays his.
   out->err_data = room > 0 ? data : nullptr;
   out->err_data_size = 0;
+  assert(failed_.load() == errors_.size());
   errors_.pop_front();
   failed_.store(errors_.size());
   return 1;

@@ -50,10 +50,10 @@ class CompletionQueue : public fid_cq {
     Origin origin;
   };
   ssize_t take(void* buffer, std::size_t count, fi_addr_t* sources);
+  void poll();
   void grow();
 
   Domain& domain_;
-  const fi_cq_format format_;
   const std::size_t entry_size_;  // what read() writes
   std::mutex mutex_;              // covers what follows; taken under endpoints' locks
   std::vector<Entry> ring_;       // a power of two, so that positions wrap
@@ -62,6 +62,7 @@ class CompletionQueue : public fid_cq {
   std::atomic<std::size_t> waiting_{0}, failed_{0};  // entries; looked at without the lock
   std::atomic<bool> signalled_{false};
   std::atomic<bool> had_some_{false};  // the last read() did
+  std::atomic<int> unpolled_{0};       // reads since one went to the adapter
 };
 
 int open_completion_queue(fid_domain* domain, fi_cq_attr* attributes, fid_cq** out, void* context) noexcept;

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <memory>
 
-#include "mpi_shim/channel/device.h"
+#include "mpi_shim/channel/verbs/device.h"
 #include "mpi_shim/ofi/fabric.h"
 #include "mpi_shim/ofi/memory_region.h"
 

@@ -1,6 +1,7 @@
 #include "mpi_shim/ofi/endpoint.h"
 
 #include <rdma/fi_cm.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -28,6 +29,15 @@ int fabric_error(channel::Error e) {
       return FI_ENOMEM;
   }
   return FI_EOTHER;
+}
+
+// Whether the ranks of this host have no CPU each, by what launchers tell them: Open MPI's, MPICH's. Open MPI lets
+// others run by itself then, but not in all of its loops: btl ofi's wait for a flush is without a break, and a rank
+// that waits there for one without a CPU uses up its time slice.
+bool too_few_cpus() {
+  for (const char* name : {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"})
+    if (const char* ranks = std::getenv(name)) return std::atol(ranks) > sysconf(_SC_NPROCESSORS_ONLN);
+  return false;
 }
 
 }  // namespace
@@ -59,7 +69,7 @@ Endpoint::~Endpoint() {
     c->sources.remove(*channel_);
     --c->users;
   }
-  closing_.store(true);
+  enter(State::closing);
   claimed_.clear();
   channel_.reset();
   if (addresses_ != nullptr) --addresses_->users;
@@ -67,7 +77,7 @@ Endpoint::~Endpoint() {
 }
 
 int Endpoint::bind(struct fid* other, std::uint64_t flags) {
-  if (enabled_) return -FI_EOPBADSTATE;
+  if (state_.load() != State::binding) return -FI_EOPBADSTATE;
   switch (other->fclass) {
     case FI_CLASS_EQ:
       return 0;
@@ -103,8 +113,9 @@ int Endpoint::bind_queue(CompletionQueue& q, std::uint64_t flags) {
 
 int Endpoint::bind_counter(Counter& c, std::uint64_t flags) {
   static constexpr std::uint64_t kWhat[kCounters] = {FI_SEND, FI_RECV, FI_READ, FI_WRITE};
-  // What peers do to our memory is not noticed.
-  if ((flags & ~(FI_SEND | FI_RECV | FI_READ | FI_WRITE)) != 0) return -FI_ENOSYS;
+  // What peers do to our memory counts with FI_RMA_EVENT alone, which nobody is promised; asked for without, it is
+  // legal and stays 0.
+  if ((flags & ~(FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0) return -FI_ENOSYS;
   for (int i = 0; i < kCounters; ++i) {
     if ((flags & kWhat[i]) == 0) continue;
     if (counters_[i] != nullptr) return -FI_EINVAL;
@@ -116,13 +127,13 @@ int Endpoint::bind_counter(Counter& c, std::uint64_t flags) {
 }
 
 int Endpoint::enable() {
-  if (enabled_) return -FI_EOPBADSTATE;
+  if (state_.load() != State::binding) return -FI_EOPBADSTATE;
   if (addresses_ == nullptr) return -FI_ENOAV;
   if (send_queue_ == nullptr && counters_[kSent] == nullptr && (caps_ & FI_SEND) != 0) return -FI_ENOCQ;
   if (receive_queue_ == nullptr && counters_[kReceived] == nullptr && (caps_ & FI_RECV) != 0) return -FI_ENOCQ;
   if (!selective_send_) send_flags_ |= FI_COMPLETION;
   if (!selective_receive_) receive_flags_ |= FI_COMPLETION;
-  enabled_ = true;
+  enter(State::enabled);
   channel_->tell_puts({.listener = this, .label = FI_RMA | FI_REMOTE_WRITE});
   channel_->answer_with(this);
   return 0;
@@ -178,7 +189,7 @@ CompletionQueue* Endpoint::queue_of(std::uint64_t label) const {
 }
 
 void Endpoint::on_done(const channel::Completion& c) {
-  if (closing_.load(std::memory_order_relaxed)) return;
+  if (state_.load(std::memory_order_relaxed) == State::closing) return;
   if ((c.label & FI_ATOMIC) != 0) return answered(c);
   if (c.status.error != channel::Error::none) return report_failure(c, fabric_error(c.status.error));
   report(c);
@@ -317,12 +328,14 @@ int open_endpoint(fid_domain* d, fi_info* info, fid_ep** out, void* context) noe
     channel::Address address = domain.address;
     if (info->src_addr != nullptr)
       if (const auto own = channel::Address::from(*static_cast<const sockaddr*>(info->src_addr))) address = *own;
-    auto options = channel::EndpointOptions::from_environment();
+    channel::EndpointOptions defaults;
+    defaults.shares_cpu = too_few_cpus();
+    // Nobody tells us what applications unmap, so nothing is kept unless somebody takes that upon himself.
+    defaults.registration = channel::Registration::cheap;
+    auto options = channel::EndpointOptions::from_environment(defaults);
     options.address = address.text();
     options.device = domain.device;
     options.progress_thread = true;  // FI_PROGRESS_AUTO
-    // Nobody tells us what applications unmap, so nothing is kept unless somebody takes that upon himself.
-    if (std::getenv("EWARP_CHANNEL_REGISTRATION") == nullptr) options.registration = channel::Registration::cheap;
     std::string error;
     auto channel = channel::Endpoint::open(options, &error);
     if (!channel) {

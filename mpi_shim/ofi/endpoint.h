@@ -8,6 +8,8 @@
 #include <rdma/fi_rma.h>
 #include <rdma/fi_tagged.h>
 
+#include <atomic>
+#include <cassert>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -109,6 +111,20 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   enum CounterOf { kSent, kReceived, kRead, kWritten, kCounters };
   static constexpr channel::PeerId kUnknown = channel::kAnySource;
 
+  enum class State : std::uint8_t {
+    binding,  // queues, counters and an address vector are bound to it
+    enabled,  // requests are taken
+    closing,  // requests end unheard
+  };
+  static constexpr bool allowed(State from, State to) {
+    return (to == State::enabled && from == State::binding) || (to == State::closing && from != State::closing);
+  }
+  // The only writer of the state. Not by two threads at once.
+  void enter(State to) {
+    assert(allowed(state_.load(), to));
+    state_.store(to);
+  }
+
   int bind_queue(CompletionQueue& q, std::uint64_t flags);
   int bind_counter(Counter& c, std::uint64_t flags);
   // kUnknown: there is no such address.
@@ -126,12 +142,12 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   Domain& domain_;
   const std::uint64_t caps_;
   std::uint64_t send_flags_, receive_flags_;
-  bool selective_send_ = false, selective_receive_ = false, enabled_ = false;
+  bool selective_send_ = false, selective_receive_ = false;
   AddressVector* addresses_ = nullptr;
   CompletionQueue* send_queue_ = nullptr;
   CompletionQueue* receive_queue_ = nullptr;
   Counter* counters_[kCounters] = {};
-  std::atomic<bool> closing_{false};
+  std::atomic<State> state_{State::binding};
   std::unique_ptr<channel::Endpoint> channel_;
   const channel::Tag ignored_bits_;
 
@@ -153,6 +169,7 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
     std::byte answer[kAnswerHead + kAtomicOctets];
   };
   Asked& take_asked();
+  void give_asked(Asked& asked);
   void answered(const channel::Completion& c);
   std::mutex asking_;  // taken under the channel's lock
   std::vector<std::unique_ptr<Asked>> all_asked_;

@@ -1,8 +1,9 @@
 // Atomic operations, as calls to the peer: see atomics.h.
 #include <algorithm>
+#include <cassert>
 #include <cstring>
 
-#include "mpi_shim/channel/fields.h"
+#include "mpi_shim/channel/core/fields.h"
 #include "mpi_shim/ofi/endpoint.h"
 #include "mpi_shim/ofi/fid.h"
 #include "mpi_shim/ofi/provider.h"
@@ -18,6 +19,12 @@ Endpoint::Asked& Endpoint::take_asked() {
   Asked& out = *free_asked_.back();
   free_asked_.pop_back();
   return out;
+}
+
+void Endpoint::give_asked(Asked& asked) {
+  const std::lock_guard lock(asking_);
+  assert(free_asked_.size() < all_asked_.size());
+  free_asked_.push_back(&asked);
 }
 
 ssize_t Endpoint::atomic(const Atomic& a) {
@@ -49,8 +56,7 @@ ssize_t Endpoint::atomic(const Atomic& a) {
   const channel::Request r = channel_->call(peer, {question, length}, {asked.answer, kAnswerHead + asked.octets},
                                             {.listener = this, .context = &asked, .label = label});
   if (r) return 0;
-  const std::lock_guard lock(asking_);
-  free_asked_.push_back(&asked);
+  give_asked(asked);
   return -FI_EAGAIN;
 }
 
@@ -71,10 +77,7 @@ void Endpoint::answered(const channel::Completion& c) {
     else if (error == 0)
       error = FI_EIO;
   }
-  {
-    const std::lock_guard lock(asking_);
-    free_asked_.push_back(&asked);
-  }
+  give_asked(asked);
   error == 0 ? report(out) : report_failure(out, error);
 }
 

@@ -79,22 +79,24 @@ std::uint64_t caps_for(const fi_info* hints, std::uint32_t version) {
   return caps | kSecondaryCaps;
 }
 
-// Where nobody's memory is reached, nothing is asked of it. Before version 1.5 the mode was one of two.
-int memory_mode(std::uint64_t caps, std::uint32_t version) {
-  if (FI_VERSION_LT(version, FI_VERSION(1, 5))) return FI_MR_BASIC;
+// Where nobody's memory is reached, nothing is asked of it. Before version 1.5 the mode was one of two, and who names
+// one of them is answered in the same words.
+int memory_mode(std::uint64_t caps, std::uint32_t version, const fi_info* hints) {
+  const bool by_name = hints != nullptr && hints->domain_attr != nullptr && hints->domain_attr->mr_mode == FI_MR_BASIC;
+  if (FI_VERSION_LT(version, FI_VERSION(1, 5)) || by_name) return FI_MR_BASIC;
   return (caps & (FI_RMA | FI_ATOMIC)) != 0 ? kMemoryMode : 0;
 }
 
 void describe_limits(fi_info& info) {
   fi_tx_attr& tx = *info.tx_attr;
-  tx.caps = info.caps & (kSendCaps | kDomainCaps);
+  tx.caps = info.caps & kSendCaps;
   tx.msg_order = kMessageOrder;
   tx.inject_size = kInjectSize;
   tx.size = kQueueSize;
   tx.iov_limit = 1;
   tx.rma_iov_limit = 1;
   fi_rx_attr& rx = *info.rx_attr;
-  rx.caps = info.caps & (kReceiveCaps | kDomainCaps);
+  rx.caps = info.caps & kReceiveCaps;
   rx.msg_order = kMessageOrder;
   rx.size = kQueueSize;
   rx.iov_limit = 1;
@@ -145,7 +147,7 @@ bool describe(fi_info& info, const Interface& interface, std::uint32_t version, 
   info.addr_format = interface.address.v4() ? FI_SOCKADDR_IN : FI_SOCKADDR_IN6;
   describe_limits(info);
   describe_domain(*info.domain_attr);
-  info.domain_attr->mr_mode = memory_mode(info.caps, version);
+  info.domain_attr->mr_mode = memory_mode(info.caps, version, hints);
   info.domain_attr->name = strdup(interface.device.c_str());
   info.fabric_attr->name = strdup(interface.network.c_str());
   return info.domain_attr->name != nullptr && info.fabric_attr->name != nullptr;

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "mpi_shim/channel/device.h"
+#include "mpi_shim/channel/verbs/device.h"
 #include "mpi_shim/ofi/provider.h"
 
 namespace ewarp::ofi {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "mpi_shim/channel/address.h"
+#include "mpi_shim/channel/verbs/address.h"
 
 namespace ewarp::ofi {
 

@@ -1,5 +1,6 @@
 #include "mpi_shim/ofi/memory_region.h"
 
+#include <cassert>
 #include <memory>
 
 #include "mpi_shim/ofi/domain.h"
@@ -14,7 +15,8 @@ void Regions::add(const MemoryRegion& region) {
 
 void Regions::remove(const MemoryRegion& region) {
   const std::lock_guard lock(mutex_);
-  by_key_.erase(region.key);
+  [[maybe_unused]] const std::size_t erased = by_key_.erase(region.key);
+  assert(erased == 1);
 }
 
 bool Regions::allows(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t rights) const {

@@ -7,7 +7,7 @@
 #include <map>
 #include <mutex>
 
-#include "mpi_shim/channel/device.h"
+#include "mpi_shim/channel/verbs/device.h"
 
 namespace ewarp::ofi {
 

@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
+#include <cassert>
 
 #include <algorithm>
 #include <cstring>
@@ -61,6 +62,7 @@ Waiter::~Waiter() {
 }
 
 bool Waiter::open() {
+  assert(!is_open());
   fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   return fd_ >= 0;
 }

@@ -1,7 +1,8 @@
-#include "mpi_shim/channel/announce.h"
+#include "mpi_shim/channel/core/announce.h"
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <utility>
 
 namespace ewarp::channel {
@@ -9,6 +10,7 @@ namespace ewarp::channel {
 // --- the sender's side ---
 
 void SentNumbers::drop(Entry& e, Count why) {
+  assert(stored_ >= e.announced.size());
   counters_.add(why, e.announced.size());
   stored_ -= e.announced.size();
   e.announced.clear();
@@ -36,6 +38,7 @@ SentNumbers::Turn SentNumbers::take(Tag tag) {
   Entry& e = entry(tag);
   Turn turn{.number = e.next++, .announcement = std::nullopt};
   if (!e.announced.empty() && e.announced.front().number == turn.number) {
+    assert(stored_ > 0);
     turn.announcement = e.announced.front();
     e.announced.pop_front();
     --stored_;

@@ -7,15 +7,16 @@
 // the tag's next message and announces nothing until then.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <deque>
 #include <list>
 #include <optional>
 #include <unordered_map>
 
-#include "mpi_shim/channel/counters.h"
-#include "mpi_shim/channel/types.h"
-#include "mpi_shim/channel/wire.h"
+#include "mpi_shim/channel/core/counters.h"
+#include "mpi_shim/channel/core/types.h"
+#include "mpi_shim/channel/core/wire.h"
 
 namespace ewarp::channel {
 
@@ -46,6 +47,7 @@ class TagTable {
   }
   // Requires: find(tag) is null, and the table is not full().
   Entry& add(Tag tag, Entry entry) {
+    assert(!full() && !index_.contains(tag));
     entries_.emplace_front(tag, std::move(entry));
     index_.emplace(tag, entries_.begin());
     return entries_.front().second;
@@ -53,6 +55,7 @@ class TagTable {
   bool full() const { return index_.size() >= limit_; }
   // Requires: full().
   Entry forget() {
+    assert(full() && entries_.size() == index_.size());
     Entry oldest = std::move(entries_.back().second);
     index_.erase(entries_.back().first);
     entries_.pop_back();

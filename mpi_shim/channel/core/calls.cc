@@ -1,8 +1,9 @@
 // Questions of applications to each other, answered by whatever thread handles what comes; and what is told behind
 // puts.
 #include <algorithm>
+#include <cassert>
 
-#include "mpi_shim/channel/machine.h"
+#include "mpi_shim/channel/core/machine.h"
 
 namespace ewarp::channel {
 
@@ -24,13 +25,12 @@ Request Machine::call(PeerId peer, Octets question, MutableOctets answer, const 
   if (op == nullptr) return {};
   const Request name = Operations::name(*op);
   op->report = report;
-  op->state = Operation::State::confirming;
+  op->enter(Operation::State::confirming);
   counters_.add(Count::calls);
   if (question.size() > tuning_.eager_threshold) {
     finish(*op, Error::too_long);
   } else if (self_[peer]) {
-    op->status.length = answerer_ != nullptr ? answerer_->on_call(peer, question, answer) : 0;
-    finish(*op, Error::none);
+    answered(*op, answer_to(peer, question));
   } else if (links_[peer]->state() == Link::State::down) {
     finish(*op, Error::peer_down);
   } else {
@@ -39,20 +39,30 @@ Request Machine::call(PeerId peer, Octets question, MutableOctets answer, const 
   return name;
 }
 
-void Machine::on_call(PeerId peer, const wire::Message& m, Octets question) {
+// In a buffer that the next question uses again.
+Octets Machine::answer_to(PeerId peer, Octets question) {
   answer_.resize(tuning_.eager_threshold);
   const std::size_t n = answerer_ != nullptr ? answerer_->on_call(peer, question, answer_) : 0;
-  queue_small(peer, wire::Kind::answer, m.id, Octets(answer_).first(n));
+  assert(n <= answer_.size());
+  return Octets(answer_).first(n);
+}
+
+void Machine::answered(Operation& op, Octets answer) {
+  std::copy_n(answer.begin(), std::min(answer.size(), op.length), op.data);
+  op.status.length = answer.size();
+  finish(op, Error::none);
+}
+
+void Machine::on_call(PeerId peer, const wire::Message& m, Octets question) {
+  queue_small(peer, wire::Kind::answer, m.id, answer_to(peer, question));
 }
 
 void Machine::on_answer(PeerId peer, const wire::Message& m, Octets answer) {
   Operation* op = operations_.find_wire(m.id);
   if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::one_sided ||
-      op->state != Operation::State::confirming)
+      op->state() != Operation::State::confirming)
     return violation(peer, "an answer to no question");
-  std::copy_n(answer.begin(), std::min(answer.size(), op->length), op->data);
-  op->status.length = answer.size();
-  finish(*op, Error::none);
+  answered(*op, answer);
 }
 
 void Machine::hear_of_put(PeerId peer, std::size_t size, std::uint64_t data) {

@@ -1,6 +1,6 @@
-#include "mpi_shim/channel/counters.h"
+#include "mpi_shim/channel/core/counters.h"
 
-#include "mpi_shim/channel/types.h"
+#include "mpi_shim/channel/core/types.h"
 
 namespace ewarp::channel {
 

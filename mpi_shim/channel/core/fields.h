@@ -1,11 +1,12 @@
 // Octet strings field by field, most significant octet first.
 #pragma once
 
+#include <cassert>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
 
-#include "mpi_shim/channel/types.h"
+#include "mpi_shim/channel/core/types.h"
 
 namespace ewarp::channel::wire {
 
@@ -15,6 +16,7 @@ class Writer {
   explicit Writer(MutableOctets out) : out_(out) {}
   template <std::unsigned_integral T>
   Writer& put(T value) {
+    assert(out_.size() - at_ >= sizeof(T));
     for (std::size_t shift = 8 * sizeof(T); shift > 0; shift -= 8)
       out_[at_++] = static_cast<std::byte>(value >> (shift - 8));
     return *this;
@@ -31,6 +33,7 @@ class Reader {
   explicit Reader(Octets in) : in_(in) {}
   template <std::unsigned_integral T>
   T take() {
+    assert(in_.size() - at_ >= sizeof(T));
     std::uint64_t value = 0;
     for (std::size_t i = 0; i < sizeof(T); ++i) value = value << 8 | std::to_integer<std::uint64_t>(in_[at_++]);
     return static_cast<T>(value);

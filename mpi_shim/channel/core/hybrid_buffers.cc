@@ -1,5 +1,6 @@
-#include "mpi_shim/channel/hybrid_buffers.h"
+#include "mpi_shim/channel/core/hybrid_buffers.h"
 
+#include <cassert>
 #include <new>
 
 namespace ewarp::channel {
@@ -30,8 +31,10 @@ std::optional<HybridBuffers::Buffer> HybridBuffers::take(PeerId peer) {
   if (free_.empty() && !grow()) return std::nullopt;
   const std::uint32_t id = free_.back();
   free_.pop_back();
+  assert(id < owners_.size() && !owners_[id]);
   owners_[id] = peer;
   ++in_use_;
+  assert(in_use_ + free_.size() == owners_.size() && owners_.size() <= count_);
   const Slab& slab = slabs_[id / kPerSlab];
   const std::size_t offset = id % kPerSlab * octets_;
   wire::Remote remote = slab.memory->remote;

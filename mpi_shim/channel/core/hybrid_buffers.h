@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "mpi_shim/channel/transport.h"
+#include "mpi_shim/channel/core/transport.h"
 
 namespace ewarp::channel {
 

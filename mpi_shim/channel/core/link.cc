@@ -1,6 +1,7 @@
-#include "mpi_shim/channel/link.h"
+#include "mpi_shim/channel/core/link.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace ewarp::channel {
 
@@ -11,6 +12,7 @@ Outgoing& OutgoingPool::take(Outgoing::What what, PeerId peer) {
   }
   Outgoing& o = *free_.back();
   free_.pop_back();
+  assert(o.links.previous == nullptr && o.links.next == nullptr);
   o = Outgoing{};
   o.what = what;
   o.peer = peer;
@@ -18,6 +20,7 @@ Outgoing& OutgoingPool::take(Outgoing::What what, PeerId peer) {
 }
 
 void OutgoingPool::give(Outgoing& o) {
+  assert(free_.size() < all_.size());
   o.copy.reset();
   free_.push_back(&o);
 }
@@ -35,15 +38,20 @@ Link::Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool
       window_(granted_),
       told_(granted_) {}
 
+void Link::enter(State to) {
+  assert(allowed(state_, to));
+  state_ = to;
+}
+
 void Link::set_up() {
-  state_ = State::up;
+  enter(State::up);
   heard_at = transport_.now();
   counters_.add(Count::connections);
   flush();
 }
 
 void Link::set_down() {
-  state_ = State::down;
+  enter(State::down);
   for (auto* list : {&queue_, &reads_})
     while (Outgoing* o = list->pop_front()) pool_.give(*o);
   releases_.clear();
@@ -53,8 +61,8 @@ void Link::set_down() {
 }
 
 void Link::connect() {
-  if (state_ != State::unconnected || connecting_) return;
-  connecting_ = true;
+  if (state_ != State::unconnected) return;
+  enter(State::connecting);
   transport_.connect(peer_);
 }
 
@@ -71,6 +79,7 @@ bool Link::push(Outgoing& o) {
 }
 
 void Link::copy_payload(Outgoing& o) {
+  assert(!o.copy);
   o.copy = std::make_unique_for_overwrite<std::byte[]>(o.length);
   std::copy_n(o.data, o.length, o.copy.get());
   o.data = o.copy.get();
@@ -90,6 +99,7 @@ void Link::flush() {
     if (o->needs_credit() && credits_left() == 0) break;
     if (!hand_over(*o)) break;
     queue_.remove(*o);
+    assert(!o->copy || copied >= o->length);
     copied -= o->copy ? o->length : 0;
   }
   return_credits();
@@ -101,6 +111,7 @@ void Link::note_stall() {
   const bool now = state_ == State::up && !(queue_.empty() && reads_.empty());
   if (now == stalled_) return;
   stalled_ = now;
+  assert(now || pool_.stalled > 0);
   now ? ++pool_.stalled : --pool_.stalled;
 }
 
@@ -122,6 +133,8 @@ bool Link::solicits(const Outgoing& o) const {
 }
 
 bool Link::hand_over(Outgoing& o) {
+  assert(state_ == State::up && o.peer == peer_);
+  assert(!o.needs_credit() || credits_left() > 0);
   const auto cookie = reinterpret_cast<Cookie>(&o);
   bool taken = false;
   const auto note = [&](Transport::Taken t) {
@@ -193,14 +206,14 @@ void Link::return_credits() {
 }
 
 void Link::completed(Outgoing& o) {
+  assert(under_way_ > 0 && o.peer == peer_);
   --under_way_;
   pool_.give(o);
 }
 
 void Link::on_received(const wire::Message& m) {
   heard_at = transport_.now();
-  // Serial arithmetic: a total that is older than the one we know would be far ahead of it.
-  if (m.credits - granted_ < 0x80000000u) {
+  if (m.credits - granted_ < kHalf) {
     granted_ = m.credits;
     left_then_ = credits_left();
   }
@@ -208,6 +221,7 @@ void Link::on_received(const wire::Message& m) {
 }
 
 void Link::widen() {
+  assert(window_ >= 1 && window_ <= tuning_.receive_depth);
   const std::uint32_t more = std::min(window_, tuning_.receive_depth - window_);
   if (more > 0 && transport_.add_receives(peer_, more)) window_ += more;
 }

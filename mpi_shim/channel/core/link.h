@@ -9,16 +9,17 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "mpi_shim/channel/announce.h"
-#include "mpi_shim/channel/counters.h"
-#include "mpi_shim/channel/list.h"
-#include "mpi_shim/channel/operation.h"
-#include "mpi_shim/channel/transport.h"
+#include "mpi_shim/channel/core/announce.h"
+#include "mpi_shim/channel/core/counters.h"
+#include "mpi_shim/channel/core/list.h"
+#include "mpi_shim/channel/core/operation.h"
+#include "mpi_shim/channel/core/transport.h"
 
 namespace ewarp::channel {
 
@@ -66,11 +67,31 @@ class Link {
   // What the transport posts for a peer: one message is being looked at while its credit is already returned.
   static constexpr std::uint32_t receives(std::uint32_t window) { return window + kReserve + 1; }
   static constexpr std::uint32_t first_window(const Tuning& tuning) { return std::min(tuning.receive_depth, 8u); }
+  // Serial arithmetic: a total that is older than another would be so far ahead of it.
+  static constexpr std::uint32_t kHalf = 0x80000000u;
   static constexpr std::size_t kReleaseBatch = 8;  // as many releases make a message of their own
 
   Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool& pool, Counters& counters);
 
-  enum class State : std::uint8_t { unconnected, up, down };
+  enum class State : std::uint8_t {
+    unconnected,  // nobody has asked for the peer; it may connect to us
+    connecting,   // the transport was asked to
+    up,
+    down,  // for good: everything that waited is forgotten
+  };
+  static constexpr bool allowed(State from, State to) {
+    switch (to) {
+      case State::unconnected:
+        return false;  // a link begins so
+      case State::connecting:
+        return from == State::unconnected;
+      case State::up:
+        return from == State::unconnected || from == State::connecting;
+      case State::down:
+        return from != State::down;
+    }
+    return false;
+  }
   State state() const { return state_; }
   void set_up();
   // Everything that was not given to the transport is forgotten.
@@ -108,10 +129,15 @@ class Link {
   std::uint64_t pinged_at = 0;  // 0: no ping is out
 
  private:
+  void enter(State to);  // the only writer of the state
   std::uint32_t credits_left() const { return granted_ - used_; }
   // The peer may send so many in all; of so many it does not know.
   std::uint32_t grant() const { return consumed_ + window_; }
-  std::uint32_t untold() const { return grant() - told_; }
+  // What the peer was told is never taken back.
+  std::uint32_t untold() const {
+    assert(grant() - told_ < kHalf);
+    return grant() - told_;
+  }
   void use_receive();
   void widen();
   bool hand_over(Outgoing& o);
@@ -127,7 +153,7 @@ class Link {
   OutgoingPool& pool_;
   Counters& counters_;
   State state_ = State::unconnected;
-  bool peer_closing_ = false, note_queued_ = false, urgent_ = false, connecting_ = false, stalled_ = false;
+  bool peer_closing_ = false, note_queued_ = false, urgent_ = false, stalled_ = false;
   List<Outgoing, &Outgoing::links> queue_, reads_;
   std::size_t under_way_ = 0;
   // Totals modulo 2^32, but window_ and left_then_.

@@ -1,12 +1,13 @@
 // Lists and hashed queues of objects that carry their own links: nothing is allocated per element.
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
 
-#include "mpi_shim/channel/types.h"
+#include "mpi_shim/channel/core/types.h"
 
 namespace ewarp::channel {
 
@@ -31,6 +32,8 @@ class List {
   // Requires: the item is in this list.
   void remove(T& item) {
     Links<T>& links = item.*kLinks;
+    assert(links.previous != nullptr ? (links.previous->*kLinks).next == &item : first_ == &item);
+    assert(links.next != nullptr ? (links.next->*kLinks).previous == &item : last_ == &item);
     (links.previous != nullptr ? (links.previous->*kLinks).next : first_) = links.next;
     (links.next != nullptr ? (links.next->*kLinks).previous : last_) = links.previous;
     links = {};
@@ -61,6 +64,7 @@ class HashedQueue {
     bucket(KeyOf::key(item)).push_back(item);
   }
   void remove(T& item) {
+    assert(size_ > 0);
     bucket(KeyOf::key(item)).remove(item);
     --size_;
   }

@@ -1,6 +1,7 @@
-#include "mpi_shim/channel/machine.h"
+#include "mpi_shim/channel/core/machine.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace ewarp::channel {
 
@@ -30,7 +31,7 @@ PeerId Machine::add_peer(bool self) {
 Operation* Machine::start(Operation::Kind kind, PeerId peer, MutableOctets buffer, bool large) {
   Operation* op = operations_.start(kind, peer);
   if (op == nullptr) return nullptr;
-  op->state = Operation::State::underway;
+  op->enter(Operation::State::underway);
   op->status.source = peer;
   op->data = buffer.data();
   op->length = buffer.size();
@@ -47,12 +48,16 @@ void Machine::settle(Operation& op, Error error) {
     counters_.add(Count::truncated);
   }
   op.status.error = error;
+  assert(!op.releasing() || releasing_ > 0);
   if (op.releasing()) --releasing_;
-  op.state = Operation::State::done;
+  op.enter(Operation::State::done);
   if (op.memory != nullptr) transport_.conceal(std::exchange(op.memory, nullptr));
+  assert(pending_ > 0 && (!op.large || large_ > 0));
   --pending_;
   if (op.large) --large_;
-  if (op.peer != kAnySource) --links_[op.peer]->pending;
+  if (op.peer == kAnySource) return;
+  assert(links_[op.peer]->pending > 0);
+  --links_[op.peer]->pending;
 }
 
 // What is told is put aside first: the listener comes last, when the request is gone.
@@ -72,8 +77,9 @@ void Machine::finish(Operation& op, Error error) {
 
 // A message of a multi-receive has come to its end. True: with it the whole buffer is free.
 bool Machine::leave_parent(Operation& parent) {
+  assert(parent.multi && parent.children > 0);
   --parent.children;
-  if (parent.children > 0 || parent.state != Operation::State::spent || parent.fate != Error::none) return false;
+  if (parent.children > 0 || parent.state() != Operation::State::spent || parent.fate != Error::none) return false;
   settle(parent, Error::none);
   operations_.free(parent);
   return true;
@@ -83,7 +89,7 @@ bool Machine::leave_parent(Operation& parent) {
 void Machine::end_posted(Operation& op, Error error) {
   posted_.remove(op);
   if (op.children == 0) return finish(op, error);
-  op.state = Operation::State::spent;
+  op.enter(Operation::State::spent);
   op.fate = error;
 }
 
@@ -214,7 +220,7 @@ void Machine::send_to_self(Operation& op, bool synchronous) {
   m.extras = op.attached ? wire::extra::kData : std::uint8_t{0};
   m.data = op.attached.value_or(0);
   const bool waits = synchronous || op.length > tuning_.hybrid_threshold;
-  op.state = Operation::State::waiting;
+  op.enter(Operation::State::waiting);
   arrived({.source = op.peer, .message = m, .payload = op.buffer(), .own = waits ? &op : nullptr});
   if (!waits) finish(op, Error::none);
 }

@@ -8,12 +8,12 @@
 #include <optional>
 #include <vector>
 
-#include "mpi_shim/channel/counters.h"
-#include "mpi_shim/channel/hybrid_buffers.h"
-#include "mpi_shim/channel/link.h"
-#include "mpi_shim/channel/matching.h"
-#include "mpi_shim/channel/operation.h"
-#include "mpi_shim/channel/transport.h"
+#include "mpi_shim/channel/core/counters.h"
+#include "mpi_shim/channel/core/hybrid_buffers.h"
+#include "mpi_shim/channel/core/link.h"
+#include "mpi_shim/channel/core/matching.h"
+#include "mpi_shim/channel/core/operation.h"
+#include "mpi_shim/channel/core/transport.h"
 
 namespace ewarp::channel {
 
@@ -151,6 +151,8 @@ class Machine final : public TransportEvents {
   // calls.cc
   void on_call(PeerId peer, const wire::Message& m, Octets question);
   void on_answer(PeerId peer, const wire::Message& m, Octets answer);
+  Octets answer_to(PeerId peer, Octets question);
+  void answered(Operation& op, Octets answer);
   void hear_of_put(PeerId peer, std::size_t size, std::uint64_t data);
   void queue_small(PeerId peer, wire::Kind kind, std::uint32_t id, Octets payload);
 

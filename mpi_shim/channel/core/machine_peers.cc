@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "mpi_shim/channel/machine.h"
+#include "mpi_shim/channel/core/machine.h"
 
 namespace ewarp::channel {
 
@@ -85,7 +85,7 @@ void Machine::on_complete(Cookie cookie, bool ok) {
   link.heard_at = transport_.now();
   if (ping) link.pinged_at = 0;
   if (op == nullptr) return;
-  if (op->state == Operation::State::fetching)
+  if (op->state() == Operation::State::fetching)
     fetched(*op);
   else
     finish(*op, Error::none);
@@ -96,7 +96,7 @@ void Machine::on_complete(Cookie cookie, bool ok) {
 Request Machine::find_posted(const Listener& listener, const void* context) const {
   const Operation* oldest = nullptr;
   operations_.for_each([&](const Operation& op) {
-    const bool meant = op.state == Operation::State::posted && !op.cancelling && op.report.listener == &listener &&
+    const bool meant = op.state() == Operation::State::posted && !op.cancelling && op.report.listener == &listener &&
                        op.report.context == context;
     if (meant && (oldest == nullptr || op.order < oldest->order)) oldest = &op;
   });
@@ -107,7 +107,7 @@ Request Machine::find_posted(const Listener& listener, const void* context) cons
 // It is asked to forget them, and answers; until then a message may still come, and wins.
 void Machine::cancel(Request request) {
   Operation* op = operations_.find(request);
-  if (op == nullptr || op->kind != Operation::Kind::receive || op->state != Operation::State::posted) return;
+  if (op == nullptr || op->kind != Operation::Kind::receive || op->state() != Operation::State::posted) return;
   bool announced = false;
   if (op->exact())
     for (const Posted* p = op; p != nullptr && !announced; p = PostedReceives::next_exact(*p))
@@ -166,9 +166,9 @@ void Machine::on_peer_down(PeerId peer) {
   hybrid_buffers_.give_all_of(peer);
   forget_messages_of(peer);
   operations_.for_each([&](Operation& op) {
-    if (op.done() || op.peer != peer || op.state == Operation::State::spent) return;
-    if (op.state == Operation::State::posted) return end_posted(op, Error::peer_down);
-    if (op.state == Operation::State::waiting) waiting_.remove(op);
+    if (op.done() || op.peer != peer || op.state() == Operation::State::spent) return;
+    if (op.state() == Operation::State::posted) return end_posted(op, Error::peer_down);
+    if (op.state() == Operation::State::waiting) waiting_.remove(op);
     finish(op, Error::peer_down);
   });
 }
@@ -201,8 +201,8 @@ void Machine::begin_close() {
 
 void Machine::abandon() {
   operations_.for_each([&](Operation& op) {
-    if (op.done() || op.state == Operation::State::spent) return;
-    if (op.state == Operation::State::posted) return end_posted(op, Error::peer_down);
+    if (op.done() || op.state() == Operation::State::spent) return;
+    if (op.state() == Operation::State::posted) return end_posted(op, Error::peer_down);
     finish(op, Error::peer_down);
   });
 }

@@ -1,8 +1,9 @@
 // Matching: which receive a message belongs to, and how it gets there.
 #include <algorithm>
+#include <cassert>
 #include <utility>
 
-#include "mpi_shim/channel/machine.h"
+#include "mpi_shim/channel/core/machine.h"
 
 namespace ewarp::channel {
 namespace {
@@ -34,7 +35,7 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
   } else if (source != kAnySource && links_[source]->state() == Link::State::down) {
     finish(*op, Error::peer_down);
   } else {
-    op->state = Operation::State::posted;
+    op->enter(Operation::State::posted);
     posted_.post(*op);
     announce(*op, waits);
     // Whoever waits for a peer hears of its end only over a connection.
@@ -95,6 +96,7 @@ std::unique_ptr<Stored> Machine::matched_probe(PeerId source, Tag tag, Tag ignor
 
 // A request for the next message in the buffer; null if there are too many.
 Operation* Machine::carve(Operation& op, PeerId source, std::size_t size) {
+  assert(op.multi && op.taken <= op.length);
   const std::size_t free = op.length - op.taken;
   Operation* child = start(Operation::Kind::receive, source, {op.data + op.taken, std::min(size, free)});
   if (child == nullptr) return nullptr;
@@ -103,26 +105,26 @@ Operation* Machine::carve(Operation& op, PeerId source, std::size_t size) {
   ++op.children;
   op.taken += child->length;
   if (op.length - op.taken >= op.least) return child;
-  if (op.state == Operation::State::posted) posted_.remove(op);
-  op.state = Operation::State::spent;
+  if (op.state() == Operation::State::posted) posted_.remove(op);
+  op.enter(Operation::State::spent);
   return child;
 }
 
 // Takes what has come already, as long as there is room.
 void Machine::post_multi(Operation& op) {
   const PeerId source = op.source;
-  while (op.state != Operation::State::spent) {
+  while (op.state() != Operation::State::spent) {
     Arrival* a = unexpected_.find(source, op.tag, op.ignore);
     Operation* child = a != nullptr ? carve(op, a->source, a->size) : nullptr;
     if (child == nullptr) break;
-    const bool last = op.state == Operation::State::spent;
+    const bool last = op.state() == Operation::State::spent;
     unexpected_.remove(*a);
     deliver_stored(*child, *std::unique_ptr<Stored>(static_cast<Stored*>(a)));
     if (last) return;  // it may be gone
   }
   if (source != kAnySource && links_[source]->state() == Link::State::down && op.children == 0)
     return finish(op, Error::peer_down);
-  op.state = Operation::State::posted;
+  op.enter(Operation::State::posted);
   posted_.post(op);
   if (source != kAnySource && !self_[source]) links_[source]->connect();
 }
@@ -151,7 +153,7 @@ void Machine::take_posted(Operation& op, const Incoming& in) {
                       !m.has(wire::flag::kDeclined) && !m.has(wire::flag::kHybrid);
   announcement_settled(op, op.announced ? coming : candidate_would_have_been_used(op, m));
   if (!coming) return deliver(op, in);
-  op.state = Operation::State::expected;
+  op.enter(Operation::State::expected);
   op.status.tag = m.tag;
   op.status.length = m.size;
   op.status.data = m.attached();

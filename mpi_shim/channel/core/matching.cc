@@ -1,10 +1,13 @@
-#include "mpi_shim/channel/matching.h"
+#include "mpi_shim/channel/core/matching.h"
+
+#include <cassert>
 
 namespace ewarp::channel {
 
 void PostedReceives::post(Posted& receive) {
   receive.order = ++posted_;
   receive.key = receive.tag & ~ignored_bits_;
+  assert(receive.links.previous == nullptr && receive.links.next == nullptr);
   receive.masked = receive.ignore != ignored_bits_;
   if (unhashed(receive)) {
     masked_.push_back(receive);
@@ -16,6 +19,7 @@ void PostedReceives::post(Posted& receive) {
 
 void PostedReceives::remove(Posted& receive) {
   if (unhashed(receive)) {
+    assert(masked_count_ > 0);
     masked_.remove(receive);
     --masked_count_;
   } else {

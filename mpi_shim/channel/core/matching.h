@@ -7,8 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "mpi_shim/channel/list.h"
-#include "mpi_shim/channel/types.h"
+#include "mpi_shim/channel/core/list.h"
+#include "mpi_shim/channel/core/types.h"
 
 namespace ewarp::channel {
 

@@ -1,14 +1,15 @@
 // A request of the application, from its start until it was found complete.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "mpi_shim/channel/matching.h"
-#include "mpi_shim/channel/transport.h"
-#include "mpi_shim/channel/types.h"
+#include "mpi_shim/channel/core/matching.h"
+#include "mpi_shim/channel/core/transport.h"
+#include "mpi_shim/channel/core/types.h"
 
 namespace ewarp::channel {
 
@@ -24,10 +25,38 @@ struct Operation : Posted {
     fetching,    // receive: its message is known, a Read brings it
     done,
   };
+  // A request begins when it is done, and ends from anywhere else. What needs an answer of the peer's waits or confirms
+  // first; a message is expected or fetched, at once or for a receive that was posted.
+  static constexpr bool allowed(State from, State to) {
+    switch (to) {
+      case State::underway:
+        return from == State::done || from == State::underway || from == State::waiting;
+      case State::waiting:
+      case State::confirming:
+        return from == State::underway;
+      case State::posted:
+        return from == State::underway;
+      case State::spent:
+        return from == State::underway || from == State::posted;
+      case State::expected:
+        return from == State::underway || from == State::posted;
+      case State::fetching:
+        return from == State::underway || from == State::posted;
+      case State::done:
+        return from != State::done;
+    }
+    return false;
+  }
+  // The only writer of the state.
+  void enter(State to) {
+    assert(kind != Kind::unused);
+    assert(allowed(state_, to));
+    state_ = to;
+  }
+  State state() const { return state_; }
 
   std::uint32_t index = 0, generation = 0;
   Kind kind = Kind::unused;
-  State state = State::done;
   PeerId peer = kAnySource;  // whose end is this one's; a receive with ANY_SOURCE has none before its message came
   Status status;
   Report report;
@@ -53,10 +82,13 @@ struct Operation : Posted {
   std::uint64_t posted_at = 0;   // now()
   std::uint32_t release_id = 0;  // receive, fetching: what the sender has to hear when it is done
 
-  bool done() const { return state == State::done; }
+  bool done() const { return state_ == State::done; }
   // The sender waits for its end.
-  bool releasing() const { return state == State::fetching && (release_id & wire::kRequestId) != 0; }
+  bool releasing() const { return state_ == State::fetching && (release_id & wire::kRequestId) != 0; }
   MutableOctets buffer() const { return {data, length}; }
+
+ private:
+  State state_ = State::done;
 };
 
 // Operations by index. An id for the wire holds index and generation in 31 bits: enough to tell a late one.
@@ -67,7 +99,9 @@ class Operations {
   // Null if there are too many.
   Operation* start(Operation::Kind kind, PeerId peer) {
     if (free_.empty() && !grow()) return nullptr;
+    assert(kind != Operation::Kind::unused);
     Operation& op = *all_[free_.back()];
+    assert(op.kind == Operation::Kind::unused);
     free_.pop_back();
     const std::uint32_t index = op.index, generation = op.generation + 1;
     op = Operation{};
@@ -77,7 +111,10 @@ class Operations {
     op.peer = peer;
     return &op;
   }
+  // Requires: it is done, and in no queue.
   void free(Operation& op) {
+    assert(op.kind != Operation::Kind::unused && op.done());
+    assert(op.memory == nullptr && op.children == 0);
     op.kind = Operation::Kind::unused;
     free_.push_back(op.index);
   }

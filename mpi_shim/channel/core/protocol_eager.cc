@@ -1,7 +1,7 @@
 // EAGER: the message goes along with its header, to whatever receive there is.
 #include <algorithm>
 
-#include "mpi_shim/channel/machine.h"
+#include "mpi_shim/channel/core/machine.h"
 
 namespace ewarp::channel {
 
@@ -22,7 +22,7 @@ void Machine::send_eager(Operation& op, bool inject) {
   if (op.confirm) {
     o.message.extras |= wire::extra::kConfirm;
     o.message.id = Operations::wire_id(op) | wire::kRequestId;
-    op.state = Operation::State::confirming;
+    op.enter(Operation::State::confirming);
     link.push(o);
     return;
   }

@@ -1,12 +1,14 @@
 // HYBRID: the sender copies the message into a buffer of the channel's and is done; the receiver Reads it from there.
 // That the buffer is free again rides along with later messages.
 #include <algorithm>
+#include <cassert>
 
-#include "mpi_shim/channel/machine.h"
+#include "mpi_shim/channel/core/machine.h"
 
 namespace ewarp::channel {
 
 void Machine::send_hybrid(Operation& op, const HybridBuffers::Buffer& buffer, std::uint8_t declined) {
+  assert(op.length <= tuning_.hybrid_threshold);
   counters_.add(Count::hybrid);
   std::copy_n(op.data, op.length, buffer.data);
   Outgoing& o = pool_.take(Outgoing::What::send, op.peer);

@@ -1,16 +1,17 @@
 // RECV_RNDV: a receive that comes first announces its buffer (RECEIVER_READY), and the sender, when it comes, writes
 // straight into it. The immediate behind the Write names the receive, so there is no FIN.
 #include <algorithm>
+#include <cassert>
 
-#include "mpi_shim/channel/machine.h"
+#include "mpi_shim/channel/core/machine.h"
 
 namespace ewarp::channel {
 
 // --- the receiver ---
 
-// A message that may be eager comes sooner without an announcement; the copy that one would spare matters only where the
-// program computes meanwhile.
-// Which message a receive will get is known only if none before it can turn to another: a wildcard could.
+// A message that may be eager comes sooner without an announcement; the copy that one would spare matters only where
+// the program computes meanwhile. Which message a receive will get is known only if none before it can turn to another:
+// a wildcard could.
 bool Machine::may_announce(const Operation& op, bool waits, std::uint64_t* number) {
   if (!tuning_.announce || op.length <= (waits ? tuning_.eager_threshold : tuning_.always_eager())) return false;
   if (!op.exact() || posted_.wildcard_takes(op.source, op.key)) {
@@ -65,6 +66,7 @@ void Machine::announcement_settled(Operation& op, bool used) {
   if (!op.announced && !op.candidate) return;
   Link& link = *links_[op.source];
   if (op.announced) {
+    assert(link.announced > 0);
     --link.announced;
     counters_.add(used ? Count::announcements_used : Count::announcements_unused);
   }
@@ -85,8 +87,8 @@ void Machine::on_written(PeerId peer, std::uint32_t id, std::size_t size, std::o
   Operation* op = operations_.find_wire(id);
   if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::receive)
     return violation(peer, "a Write for a receive that is not there");
-  if (op->state == Operation::State::expected) return finish(*op, Error::none);
-  if (op->state != Operation::State::posted || !op->announced || size > op->length ||
+  if (op->state() == Operation::State::expected) return finish(*op, Error::none);
+  if (op->state() != Operation::State::posted || !op->announced || size > op->length ||
       (tag && key_of(*tag) != op->key) || !links_[peer]->arrived.arrived(op->key, op->announced_for))
     return violation(peer, "a Write for a receive that was not announced");
   posted_.remove(*op);
@@ -130,11 +132,11 @@ void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
 // size where it takes several Writes.
 void Machine::write_into(Operation& op, const Announcement& a) {
   Link& link = *links_[op.peer];
-  const bool unannounced = op.state != Operation::State::waiting, untold = op.attached && unannounced;
+  const bool unannounced = op.state() != Operation::State::waiting, untold = op.attached && unannounced;
   const std::size_t length = std::min<std::uint64_t>(op.length, a.capacity);
   const bool immediate = transport_.has_immediate(op.peer) && length <= transport_.longest_transfer() &&
                          (!untold || op.attached == link.data_told) && (!unannounced || op.tag == a.tag);
-  op.state = Operation::State::underway;
+  op.enter(Operation::State::underway);
   Outgoing& o = push_pieces(op, immediate ? Outgoing::What::write_immediate : Outgoing::What::write, length, a.remote);
   o.immediate = a.id | (untold ? wire::kSameData : 0);
   o.operation = immediate && !op.confirm ? &op : nullptr;

@@ -2,7 +2,7 @@
 // sender; by Write, it answers with its own buffer (RECEIVER_READY) and the sender writes there.
 #include <algorithm>
 
-#include "mpi_shim/channel/machine.h"
+#include "mpi_shim/channel/core/machine.h"
 
 namespace ewarp::channel {
 
@@ -16,7 +16,7 @@ void Machine::send_ready(Operation& op, std::uint8_t declined) {
   if (op.memory != nullptr) o.message.remote = op.memory->remote;
   o.message.id = Operations::wire_id(op) | wire::kRequestId;
   attach(o.message, op);
-  op.state = Operation::State::waiting;
+  op.enter(Operation::State::waiting);
   waiting_.push_back(op);
   links_[op.peer]->push(o);
 }
@@ -24,7 +24,7 @@ void Machine::send_ready(Operation& op, std::uint8_t declined) {
 // --- by Read, also of HYBRID's buffers ---
 
 void Machine::fetch(Operation& op, const wire::Message& m) {
-  op.state = Operation::State::fetching;
+  op.enter(Operation::State::fetching);
   op.release_id = m.id;
   if (op.releasing()) ++releasing_;
   op.posted_at = transport_.now();
@@ -49,9 +49,9 @@ void Machine::fetched(Operation& op) {
 void Machine::on_sender_released(PeerId peer, std::uint32_t id) {
   Operation* op = operations_.find_wire(id & ~wire::kRequestId);
   if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::send ||
-      (op->state != Operation::State::waiting && op->state != Operation::State::confirming))
+      (op->state() != Operation::State::waiting && op->state() != Operation::State::confirming))
     return violation(peer, "a release of a request that does not wait");
-  if (op->state == Operation::State::waiting) {
+  if (op->state() == Operation::State::waiting) {
     counters_.add(Count::send_rndv_read);
     waiting_.remove(*op);
   }
@@ -66,7 +66,7 @@ void Machine::answer(Operation& op, const wire::Message& m) {
     link.release(m.id, true);
     return finish(op, Error::no_memory);
   }
-  op.state = Operation::State::expected;
+  op.enter(Operation::State::expected);
   queue_receiver_ready(op, m.number, wire::flag::kAnswer);
 }
 

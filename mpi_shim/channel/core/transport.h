@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "mpi_shim/channel/types.h"
-#include "mpi_shim/channel/wire.h"
+#include "mpi_shim/channel/core/types.h"
+#include "mpi_shim/channel/core/wire.h"
 
 namespace ewarp::channel {
 

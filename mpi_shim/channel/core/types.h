@@ -97,6 +97,10 @@ struct ReceiveOptions {
 // Thresholds are in octets, times in nanoseconds. What is marked (job) must be the same at all ends: an end with
 // another value is refused when it connects.
 struct Tuning {
+  // The most that Endpoint::open() takes.
+  static constexpr std::size_t kMostEager = 1 << 20, kMostHybrid = 16 << 20;
+  static constexpr std::uint32_t kMostReceiveDepth = 16384;
+
   std::size_t eager_threshold = 12 << 10;   // (job) up to here EAGER
   std::size_t hybrid_threshold = 40 << 10;  // up to here HYBRID, if the receiver has not announced its buffer
   bool rendezvous_by_read = false;          // SEND_RNDV: the receiver Reads; otherwise it answers and the sender Writes
@@ -116,13 +120,14 @@ struct Tuning {
 
   // More than the adapter alone may be needed for it: up to here a message is EAGER in any case.
   std::size_t always_eager() const { return std::min(announce_threshold, eager_threshold); }
+  bool operator==(const Tuning&) const = default;
 };
 
 // What happens to memory that the adapter is to reach.
 enum class Registration : std::uint8_t {
-  measured,  // dear, unless registering 64 KiB takes less than 5 us here
+  measured,  // costly, unless registering 64 KiB takes less than 5 us here
   cheap,     // it is registered for each transfer, as small as it may be
-  dear,      // ... but small buffers are copied
+  costly,    // ... but small buffers are copied
   kept,      // registrations are kept, and of small buffers only frequently used ones get one. The application promises
              // to call Endpoint::forget() before it unmaps what it gave to the channel
 };

@@ -1,6 +1,6 @@
-#include "mpi_shim/channel/wire.h"
+#include "mpi_shim/channel/core/wire.h"
 
-#include "mpi_shim/channel/fields.h"
+#include "mpi_shim/channel/core/fields.h"
 
 namespace ewarp::channel::wire {
 namespace {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "mpi_shim/channel/types.h"
+#include "mpi_shim/channel/core/types.h"
 
 namespace ewarp::channel::wire {
 

@@ -1,4 +1,4 @@
-#include "mpi_shim/channel/address.h"
+#include "mpi_shim/channel/verbs/address.h"
 
 #include <arpa/inet.h>
 

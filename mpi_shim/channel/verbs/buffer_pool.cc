@@ -1,4 +1,4 @@
-#include "mpi_shim/channel/buffer_pool.h"
+#include "mpi_shim/channel/verbs/buffer_pool.h"
 
 #include <new>
 

@@ -3,6 +3,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,7 +26,12 @@ class BufferPool {
   };
   // data is null if memory cannot be had.
   Buffer take();
-  void give(const Buffer& buffer) { free_.push_back(buffer); }
+  // Requires: take() gave it, and nobody did this since.
+  void give(const Buffer& buffer) {
+    assert(buffer.data != nullptr && free_.size() < slabs_.size() * per_slab_);
+    free_.push_back(buffer);
+  }
+  std::size_t octets() const { return octets_; }  // of a buffer
 
  private:
   struct Slab {

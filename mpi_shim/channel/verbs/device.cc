@@ -1,4 +1,4 @@
-#include "mpi_shim/channel/device.h"
+#include "mpi_shim/channel/verbs/device.h"
 
 #include <infiniband/verbs.h>
 #include <poll.h>

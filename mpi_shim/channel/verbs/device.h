@@ -9,9 +9,9 @@
 #include <optional>
 #include <string>
 
-#include "mpi_shim/channel/address.h"
-#include "mpi_shim/channel/types.h"
-#include "mpi_shim/channel/wire.h"
+#include "mpi_shim/channel/core/types.h"
+#include "mpi_shim/channel/core/wire.h"
+#include "mpi_shim/channel/verbs/address.h"
 
 struct ibv_context;
 struct ibv_mr;

@@ -18,31 +18,27 @@ struct MemoryCosts {
 class FrequentBuffers {
  public:
   // fraction: of the uses that pay for the registration, after how many it is done, hoping for the rest.
-  explicit FrequentBuffers(const MemoryCosts& costs, double fraction = 0.25, std::size_t buckets = 4096);
+  // sets: of kWays buffers each; so many are counted at most.
+  explicit FrequentBuffers(const MemoryCosts& costs, double fraction = 0.25, std::size_t sets = 512);
 
   // One more use. True: it is one to register, if it is not registered yet.
   bool used(const void* buffer, std::size_t octets);
   // How many uses make a buffer of this size worth registering; 0: none do.
   std::uint32_t threshold(std::size_t octets) const;
-  std::size_t known() const { return entries_.size(); }
-  std::size_t hot() const { return hot_; }
+
+  static constexpr std::size_t kWays = 8;
 
  private:
-  static constexpr std::uint32_t kNone = ~0u;
+  // uses == 0: free.
   struct Entry {
-    const void* buffer;
-    std::size_t octets;
-    std::uint32_t uses;
-    std::uint32_t next;  // of the same bucket
+    const void* buffer = nullptr;
+    std::size_t octets = 0;
+    std::uint32_t uses = 0;
   };
-  // The table takes no more where that would make searching slow for little use.
-  bool may_grow(std::uint32_t bucket) const;
 
   MemoryCosts costs_;
   double fraction_;
-  std::vector<std::uint32_t> buckets_;
-  std::vector<Entry> entries_;
-  std::size_t hot_ = 0, chained_ = 0;
+  std::vector<Entry> entries_;  // sets, a power of two, of kWays
 };
 
 }  // namespace ewarp::channel

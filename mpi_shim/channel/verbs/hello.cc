@@ -1,6 +1,6 @@
-#include "mpi_shim/channel/hello.h"
+#include "mpi_shim/channel/verbs/hello.h"
 
-#include "mpi_shim/channel/fields.h"
+#include "mpi_shim/channel/core/fields.h"
 
 namespace ewarp::channel {
 namespace {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <optional>
 
-#include "mpi_shim/channel/address.h"
-#include "mpi_shim/channel/wire.h"
+#include "mpi_shim/channel/core/wire.h"
+#include "mpi_shim/channel/verbs/address.h"
 
 namespace ewarp::channel {
 

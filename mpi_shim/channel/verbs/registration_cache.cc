@@ -1,4 +1,6 @@
-#include "mpi_shim/channel/registration_cache.h"
+#include "mpi_shim/channel/verbs/registration_cache.h"
+
+#include <cassert>
 
 namespace ewarp::channel {
 
@@ -36,6 +38,7 @@ RegistrationCache::Region* RegistrationCache::take(Octets memory, int access) {
 }
 
 void RegistrationCache::give(Region& region) {
+  assert(region.users > 0);
   if (--region.users > 0) return;
   if (most_kept_ == 0 || region.stale) return drop(region);
   region.idle = idle_.insert(idle_.end(), &region);
@@ -46,10 +49,12 @@ void RegistrationCache::give(Region& region) {
 }
 
 void RegistrationCache::drop(Region& region) {
+  assert(region.users == 0);
   auto [at, last] = regions_.equal_range(region.begin());
   ibv_dereg_mr(region.mr);
   while (at != last && at->second.get() != &region) ++at;
-  if (at != last) regions_.erase(at);
+  assert(at != last);
+  regions_.erase(at);
 }
 
 void RegistrationCache::forget(const void* address, std::size_t octets) {

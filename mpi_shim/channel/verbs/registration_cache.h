@@ -1,4 +1,4 @@
-// Memory regions, which may be kept when nobody uses them, because registering is dear on most adapters.
+// Memory regions, which may be kept when nobody uses them, because registering is costly on most adapters.
 //
 // Where they are kept the application must not unmap memory that it has given to the channel without telling
 // (Endpoint::forget): an adapter goes on using the old pages, and what it moves is not what the application sees. So
@@ -12,8 +12,8 @@
 #include <map>
 #include <memory>
 
-#include "mpi_shim/channel/counters.h"
-#include "mpi_shim/channel/types.h"
+#include "mpi_shim/channel/core/counters.h"
+#include "mpi_shim/channel/core/types.h"
 
 namespace ewarp::channel {
 

@@ -1,0 +1,336 @@
+// How connections begin and end, and who is refused.
+#include "mpi_shim/channel/verbs/connections.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+
+#include "mpi_shim/channel/verbs/clock.h"
+#include "mpi_shim/channel/verbs/failed.h"
+
+namespace ewarp::channel {
+namespace {
+
+constexpr int kResolveMs = 2000;
+constexpr int kBacklog = 256;
+constexpr std::uint64_t kRetryNs = 20'000'000;
+constexpr std::uint64_t kDrainNs = 2'000'000'000;
+
+}  // namespace
+
+// --- opening ---
+
+std::string Connections::listen(const Parts& parts) {
+  assert(channel_ == nullptr && parts.device != nullptr && parts.completions != nullptr);
+  parts_ = parts;
+  channel_ = rdma_create_event_channel();
+  if (channel_ == nullptr) return failed("rdma_create_event_channel");
+  if (rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) != 0) return failed("rdma_create_id");
+  sockaddr_storage at = address_.socket_address();
+  if (rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&at)) != 0)
+    return failed("rdma_bind_addr") + " " + address_.text();
+  if (rdma_listen(listener_, kBacklog) != 0) return failed("rdma_listen") + " " + address_.text();
+  address_.port = ntohs(rdma_get_src_port(listener_));
+  if (listener_->verbs != nullptr && listener_->verbs != parts_.device->context())
+    return address_.text() + " belongs to another device than " + parts_.device->name();
+  fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
+  return {};
+}
+
+Connections::~Connections() {
+  peers_.clear();
+  if (listener_ != nullptr) rdma_destroy_id(listener_);
+  if (channel_ != nullptr) rdma_destroy_event_channel(channel_);
+}
+
+// --- peers ---
+
+void Connections::add_self() {
+  assert(peers_.empty());
+  by_address_[address_] = 0;
+  peers_.resize(1);
+  peers_[0].address = address_;
+}
+
+PeerId Connections::peer(const Address& address) {
+  const auto [found, added] = by_address_.try_emplace(address, 0);
+  if (!added && !at(found->second).dead) return found->second;
+  found->second = owner_.add_peer();
+  peers_.resize(std::max<std::size_t>(peers_.size(), found->second + 1));
+  assert(!peers_[found->second].connection && !peers_[found->second].dead);
+  peers_[found->second].address = address;
+  return found->second;
+}
+
+Connection* Connections::find(std::uint32_t serial) const {
+  const auto at = by_serial_.find(serial);
+  return at == by_serial_.end() ? nullptr : at->second;
+}
+
+Hello Connections::hello(Hello::Answer answer) const {
+  return {.address = address_,
+          .eager_threshold = static_cast<std::uint32_t>(tuning_.eager_threshold),
+          .receive_depth = tuning_.receive_depth,
+          .heartbeat = parts_.heartbeat,
+          .ignored_bits = tuning_.ignored_bits,
+          .answer = answer};
+}
+
+rdma_conn_param Connections::parameters(const HelloOctets& hello) const {
+  rdma_conn_param p{};
+  p.private_data = hello.data();
+  p.private_data_len = static_cast<std::uint8_t>(hello.size());
+  p.responder_resources = parts_.read_depth;
+  p.initiator_depth = parts_.read_depth;
+  p.retry_count = 7;
+  p.rnr_retry_count = 7;
+  return p;
+}
+
+Connection& Connections::add(PeerId peer, rdma_cm_id* id, Connection::State first) {
+  assert(!at(peer).connection && !at(peer).dead);
+  auto& c = at(peer).connection = std::make_unique<Connection>(next_serial_++, peer, id, first);
+  by_serial_[c->serial()] = c.get();
+  return *c;
+}
+
+// What was refused and why, or empty.
+std::string Connections::prepare(Connection& c) {
+  if (c.id()->verbs != parts_.device->context()) return "it is reached by another device than " + address_.text();
+  return c.prepare(parts_.device->pd(), *parts_.completions, tuning_);
+}
+
+// --- the side that begins ---
+
+void Connections::connect(PeerId peer) {
+  Peer& p = at(peer);
+  if (p.wanted || p.dead) return;
+  p.wanted = true;
+  p.give_up_at = monotonic_ns() + timeout_ns_;
+  timers_changed_ = true;
+  if (!p.connection) p.retry_at = 1;  // with the next handle(), not from inside a call
+}
+
+void Connections::begin(PeerId peer) {
+  at(peer).retry_at = 0;
+  rdma_cm_id* id = nullptr;
+  if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return give_up(peer, failed("rdma_create_id"));
+  Connection& c = add(peer, id, Connection::State::resolving);
+  // From our own address, so that the peer sees the device that we use.
+  Address from = address_;
+  from.port = 0;
+  sockaddr_storage source = from.socket_address(), to = at(peer).address.socket_address();
+  if (rdma_resolve_addr(id, reinterpret_cast<sockaddr*>(&source), reinterpret_cast<sockaddr*>(&to), kResolveMs) != 0)
+    on_refused(c, std::nullopt, failed("rdma_resolve_addr"));
+}
+
+void Connections::on_resolved(Connection& c) {
+  if (c.state() != Connection::State::resolving) return;  // it ended meanwhile
+  if (rdma_resolve_route(c.id(), kResolveMs) != 0) on_refused(c, std::nullopt, failed("rdma_resolve_route"));
+}
+
+void Connections::on_route(Connection& c) {
+  if (c.state() != Connection::State::resolving) return;
+  if (const std::string error = prepare(c); !error.empty()) return on_refused(c, std::nullopt, error);
+  c.enter(Connection::State::connecting);
+  const HelloOctets mine = hello(Hello::Answer::welcome).emit();
+  rdma_conn_param p = parameters(mine);
+  if (rdma_connect(c.id(), &p) != 0) on_refused(c, std::nullopt, failed("rdma_connect"));
+}
+
+// Not connected, for this time: the peer may not listen yet, or be about to connect to us.
+void Connections::on_refused(Connection& c, const std::optional<Hello>& hello, const std::string& why) {
+  const PeerId peer = c.peer();
+  Peer& p = at(peer);
+  destroy(c);
+  p.reason = why;
+  if (hello && hello->answer == Hello::Answer::mismatch)
+    return give_up(peer, "it has another eager_threshold, receive_depth or ignored_bits");
+  if (!p.wanted) return;
+  const bool comes_itself = hello && hello->answer == Hello::Answer::crossed;
+  timers_changed_ = true;
+  p.retry_at = monotonic_ns() + (comes_itself ? 25 : 1) * kRetryNs;
+}
+
+// --- the side that is connected to ---
+
+void Connections::refuse(rdma_cm_id* id, Hello::Answer answer) {
+  const HelloOctets mine = hello(answer).emit();
+  rdma_reject(id, mine.data(), static_cast<std::uint8_t>(mine.size()));
+  rdma_destroy_id(id);
+}
+
+// Two requests that cross: that of the smaller address goes on.
+void Connections::on_request(rdma_cm_id* id, const std::optional<Hello>& theirs) {
+  if (!theirs || theirs->eager_threshold != tuning_.eager_threshold || theirs->receive_depth != tuning_.receive_depth ||
+      theirs->ignored_bits != tuning_.ignored_bits)
+    return refuse(id, Hello::Answer::mismatch);
+  const PeerId from = peer(theirs->address);
+  if (Connection* mine = of(from)) {
+    if (!mine->attempting()) return refuse(id, Hello::Answer::known);
+    if (address_ < theirs->address) return refuse(id, Hello::Answer::crossed);
+    destroy(*mine);
+  }
+  accept(from, id, *theirs);
+}
+
+void Connections::accept(PeerId from, rdma_cm_id* id, const Hello& theirs) {
+  at(from).retry_at = 0;
+  Connection& c = add(from, id, Connection::State::accepting);
+  c.heartbeat = theirs.heartbeat;
+  if (const std::string error = prepare(c); !error.empty()) {
+    const HelloOctets no = hello(Hello::Answer::mismatch).emit();
+    rdma_reject(id, no.data(), static_cast<std::uint8_t>(no.size()));
+    return on_refused(c, std::nullopt, error);
+  }
+  const HelloOctets yes = hello(Hello::Answer::welcome).emit();
+  rdma_conn_param p = parameters(yes);
+  if (rdma_accept(id, &p) != 0) on_refused(c, std::nullopt, failed("rdma_accept"));
+}
+
+// --- both ---
+
+void Connections::established(Connection& c, const std::optional<Hello>& theirs) {
+  if (c.stood()) return;
+  if (c.attempting()) {
+    if (!theirs) return drop(c, "it is not an endpoint of this channel");
+    c.heartbeat = theirs->heartbeat;
+  }
+  c.enter(Connection::State::up);
+  Peer& p = at(c.peer());
+  p.wanted = false;
+  p.retry_at = 0;
+  p.reason.clear();
+  owner_.on_up(c);
+}
+
+void Connections::on_event(const rdma_cm_event& event, const std::optional<Hello>& hello) {
+  if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event.id, hello);
+  if (event.id == listener_ || event.id->context == nullptr) return;
+  Connection& c = *static_cast<Connection*>(event.id->context);
+  switch (event.event) {
+    case RDMA_CM_EVENT_ADDR_RESOLVED:
+      return on_resolved(c);
+    case RDMA_CM_EVENT_ROUTE_RESOLVED:
+      return on_route(c);
+    case RDMA_CM_EVENT_ESTABLISHED:
+      return established(c, hello);
+    case RDMA_CM_EVENT_DISCONNECTED:
+    case RDMA_CM_EVENT_DEVICE_REMOVAL:
+      return drop(c, "it has disconnected");
+    case RDMA_CM_EVENT_ADDR_ERROR:
+    case RDMA_CM_EVENT_ROUTE_ERROR:
+    case RDMA_CM_EVENT_CONNECT_ERROR:
+    case RDMA_CM_EVENT_UNREACHABLE:
+    case RDMA_CM_EVENT_REJECTED:
+      if (c.stood()) return drop(c, rdma_event_str(event.event));
+      return on_refused(c, hello,
+                        std::string(rdma_event_str(event.event)) + ", status " + std::to_string(event.status));
+    default:
+      return;
+  }
+}
+
+bool Connections::handle() {
+  bool anything = false;
+  rdma_cm_event* event = nullptr;
+  while (rdma_get_cm_event(channel_, &event) == 0) {
+    anything = true;
+    const rdma_cm_event copy = *event;
+    const bool has_data = copy.event == RDMA_CM_EVENT_CONNECT_REQUEST || copy.event == RDMA_CM_EVENT_ESTABLISHED ||
+                          copy.event == RDMA_CM_EVENT_REJECTED;
+    const auto theirs =
+        has_data ? Hello::parse(copy.param.conn.private_data, copy.param.conn.private_data_len) : std::nullopt;
+    rdma_ack_cm_event(event);  // an id is not destroyed before its events are acknowledged
+    on_event(copy, theirs);
+  }
+  const std::uint64_t now = monotonic_ns();
+  for (PeerId peer = 0; peer < peers_.size(); ++peer) due(peer, now);
+  return anything;
+}
+
+// At most one thing: what follows from it is due with the next handle().
+void Connections::due(PeerId peer, std::uint64_t now) {
+  const Peer& p = at(peer);
+  const bool drains = p.connection && p.connection->state() == Connection::State::draining;
+  if (p.wanted && !p.dead && now >= p.give_up_at && !drains)
+    give_up(peer, p.reason.empty() ? "no answer" : p.reason);
+  else if (p.retry_at != 0 && now >= p.retry_at && !p.connection)
+    begin(peer);
+  else if (drains && now >= p.connection->give_up_at)
+    finish_drained(peer);
+}
+
+std::uint64_t Connections::deadline() const {
+  std::uint64_t first = 0;
+  const auto earlier = [&first](std::uint64_t t) { first = t != 0 && (first == 0 || t < first) ? t : first; };
+  for (const Peer& p : peers_) {
+    if (p.dead) continue;
+    earlier(p.retry_at);
+    if (p.wanted) earlier(p.give_up_at);
+    if (p.connection && p.connection->state() == Connection::State::draining) earlier(p.connection->give_up_at);
+  }
+  return first;
+}
+
+// --- ends ---
+
+void Connections::drop(Connection& c, const std::string& why) {
+  if (c.state() != Connection::State::draining) {
+    c.enter(Connection::State::draining);
+    c.give_up_at = monotonic_ns() + kDrainNs;
+    timers_changed_ = true;
+    at(c.peer()).reason = why;
+    c.flush();
+  } else if (!c.drained()) {
+    return;
+  }
+  draining_.push_back(c.peer());
+}
+
+void Connections::finish_drained() {
+  for (const PeerId peer : std::exchange(draining_, {})) finish_drained(peer);
+}
+
+void Connections::finish_drained(PeerId peer) {
+  const Connection* c = of(peer);
+  if (c == nullptr || c->state() != Connection::State::draining) return;
+  if (!c->drained() && monotonic_ns() < c->give_up_at) return;
+  const std::string why = at(peer).reason;
+  give_up(peer, why);
+}
+
+void Connections::destroy(Connection& c) {
+  const std::unique_ptr<Connection> gone = std::move(at(c.peer()).connection);
+  assert(gone.get() == &c);
+  by_serial_.erase(c.serial());
+  c.close();
+  owner_.on_gone(c);
+}
+
+void Connections::give_up(PeerId peer, const std::string& why) {
+  assert(!at(peer).dead);
+  if (Connection* c = of(peer)) destroy(*c);
+  Peer& p = at(peer);
+  p.dead = true;
+  p.wanted = false;
+  p.retry_at = 0;
+  p.reason = why;
+  owner_.on_down(peer);
+}
+
+void Connections::disconnect() {
+  for (const Peer& p : peers_)
+    if (p.connection && p.connection->state() == Connection::State::up) rdma_disconnect(p.connection->id());
+}
+
+bool Connections::any() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.connection != nullptr; });
+}
+
+void Connections::end_all(const std::string& why) {
+  for (PeerId peer = 0; peer < peers_.size(); ++peer)
+    if (peers_[peer].connection) give_up(peer, why);
+}
+
+}  // namespace ewarp::channel

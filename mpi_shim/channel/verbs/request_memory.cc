@@ -1,0 +1,138 @@
+#include "mpi_shim/channel/verbs/request_memory.h"
+
+#include <algorithm>
+
+#include "mpi_shim/channel/core/wire.h"
+#include "mpi_shim/channel/verbs/element.h"
+
+namespace ewarp::channel {
+namespace {
+
+// Null where the adapter wants to be told of each piece (no on-demand paging of the whole address space).
+ibv_mr* register_everything(const Device& device) {
+  constexpr std::uint32_t kNeeded = IBV_ODP_SUPPORT_SEND | IBV_ODP_SUPPORT_WRITE;
+  ibv_device_attr_ex attributes{};
+  if (ibv_query_device_ex(device.context(), nullptr, &attributes) != 0) return nullptr;
+  const ibv_odp_caps& caps = attributes.odp_caps;
+  if ((caps.general_caps & IBV_ODP_SUPPORT_IMPLICIT) == 0 || (caps.per_transport_caps.rc_odp_caps & kNeeded) != kNeeded)
+    return nullptr;
+  return ibv_reg_mr(device.pd(), nullptr, SIZE_MAX, IBV_ACCESS_ON_DEMAND);
+}
+
+}  // namespace
+
+void RequestMemory::open(const Device& device, Registration how, std::size_t eager_threshold) {
+  assert(pd_ == nullptr);
+  pd_ = device.pd();
+  headers_.emplace(pd_, wire::Message::kLongest, 64);
+  bounces_.emplace(pd_, wire::Message::kLongest + eager_threshold, 8);
+  sinks_.emplace(pd_, std::max(eager_threshold, std::size_t{1}), 8, kSinkAccess);
+  policy_.emplace(how, CopyPolicy::measure(pd_));
+  if (!policy_->keeps()) everything_ = register_everything(device);
+}
+
+void RequestMemory::attach(Counters& counters, std::size_t kept) {
+  assert(policy_ && !cache_);
+  counters_ = &counters;
+  cache_.emplace(pd_, policy_->keeps() ? kept : 0, counters);
+}
+
+RequestMemory::~RequestMemory() {
+  if (everything_ != nullptr) ibv_dereg_mr(everything_);
+}
+
+bool RequestMemory::worth_registration(Octets memory) {
+  if (!policy_->worth_registration(memory)) return false;
+  if (policy_->keeps()) counters_->add(Count::frequent_buffer_sends);
+  return true;
+}
+
+bool RequestMemory::in_place(Loan& loan, Octets payload) {
+  if (everything_ != nullptr) return policy_->slow_to_copy(payload.size());
+  if (worth_registration(payload)) loan.region = cache_->take(payload, 0);
+  return loan.region != nullptr;
+}
+
+std::uint32_t RequestMemory::lkey(const RegistrationCache::Region* region) const {
+  assert(region != nullptr || everything_ != nullptr);
+  return region != nullptr ? region->mr->lkey : everything_->lkey;
+}
+
+std::optional<int> RequestMemory::gather(Loan& loan, std::span<ibv_sge, 2> out, Octets header, Octets payload,
+                                         bool copy) {
+  assert(header.size() <= headers_->octets());
+  const std::size_t all = header.size() + payload.size();
+  loan.in_place = !copy && !payload.empty() && in_place(loan, payload);
+  const bool copied = !loan.in_place && !payload.empty();
+  std::size_t count = 0;
+  if (copied || !header.empty()) {
+    assert(!copied || all <= bounces_->octets());
+    BufferPool::Buffer& buffer = copied ? loan.bounce : loan.header;
+    buffer = (copied ? *bounces_ : *headers_).take();
+    if (buffer.data == nullptr) return std::nullopt;
+    std::copy(header.begin(), header.end(), buffer.data);
+    if (copied) {
+      std::copy(payload.begin(), payload.end(), buffer.data + header.size());
+      if (payload.size() > CopyPolicy::kAlwaysCopied) counters_->add(Count::bounce_copies);
+    }
+    out[count++] = element(buffer.data, copied ? all : header.size(), buffer.lkey);
+  }
+  if (loan.in_place) out[count++] = element(payload.data(), payload.size(), lkey(loan.region));
+  return static_cast<int>(count);
+}
+
+std::optional<ibv_sge> RequestMemory::scatter(Loan& loan, MutableOctets target) {
+  if (worth_registration(target)) loan.region = cache_->take(target, kSinkAccess);
+  if (loan.region != nullptr) return element(target.data(), target.size(), lkey(loan.region));
+  assert(target.size() <= sinks_->octets());
+  loan.sink = sinks_->take();
+  if (loan.sink.data == nullptr) return std::nullopt;
+  loan.target = target;
+  if (target.size() > CopyPolicy::kAlwaysCopied) counters_->add(Count::bounce_copies);
+  return element(loan.sink.data, target.size(), loan.sink.lkey);
+}
+
+void RequestMemory::filled(const Loan& loan) {
+  if (loan.sink.data != nullptr) std::copy_n(loan.sink.data, loan.target.size(), loan.target.data());
+}
+
+void RequestMemory::give_back(const Loan& loan) {
+  if (loan.header.data != nullptr) headers_->give(loan.header);
+  if (loan.bounce.data != nullptr) bounces_->give(loan.bounce);
+  if (loan.sink.data != nullptr) sinks_->give(loan.sink);
+  if (loan.region != nullptr) cache_->give(*loan.region);
+}
+
+// A sink of Reads is written by peers, too, as iWARP sees it.
+Exposed* RequestMemory::expose(MutableOctets memory, Transport::Reach reach) {
+  if (reach == Transport::Reach::own && everything_ != nullptr) {
+    assert(!memory.empty());
+    // Memory that is not there is found out here, as by every copy, and not by the adapter, which would end the
+    // connection.
+    for (const std::size_t at : {std::size_t{0}, memory.size() - 1})
+      static_cast<void>(*static_cast<const volatile std::byte*>(memory.data() + at));
+    return &own_;
+  }
+  const int access = reach == Transport::Reach::own    ? 0
+                     : reach == Transport::Reach::read ? IBV_ACCESS_REMOTE_READ
+                                                       : kSinkAccess | IBV_ACCESS_REMOTE_READ;
+  RegistrationCache::Region* region = cache_->take(memory, access);
+  if (region == nullptr) return nullptr;
+  auto out = std::make_unique<Region>();
+  out->region = region;
+  out->remote = {.address = reinterpret_cast<std::uint64_t>(memory.data()), .key = region->mr->rkey};
+  return out.release();
+}
+
+void RequestMemory::conceal(Exposed* memory) {
+  assert(memory != nullptr);
+  if (memory == &own_) return;
+  const std::unique_ptr<Region> region(static_cast<Region*>(memory));
+  cache_->give(*region->region);
+}
+
+ibv_sge RequestMemory::exposed(Octets octets, const Exposed& memory) const {
+  return element(octets.data(), octets.size(), lkey(static_cast<const Region&>(memory).region));
+}
+
+}  // namespace ewarp::channel

@@ -1,0 +1,119 @@
+// The transport over reliable connections of public verbs, set up by rdma_cm when they are first needed: requests to
+// the adapter, and what comes of them. The rest is in parts of their own: who is connected with whom (Connections),
+// registered memory (RequestMemory), what the adapter has (Records).
+//
+// Threading: none; the endpoint's lock is held in every call but take_events().
+#pragma once
+
+#include <infiniband/verbs.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mpi_shim/channel/core/counters.h"
+#include "mpi_shim/channel/core/transport.h"
+#include "mpi_shim/channel/verbs/address.h"
+#include "mpi_shim/channel/verbs/clock.h"
+#include "mpi_shim/channel/verbs/completion_queue.h"
+#include "mpi_shim/channel/verbs/connections.h"
+#include "mpi_shim/channel/verbs/device.h"
+#include "mpi_shim/channel/verbs/heartbeat.h"
+#include "mpi_shim/channel/verbs/records.h"
+#include "mpi_shim/channel/verbs/request_memory.h"
+
+namespace ewarp::channel {
+
+struct VerbsOptions {
+  Address address;                                    // to listen at; port 0: any
+  std::shared_ptr<Device> device;                     // null: the one that has the address
+  std::uint64_t connect_timeout_ns = 10'000'000'000;  // for a peer that does not listen yet, too
+  Registration registration = Registration::measured;
+  std::size_t kept_registrations = 1024;
+};
+
+class VerbsTransport final : public Transport, private ConnectionOwner {
+ public:
+  VerbsTransport(const Tuning& tuning, const VerbsOptions& options);
+  VerbsTransport(const VerbsTransport&) = delete;
+  VerbsTransport& operator=(const VerbsTransport&) = delete;
+
+  // Opens the device and listens. What was refused and why; empty if nothing was.
+  std::string open();
+  // Who is told, and who makes a PeerId for an address that is new. Our own address is peer 0. Requires: before
+  // anything else after open().
+  void attach(TransportEvents& events, Counters& counters, std::function<PeerId()> add_peer);
+
+  const Address& address() const { return connections_.address(); }
+  PeerId peer(const Address& address) { return connections_.peer(address); }
+  const Address& address_of(PeerId peer) const { return connections_.address_of(peer); }
+  // Why the connection with it ended; empty if it did not.
+  const std::string& reason(PeerId peer) const { return connections_.reason(peer); }
+
+  // Handles what has come, without waiting. True if that was anything.
+  // connections: now and then also what rdma_cm has to say, and what is due.
+  bool poll(bool connections = true);
+  // The next poll() does that in any case.
+  void look_at_connections() { looked_at_ = 0; }
+  // From here on the completion fd becomes readable when that comes; poll() once more before sleeping.
+  void arm(Wake wake) { completions_.arm(wake); }
+  // Takes the events that made it readable. Needs no lock, but one caller at a time.
+  void take_events() { completions_.take_events(); }
+  int completion_fd() const { return completions_.fd(); }
+  int connection_fd() const { return connections_.fd(); }
+  // Until when poll() has to be called though nothing comes; 0: never.
+  std::uint64_t deadline() const { return connections_.deadline(); }
+  // Whether deadline() may be earlier than when this was asked last.
+  bool take_timers_changed() { return connections_.take_timers_changed(); }
+  // Disconnects from everybody, in order, within so many nanoseconds.
+  void close(std::uint64_t patience_ns);
+  RegistrationCache& registrations() { return memory_.registrations(); }
+
+  std::uint64_t now() override { return monotonic_ns(); }
+  void connect(PeerId peer) override;
+  void fail(PeerId peer, const char* why) override;
+  Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie) override;
+  Taken write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
+              std::optional<std::uint32_t> immediate, bool copy, bool solicited, Cookie cookie) override;
+  bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
+  bool ping(PeerId peer, Cookie cookie) override;
+  bool has_immediate(PeerId peer) override;
+  bool add_receives(PeerId peer, std::uint32_t count) override;
+  void take_receive(PeerId peer) override;
+  std::size_t longest_transfer() const override { return device_->longest_transfer(); }
+  Exposed* expose(MutableOctets memory, Reach reach) override { return memory_.expose(memory, reach); }
+  void conceal(Exposed* memory) override { memory_.conceal(memory); }
+
+ private:
+  PeerId add_peer() override { return add_peer_(); }
+  void on_up(Connection& connection) override;
+  void on_gone(const Connection& connection) override;
+  void on_down(PeerId peer) override { events_->on_peer_down(peer); }
+
+  Connection* ready(PeerId peer);
+  void refuse(Connection& c, const Record& record);
+  bool post(Connection& c, ibv_send_wr& wr, Record& record);
+  bool post_read(Connection& c, ibv_sge& sge, wire::Remote source, Record& record);
+  void greet(Connection& c);
+  void completed(const ibv_wc& wc);
+  void received(Connection& c, std::uint32_t index, const ibv_wc& wc);
+
+  const Tuning tuning_;
+  const VerbsOptions options_;
+  TransportEvents* events_ = nullptr;
+  std::function<PeerId()> add_peer_;
+
+  // In the order in which they need each other.
+  std::shared_ptr<Device> device_;
+  CompletionQueue completions_;
+  Heartbeat heartbeat_;
+  RequestMemory memory_;
+  Records records_;
+  Connections connections_;
+
+  std::vector<PeerId> writable_;  // who is told so at the end of poll()
+  std::uint64_t looked_at_ = 0;   // for what rdma_cm has to say; 0: look with the next poll()
+};
+
+}  // namespace ewarp::channel
