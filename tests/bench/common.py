@@ -1,10 +1,12 @@
 """What the benchmarks share: the machine, pairs and their ratios, charts. Processes and namespaces are the system tests'."""
+import json
 import os
 import pathlib
 import platform
 import statistics
 import subprocess
 import sys
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "system"))
@@ -82,6 +84,39 @@ def cpu_model():
 def load_remark(load):
     return (f"load average before: {load:.1f}"
             + (" **(other work was running: the figures say little)**" if load > 1 else ""))  # fmt: skip
+
+
+# --- reports --------------------------------------------------------------------------------------------------------
+
+
+def say_since(begin):
+    """A function that says a line on stderr, with the seconds since then (time.monotonic())."""
+
+    def say(text):
+        print(f"[{time.monotonic() - begin:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+    return say
+
+
+def end_well(name, bench, run):
+    """run(), the exit status; 1 with a line on stderr where it fails. The bench is closed in any case."""
+    try:
+        return run()
+    except Failure as e:
+        print(f"{name}: {e}", file=sys.stderr)
+        return 1
+    finally:
+        bench.close()
+
+
+def keep_report(output, name, page, figures):
+    """Prints the page, and writes it to NAME.md and what it was made of to NAME.json. The directory they are in."""
+    output = pathlib.Path(output)
+    output.mkdir(parents=True, exist_ok=True)
+    (output / f"{name}.md").write_text(page, encoding="utf-8")
+    (output / f"{name}.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+    print(page)
+    return output
 
 
 # --- pairs ----------------------------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ import platform
 import sys
 import time
 
-from common import (ROOT, Failure, Rig, Row, Skip, as_words, chart, cpu_model, cpu_sets, free_port, in_turn, load_remark,
-                    size_name, spread, with_spin)  # fmt: skip
+from common import (ROOT, Failure, Rig, Row, Skip, as_words, chart, cpu_model, cpu_sets, free_port, in_turn,
+                    keep_report, load_remark, say_since, size_name, spread, with_spin)  # fmt: skip
 
 MARKERS = "RC with markers"
 # Name: arguments of the program, options of EtherWARP at both ends.
@@ -173,17 +173,14 @@ def parse(argv):
     if unknown := set(a.links) - set(names):
         p.error(f"no link {', '.join(unknown)}; there are {', '.join(names)}")
     if a.smoke:
-        a.pairs, a.latency_iterations, a.seconds = 1, 100, 0.02
+        a.pairs, a.latency_iterations, a.seconds = 1, 100, 0.1
     return a
 
 
 def main(argv):
     a = parse(argv)
     begin, load = time.monotonic(), os.getloadavg()[0]
-
-    def say(text):
-        print(f"[{time.monotonic() - begin:6.1f} s] {text}", file=sys.stderr, flush=True)
-
+    say = say_since(begin)
     rows, figures, lost = [], {}, collections.Counter()
     for link in LINKS:
         if a.links and link.name not in a.links:
@@ -202,15 +199,11 @@ def main(argv):
         finally:
             bench.close()
     page = report(a, bench.options, bench.cpus, load, rows, lost, time.monotonic() - begin)
-    output = a.output or a.build / "bench"
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "datagram.md").write_text(page, encoding="utf-8")
-    (output / "datagram.json").write_text(json.dumps({
+    output = keep_report(a.output or a.build / "bench", "datagram", page, {
         "rows": [r.as_dict() for r in rows], "figures": figures, "lost": lost, "options": bench.options,
-        "cpus": bench.cpus, "cpu": cpu_model(), "kernel": platform.release(), "load": load}, indent=1), encoding="utf-8")  # fmt: skip
+        "cpus": bench.cpus, "cpu": cpu_model(), "kernel": platform.release(), "load": load})  # fmt: skip
     for name, svg in charts(figures).items():
         (output / f"datagram-{name}").write_text(svg, encoding="utf-8")
-    print(page)
     say(f"written: {output}/datagram.*")
     return 0
 

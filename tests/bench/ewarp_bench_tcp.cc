@@ -1,5 +1,6 @@
 // Raw TCP between two processes, the yardstick for EtherWARP on the same machine in the same minute: ping-pong with
-// polling (non-blocking recv in a loop) and with blocking sockets, and a one-way stream. Prints one JSON object.
+// polling (non-blocking recv in a loop) and with blocking sockets, and a one-way stream, on request with one CRC32C
+// pass over each piece at both ends. Prints one JSON object.
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -15,12 +16,15 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <fmt/format.h>
 #include <CLI/CLI.hpp>
+
+#include "llp/crc32c.h"
 
 namespace {
 
@@ -32,7 +36,11 @@ struct Arguments {
   std::uint64_t iterations = 10000, warm_up = 0;
   std::uint16_t port = 0;
   unsigned timeout_s = 60;
+  bool crc = false;
 };
+
+// What one CRC covers: about an FPDU of the largest size.
+constexpr std::size_t kPiece = 64 * 1024;
 
 [[noreturn]] void give_up(const std::string& what) {
   throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
@@ -117,14 +125,47 @@ class Connection {
   int fd_, flags_;
 };
 
+// The CRCs do not travel: what they cost is all that is asked. The result keeps the compiler from leaving them out.
+std::uint32_t crc_of(const char* from, std::size_t n) {
+  ewarp::llp::Crc32c crc;
+  crc.update(std::as_bytes(std::span(from, n)));
+  return crc.value();
+}
+
+template <class Transfer>
+std::uint32_t by_pieces(std::size_t size, const Transfer& transfer) {
+  std::uint32_t all = 0;
+  for (std::size_t at = 0; at < size; at += kPiece) all ^= transfer(at, std::min(kPiece, size - at));
+  return all;
+}
+
+std::uint32_t send_with_crc(Connection& c, const std::vector<char>& buffer) {
+  return by_pieces(buffer.size(), [&](std::size_t at, std::size_t n) {
+    const std::uint32_t crc = crc_of(buffer.data() + at, n);
+    c.send(buffer.data() + at, n);
+    return crc;
+  });
+}
+
+std::uint32_t receive_with_crc(Connection& c, std::vector<char>& buffer) {
+  return by_pieces(buffer.size(), [&](std::size_t at, std::size_t n) {
+    c.receive(buffer.data() + at, n);
+    return crc_of(buffer.data() + at, n);
+  });
+}
+
 // Both sides agree on the arguments; only the octets travel.
 void serve(int listener, const Arguments& a) {
   const int fd = checked(accept(listener, nullptr, nullptr), "accept");
   tune(fd, a);
   Connection c(fd, a.mode == "poll");
   std::vector<char> buffer(a.size);
+  volatile std::uint32_t crcs = 0;
   for (std::uint64_t i = 0; i < a.warm_up + a.iterations; ++i) {
-    c.receive(buffer.data(), a.size);
+    if (a.crc)
+      crcs = crcs ^ receive_with_crc(c, buffer);
+    else
+      c.receive(buffer.data(), a.size);
     if (a.mode != "stream")
       c.send(buffer.data(), a.size);
     else if (i + 1 == a.warm_up || i + 1 == a.warm_up + a.iterations)
@@ -157,8 +198,14 @@ std::string ping_pong(Connection& c, const Arguments& a) {
 std::string stream(Connection& c, const Arguments& a) {
   std::vector<char> buffer(a.size, 'x');
   char done;
+  volatile std::uint32_t crcs = 0;
   const auto push = [&](std::uint64_t n) {
-    for (std::uint64_t i = 0; i < n; ++i) c.send(buffer.data(), a.size);
+    for (std::uint64_t i = 0; i < n; ++i) {
+      if (a.crc)
+        crcs = crcs ^ send_with_crc(c, buffer);
+      else
+        c.send(buffer.data(), a.size);
+    }
     if (n > 0) c.receive(&done, 1);
   };
   push(a.warm_up);
@@ -250,9 +297,14 @@ int main(int argc, char** argv) {
   app.add_option("--warm-up", a.warm_up, "Messages before them");
   app.add_option("--server-cpus", a.server_cpus, "CPUs of the server, such as 0,2-3");
   app.add_option("--client-cpus", a.client_cpus, "CPUs of the client");
+  app.add_flag("--crc", a.crc, "Mode stream: each end computes the CRC32C of each 64 KiB");
   app.add_option("--congestion", a.congestion, "TCP congestion control; system: the system's");
   app.add_option("--timeout", a.timeout_s, "Seconds after which it ends with SIGALRM")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
+  if (a.crc && a.mode != "stream") {
+    fmt::print(stderr, "ewarp_bench_tcp: --crc needs --mode stream\n");
+    return 1;
+  }
   int status = 1;
   if (guarded([&] { status = run(a); }) != 0) return 1;
   return status;

@@ -20,7 +20,7 @@ import sys
 import time
 
 from common import (ROOT, SKIPPED, Failure, Rig, Row, Skip, as_words, cpu_model, cpu_sets, free_port, in_turn,
-                    load_remark, with_spin)  # fmt: skip
+                    keep_report, load_remark, say_since, with_spin)  # fmt: skip
 from harness import need
 from reliable import drop, without_offloads
 
@@ -110,7 +110,7 @@ def main():
     begin, load, rows = time.monotonic(), os.getloadavg()[0], []
     try:
         for percent in a.loss:
-            rows += measure(a, percent, lambda text: print(f"[{time.monotonic() - begin:6.1f} s] {text}", file=sys.stderr, flush=True))
+            rows += measure(a, percent, say_since(begin))
     except Skip as e:
         print(f"loss_bench: {e}", file=sys.stderr)
         return SKIPPED
@@ -127,11 +127,7 @@ def main():
         "|---|---|--:|--:|--:|--:|--:|--:|",
         *[row.as_line() for row in rows],
         ""])  # fmt: skip
-    output = a.output or a.build / "bench"
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "loss.md").write_text(page, encoding="utf-8")
-    (output / "loss.json").write_text(json.dumps([row.as_dict() for row in rows], indent=1), encoding="utf-8")
-    print(page)
+    keep_report(a.output or a.build / "bench", "loss", page, [row.as_dict() for row in rows])
     return 0
 
 

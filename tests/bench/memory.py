@@ -10,14 +10,13 @@ sockets (sockstat). Needs root. Buffers for data are not in it: they are the app
 memory.json.
 """
 import argparse
-import json
 import os
 import pathlib
 import subprocess
 import sys
 import threading
 
-from common import ROOT, SKIPPED, Child, Failure, Rig, Skip
+from common import ROOT, SKIPPED, Child, Failure, Rig, Skip, keep_report
 
 # Name: argument of the program, what is posted.
 TRANSPORTS = {"RC": ("rc", "16 receives for each connection"),
@@ -165,12 +164,7 @@ def main():
                 scene.close()
             rig.close()
         print(f"{name}: measured", file=sys.stderr, flush=True)
-    output = a.output or a.build / "bench"
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "memory.json").write_text(json.dumps({"endpoints": a.endpoints, "results": results}, indent=1), encoding="utf-8")
-    page = report(a, results)
-    (output / "memory.md").write_text(page, encoding="utf-8")
-    print(page)
+    keep_report(a.output or a.build / "bench", "memory", report(a, results), {"endpoints": a.endpoints, "results": results})
     return 0
 
 

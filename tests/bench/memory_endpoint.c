@@ -113,7 +113,7 @@ static void connect_all(void) {
       p->ah = handle_for(self.pd, &p->address, 0);
       if (i == 0) ud_to_rts(p->qp);
     } else {
-      rc_to_rts(p->qp, &p->address, 0);
+      rc_to_rts(p->qp, &p->address, 0, 0);
     }
     if (!self.shared && (!self.datagrams || i == 0))
       post_receives(p->qp, self.datagrams ? kSharedReceives : kOwnReceives);
@@ -124,10 +124,7 @@ static void wait_for(unsigned* sent, unsigned* received, unsigned want_sent, uns
   const double until = now() + 60;
   while (*sent < want_sent || *received < want_received) {
     struct ibv_wc wc;
-    const int n = ibv_poll_cq(self.cq, 1, &wc);
-    must(n >= 0, "ibv_poll_cq");
-    if (n == 1 && wc.status != IBV_WC_SUCCESS) die("a completion says: %s", ibv_wc_status_str(wc.status));
-    if (n == 1) ++*(wc.opcode & IBV_WC_RECV ? received : sent);
+    if (poll_well(self.cq, 1, &wc) == 1) ++*(wc.opcode & IBV_WC_RECV ? received : sent);
     if (now() > until) die("%u of %u messages came", *received, want_received);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <getopt.h>
 #include <infiniband/etherwarpdv.h>
 #include <netinet/tcp.h>
 #include <stdarg.h>
@@ -36,6 +37,42 @@ double now(void) {
   return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+const char* read_arguments(int argc, char** argv, const struct argument* known, size_t n) {
+  struct option names[32] = {{0, 0, 0, 0}};
+  if (n >= sizeof names / sizeof *names) die("too many kinds of arguments");
+  for (size_t i = 0; i < n; ++i) names[i] = (struct option){known[i].name, known[i].kind != kFlag, NULL, (int)i + 1};
+  for (int c; (c = getopt_long(argc, argv, "", names, NULL)) != -1;) {
+    if (c < 1 || (size_t)c > n) exit(2);
+    void* to = known[c - 1].to;
+    switch (known[c - 1].kind) {
+      case kText:
+        *(const char**)to = optarg;
+        break;
+      case kInt:
+        *(int*)to = atoi(optarg);
+        break;
+      case kCount:
+        *(uint32_t*)to = (uint32_t)atol(optarg);
+        break;
+      case kLong:
+        *(long*)to = atol(optarg);
+        break;
+      case kReal:
+        *(double*)to = atof(optarg);
+        break;
+      case kFlag:
+        *(bool*)to = true;
+        break;
+    }
+  }
+  return optind < argc ? argv[optind] : NULL;
+}
+
+int ascending(const void* a, const void* b) {
+  const double x = *(const double*)a, y = *(const double*)b;
+  return (x > y) - (x < y);
+}
+
 int tcp_between(const char* server, int port) {
   const struct sockaddr_in a = {.sin_family = AF_INET,
                                 .sin_port = htons((uint16_t)port),
@@ -60,6 +97,11 @@ int tcp_between(const char* server, int port) {
 void exchange(int tcp, const void* mine, void* theirs, size_t n) {
   must(write(tcp, mine, n) == (ssize_t)n, "write to the peer");
   must(recv(tcp, theirs, n, MSG_WAITALL) == (ssize_t)n, "read from the peer");
+}
+
+void meet_at(int tcp) {
+  char c = 0;
+  exchange(tcp, &c, &c, 1);
 }
 
 struct ibv_context* open_device(const char* name) {
@@ -89,8 +131,9 @@ static void modify(struct ibv_qp* qp, enum ibv_qp_state state, struct ibv_qp_att
   checked(ibv_modify_qp(qp, &attr, mask | IBV_QP_STATE), "ibv_modify_qp");
 }
 
-void rc_to_rts(struct ibv_qp* qp, const struct address* peer, int gid_index) {
-  modify(qp, IBV_QPS_INIT, (struct ibv_qp_attr){.port_num = 1}, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
+void rc_to_rts(struct ibv_qp* qp, const struct address* peer, int gid_index, unsigned access) {
+  modify(qp, IBV_QPS_INIT, (struct ibv_qp_attr){.port_num = 1, .qp_access_flags = access},
+         IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS);
   modify(
       qp, IBV_QPS_RTR,
       (struct ibv_qp_attr){.path_mtu = IBV_MTU_1024,
@@ -128,4 +171,12 @@ struct ibv_ah* handle_for(struct ibv_pd* pd, const struct address* peer, int gid
   struct ibv_ah* ah = ibv_create_ah(pd, &path);
   must(ah != NULL, "ibv_create_ah");
   return ah;
+}
+
+int poll_well(struct ibv_cq* cq, int most, struct ibv_wc* wc) {
+  const int n = ibv_poll_cq(cq, most, wc);
+  must(n >= 0, "ibv_poll_cq");
+  for (int i = 0; i < n; ++i)
+    if (wc[i].status != IBV_WC_SUCCESS) die("a completion says: %s", ibv_wc_status_str(wc[i].status));
+  return n;
 }

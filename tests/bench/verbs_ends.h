@@ -21,16 +21,33 @@ void must(bool good, const char* what);  // errno says why
 void checked(int rc, const char* what);  // for calls that return 0 or an errno
 double now(void);                        // seconds
 
+// An argument --name VALUE of a program (a flag has no value), and where it goes.
+struct argument {
+  const char* name;
+  enum { kText, kInt, kCount, kLong, kReal, kFlag } kind;
+  void* to;  // const char*, int, uint32_t, long, double, bool
+};
+// At most 31, of which none is required. The word behind them: NULL if there is none. Ends the process with status 2
+// where an argument is unknown.
+const char* read_arguments(int argc, char** argv, const struct argument* known, size_t n);
+
+// For qsort(): doubles.
+int ascending(const void* a, const void* b);
+
 // A connection on which the two ends find each other; server: NULL at the one that waits for the other.
 int tcp_between(const char* server, int port);
 // Both send and both receive: nobody goes on before the other is here.
 void exchange(int tcp, const void* mine, void* theirs, size_t n);
+void meet_at(int tcp);  // the same without anything to say
 
 struct ibv_context* open_device(const char* name);  // NULL: the first
 struct address address_of(struct ibv_qp* qp, int gid_index);
 
 // A queue pair of RD that can Send and Write; RTS as for UD. init->qp_type is ignored.
 struct ibv_qp* create_rd_qp(struct ibv_pd* pd, const struct ibv_qp_init_attr* init);
-void rc_to_rts(struct ibv_qp* qp, const struct address* peer, int gid_index);
+// access: what the peer may do (IBV_ACCESS_REMOTE_WRITE).
+void rc_to_rts(struct ibv_qp* qp, const struct address* peer, int gid_index, unsigned access);
 void ud_to_rts(struct ibv_qp* qp);  // RD too; its Q_Key is kQkey
+// ibv_poll_cq() that ends the process at an error, that of a completion too.
+int poll_well(struct ibv_cq* cq, int most, struct ibv_wc* wc);
 struct ibv_ah* handle_for(struct ibv_pd* pd, const struct address* peer, int gid_index);

@@ -1,5 +1,5 @@
 // The counters at both ends, their bounds, and when announcing stops and resumes.
-#include "mpi_shim/channel/announce.h"
+#include "mpi_shim/channel/core/announce.h"
 
 #include "tests/channel/scene.h"
 

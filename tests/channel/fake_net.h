@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "mpi_shim/channel/machine.h"
+#include "mpi_shim/channel/core/machine.h"
 
 namespace ewarp::channel::test {
 

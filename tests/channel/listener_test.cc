@@ -312,10 +312,12 @@ void an_injected_put_is_a_copy(void**) {
 struct Echo final : Answerer {
   std::size_t on_call(PeerId peer, Octets question, MutableOctets answer) override {
     last = peer;
+    room = answer.size();
     std::reverse_copy(question.begin(), question.end(), answer.begin());
     return question.size();
   }
   PeerId last = kAnySource;
+  std::size_t room = 0;
 };
 
 void a_call_is_answered(void**) {
@@ -333,6 +335,8 @@ void a_call_is_answered(void**) {
     const bool answered = echo.last != kAnySource || to == kS;
     assert_int_equal(p.sender.heard[0].status.length, answered ? kSmall : 0);
     if (answered) assert_true(answer == expected);
+    // Whatever the asker has room for.
+    if (answered) assert_int_equal(echo.room, small_tuning().eager_threshold);
     p.scene.net[kR].answer_with(&echo);
     p.scene.net[kS].answer_with(&echo);
   }

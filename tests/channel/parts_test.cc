@@ -1,7 +1,12 @@
-// The small parts of the verbs transport that need no adapter: addresses, the hello, frequently used buffers.
-#include "mpi_shim/channel/address.h"
-#include "mpi_shim/channel/frequent_buffers.h"
-#include "mpi_shim/channel/hello.h"
+// The small parts of the channel that need no adapter: addresses, the hello, what is copied and what registered, the
+// records of requests, the states of connections, the rhythm of calls.
+#include "mpi_shim/channel/rhythm.h"
+#include "mpi_shim/channel/verbs/address.h"
+#include "mpi_shim/channel/verbs/connection.h"
+#include "mpi_shim/channel/verbs/copy_policy.h"
+#include "mpi_shim/channel/verbs/frequent_buffers.h"
+#include "mpi_shim/channel/verbs/hello.h"
+#include "mpi_shim/channel/verbs/records.h"
 #include "tests/channel/scene.h"
 
 using namespace ewarp::channel;
@@ -82,28 +87,123 @@ void a_buffer_becomes_hot_by_being_used(void**) {
   const std::uint32_t enough = f.threshold(buffer.size());
   for (std::uint32_t i = 1; i < enough; ++i) assert_false(f.used(buffer.data(), buffer.size()));
   for (int i = 0; i < 3; ++i) assert_true(f.used(buffer.data(), buffer.size()));
-  assert_int_equal(f.hot(), 1);
   // The same place with another length is another buffer.
   assert_false(f.used(buffer.data(), 2048));
 }
 
-void a_table_of_cold_buffers_stops_growing(void**) {
-  FrequentBuffers f(kCosts, 0.25, 16);
-  Bytes memory(1 << 20);
-  for (std::size_t i = 0; i < 10000; ++i) f.used(memory.data() + 64 * i, 4096);
-  assert_true(f.known() <= 16);
-  // What it knows it goes on counting.
-  for (int i = 0; i < 100; ++i) f.used(memory.data(), 4096);
-  assert_int_equal(f.hot(), 1);
+// What a program did at first does not decide what is found later, wherever its buffers lie.
+void buffers_of_one_use_do_not_keep_others_out(void**) {
+  for (std::size_t place = 0; place < 64; ++place) {
+    FrequentBuffers f(kCosts, 0.25, 16);
+    Bytes memory(1 << 20);
+    for (std::size_t i = 0; i < 10000; ++i) f.used(memory.data() + 64 * i, 4096);
+    int hot = 0;
+    for (int i = 0; i < 100; ++i) hot += f.used(memory.data() + 4096 * place + 8, 4096);
+    assert_true(hot > 50);
+  }
 }
 
-void a_table_of_hot_buffers_grows_on(void**) {
+// Also while others are used in between, as long as it has its share.
+void a_buffer_of_many_becomes_hot(void**) {
   FrequentBuffers f(kCosts, 0.25, 16);
   Bytes memory(1 << 20);
-  for (std::size_t i = 0; i < 200; ++i)
-    for (int use = 0; use < 100; ++use) f.used(memory.data() + 4096 * i, 4096);
-  assert_int_equal(f.known(), 200);
-  assert_int_equal(f.hot(), 200);
+  int hot = 0;
+  for (std::size_t i = 0; i < 1000; ++i) {
+    f.used(memory.data() + 64 * i, 4096);
+    hot += f.used(memory.data() + 8, 4096);
+  }
+  assert_true(hot > 900);
+}
+
+void as_many_become_hot_as_have_room(void**) {
+  FrequentBuffers f(kCosts);
+  Bytes memory(1 << 20);
+  for (std::size_t i = 0; i < 200; ++i) {
+    bool hot = false;
+    for (int use = 0; use < 100; ++use) hot = f.used(memory.data() + 4096 * i, 4096);
+    assert_true(hot);
+  }
+  int still = 0;
+  for (std::size_t i = 0; i < 200; ++i) still += f.used(memory.data() + 4096 * i, 4096);
+  assert_int_equal(still, 200);
+}
+
+// What costs 20 us to register and 0.1 ns an octet to copy is worth registering above 200,000 octets.
+void memory_is_registered_where_that_is_cheaper(void**) {
+  const Bytes memory(400'000);
+  const auto worth = [&](Registration how, double registration_ns, std::size_t octets) {
+    CopyPolicy policy(how, {.registration_ns = registration_ns, .copy_ns_per_octet = 0.1, .lookup_ns = 50});
+    return policy.worth_registration(Octets(memory).first(octets));
+  };
+  assert_true(worth(Registration::cheap, 20'000, 200'001));
+  assert_false(worth(Registration::cheap, 20'000, 199'999));
+  assert_true(worth(Registration::measured, 4'999, 50'000));
+  assert_false(worth(Registration::measured, 5'000, 400'000));
+  assert_false(worth(Registration::costly, 1, 400'000));
+  assert_true(worth(Registration::cheap, 0, CopyPolicy::kAlwaysCopied + 1));
+  assert_false(worth(Registration::cheap, 0, CopyPolicy::kAlwaysCopied));
+}
+
+void kept_registrations_are_for_frequent_buffers(void**) {
+  const Bytes memory(4096);
+  CopyPolicy policy(Registration::kept, kCosts);
+  assert_true(policy.keeps());
+  const std::uint32_t enough = FrequentBuffers(kCosts).threshold(memory.size());
+  for (std::uint32_t i = 1; i < enough; ++i) assert_false(policy.worth_registration(memory));
+  assert_true(policy.worth_registration(memory));
+}
+
+void records_come_back_once_and_by_connection(void**) {
+  Records records;
+  std::vector<std::uint32_t> ids;
+  for (std::uint32_t i = 0; i < 6; ++i) {
+    ids.push_back(records.next());
+    assert_int_equal(records.next(), ids.back());  // until it is put
+    records.put(ids.back(), {.serial = 1 + i % 2, .cookie = i});
+  }
+  assert_int_equal(records.take(ids[2]).cookie, 2);
+  std::vector<Cookie> seen;
+  // What is put meanwhile belongs to another connection and stays.
+  std::uint32_t other = 0;
+  records.take_all_of(1, 2, [&](const Record& r) {
+    seen.push_back(r.cookie);
+    other = records.next();
+    records.put(other, {.serial = 2, .cookie = 100 + r.cookie});
+  });
+  assert_true(seen == std::vector<Cookie>({0, 4}));
+  assert_int_equal(records.take(other).cookie, 104);
+  assert_int_equal(records.take(ids[5]).cookie, 5);
+}
+
+void connections_go_one_way(void**) {
+  using enum Connection::State;
+  constexpr Connection::State kAll[] = {resolving, connecting, accepting, up, draining};
+  constexpr std::pair<Connection::State, Connection::State> kWays[] = {
+      {resolving, connecting}, {connecting, up},      {accepting, up}, {resolving, draining},
+      {connecting, draining},  {accepting, draining}, {up, draining}};
+  for (const auto from : kAll)
+    for (const auto to : kAll) {
+      const bool way = std::find(std::begin(kWays), std::end(kWays), std::pair(from, to)) != std::end(kWays);
+      assert_int_equal(Connection::allowed(from, to), way);
+    }
+}
+
+void the_rhythm_is_of_each_kind(void**) {
+  Rhythm rhythm;
+  const auto call = [&](Rhythm::Kind kind, std::uint64_t at) {
+    const bool at_once = rhythm.enter(at);
+    rhythm.leave(kind, at + 1000);
+    return at_once;
+  };
+  assert_false(call(Rhythm::Kind::send, 1'000'000));
+  assert_false(rhythm.followed(Rhythm::Kind::send));
+  assert_true(call(Rhythm::Kind::large_send, 1'001'000 + Rhythm::kAtOnceNs));
+  assert_true(rhythm.followed(Rhythm::Kind::send));
+  assert_false(rhythm.followed(Rhythm::Kind::large_send));
+  assert_false(call(Rhythm::Kind::send, 9'000'000));
+  // What followed the large one late says nothing about small ones.
+  assert_true(rhythm.followed(Rhythm::Kind::send));
+  assert_false(rhythm.followed(Rhythm::Kind::large_send));
 }
 
 }  // namespace
@@ -115,8 +215,14 @@ int main() {
       cmocka_unit_test(a_hello_keeps_what_is_in_it),
       cmocka_unit_test(thresholds_fall_with_the_size),
       cmocka_unit_test(a_buffer_becomes_hot_by_being_used),
-      cmocka_unit_test(a_table_of_cold_buffers_stops_growing),
-      cmocka_unit_test(a_table_of_hot_buffers_grows_on),
+      cmocka_unit_test(buffers_of_one_use_do_not_keep_others_out),
+      cmocka_unit_test(a_buffer_of_many_becomes_hot),
+      cmocka_unit_test(as_many_become_hot_as_have_room),
+      cmocka_unit_test(memory_is_registered_where_that_is_cheaper),
+      cmocka_unit_test(kept_registrations_are_for_frequent_buffers),
+      cmocka_unit_test(records_come_back_once_and_by_connection),
+      cmocka_unit_test(connections_go_one_way),
+      cmocka_unit_test(the_rhythm_is_of_each_kind),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -2,7 +2,9 @@
 #include "mpi_shim/channel/progress.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -15,6 +17,8 @@
 #include <thread>
 
 #include "tests/channel/scene.h"
+#include "tests/llp/failing_threads.h"
+#include "tests/llp/signal_mask.h"
 
 using namespace ewarp::channel;
 using namespace std::chrono_literals;
@@ -31,6 +35,7 @@ class FakeDriven final : public Driven {
   }
   void drive(bool) override {
     const std::lock_guard lock(mutex);
+    blocked = ewarp::test::mask_now();
     eventfd_t ignored;
     eventfd_read(connections, &ignored);
     progress.set_armed(Wake::control);
@@ -48,6 +53,12 @@ class FakeDriven final : public Driven {
   bool needs_help() override { return true; }
   int patience_ms() override { return -1; }
 
+  // The thread is there and has driven once.
+  void start() {
+    assert_true(progress.start());
+    assert_true(becomes([this] { return driven == 1; }));
+  }
+
   // Until it is so; a minute is for machines that are busy.
   template <class F>
   static bool becomes(F&& condition) {
@@ -60,6 +71,7 @@ class FakeDriven final : public Driven {
   }
 
   std::mutex mutex;
+  sigset_t blocked{};  // in the thread that drives
   int completions, connections;
   std::atomic<int> driven{0}, taken{0};
   Progress progress{*this};
@@ -89,8 +101,7 @@ void one_event_is_one_wake_up(void**) {
 // While a thread is inside, events are taken and nothing else; when nobody comes any more, the work is taken over.
 void it_steps_aside_and_takes_over(void**) {
   FakeDriven d;
-  d.progress.start();
-  assert_true(FakeDriven::becomes([&d] { return d.driven == 1; }));
+  d.start();
   d.progress.enter();
   eventfd_write(d.completions, 1);
   assert_true(FakeDriven::becomes([&d] { return d.taken == 1; }));
@@ -102,14 +113,50 @@ void it_steps_aside_and_takes_over(void**) {
   assert_int_equal(d.progress.takeovers(), 1);
 }
 
+// Calls that find something to do without the adapter are no polls of it.
+void visits_that_do_not_poll_do_not_keep_it_aside(void**) {
+  FakeDriven d;
+  d.start();
+  d.progress.enter();
+  eventfd_write(d.completions, 1);
+  assert_true(FakeDriven::becomes([&d] { return d.taken == 1; }));
+  d.progress.leave();
+  assert_true(FakeDriven::becomes([&d] {
+    d.progress.enter();
+    d.progress.leave();
+    return d.driven == 2;
+  }));
+  assert_int_equal(d.progress.takeovers(), 1);
+}
+
 void connections_are_looked_after_by_whoever(void**) {
   FakeDriven d;
-  d.progress.start();
-  assert_true(FakeDriven::becomes([&d] { return d.driven == 1; }));
+  d.start();
   d.progress.enter();
   eventfd_write(d.connections, 1);
   assert_true(FakeDriven::becomes([&d] { return d.driven == 2; }));
   d.progress.leave();
+}
+
+// What a copy from or to memory that is gone raises must come through; all others are the application's.
+void faults_are_not_blocked(void**) {
+  FakeDriven d;
+  d.start();
+  const std::lock_guard lock(d.mutex);
+  for (const int s : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) assert_false(sigismember(&d.blocked, s));
+  for (const int s : {SIGTERM, SIGINT, SIGALRM, SIGUSR1, SIGCHLD, SIGPROF}) assert_true(sigismember(&d.blocked, s));
+}
+
+void without_a_thread_it_says_so(void**) {
+  const sigset_t before = ewarp::test::mask_now();
+  FakeDriven d;
+  {
+    const ewarp::test::NoThreads none;
+    assert_false(d.progress.start());
+  }
+  assert_false(d.progress.running());
+  assert_true(ewarp::test::same(ewarp::test::mask_now(), before));
+  d.start();  // the next attempt is as good as the first
 }
 
 // The affinity of the thread that has this name; nothing while it does not run.
@@ -163,9 +210,15 @@ void it_ends_when_it_is_told(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(it_drives_at_first_and_then_sleeps), cmocka_unit_test(one_event_is_one_wake_up),
-      cmocka_unit_test(it_steps_aside_and_takes_over),      cmocka_unit_test(connections_are_looked_after_by_whoever),
-      cmocka_unit_test(it_keeps_off_the_applications_cpu),  cmocka_unit_test(it_ends_when_it_is_told),
+      cmocka_unit_test(it_drives_at_first_and_then_sleeps),
+      cmocka_unit_test(one_event_is_one_wake_up),
+      cmocka_unit_test(it_steps_aside_and_takes_over),
+      cmocka_unit_test(visits_that_do_not_poll_do_not_keep_it_aside),
+      cmocka_unit_test(connections_are_looked_after_by_whoever),
+      cmocka_unit_test(it_keeps_off_the_applications_cpu),
+      cmocka_unit_test(it_ends_when_it_is_told),
+      cmocka_unit_test(faults_are_not_blocked),
+      cmocka_unit_test(without_a_thread_it_says_so),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

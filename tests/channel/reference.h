@@ -5,7 +5,7 @@
 #include <list>
 #include <optional>
 
-#include "mpi_shim/channel/types.h"
+#include "mpi_shim/channel/core/types.h"
 
 namespace ewarp::channel::test {
 

@@ -18,9 +18,8 @@
 #include <thread>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
-#include "provider/verbs/stats.h"
+#include "provider/base/stats.h"
+#include "tests/vectors/json.h"
 
 // cmocka last: its fail() is a macro, which C++ headers do not survive.
 #include <setjmp.h>
@@ -106,7 +105,8 @@ void help_and_lists(void**) {
       {{"help", "stat"}, {"--watch", "--json"}},
       {{"options"},
        {"ETHERWARP_CRC  (by_path, always, never; default: by_path)",
-        "ETHERWARP_TAKEOVER_US  (microseconds; default: 500)"}},
+        "ETHERWARP_TAKEOVER_US  (microseconds; default: 2000)", "message channel",
+        "EWARP_CHANNEL_REGISTRATION  (measured, cheap, costly, kept; default: measured)"}},
       {{"help", "options"}, {"ETHERWARP_CRC"}},
       {{"devices"}, {"DEVICE", "ewarp_lo", "127.0.0.1/8"}},
       {{"devices", "--json"}, {"\"device\": \"ewarp_lo\"", "\"type\": \"RNIC\""}},
@@ -232,6 +232,10 @@ void doctor_names_each_subject(void**) {
   assert_false(contains(got.out, "FAIL"));
   expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_CRCC", "1", 1) == 0; }), 0,
          {"warn  configuration", "did you mean ETHERWARP_CRC?"}, {});
+  expect(etherwarp({"doctor"}, [] { return setenv("EWARP_CHANNEL_EAGER_TRESHOLD", "1", 1) == 0; }), 0,
+         {"warn  configuration", "did you mean EWARP_CHANNEL_EAGER_THRESHOLD?"}, {});
+  expect(etherwarp({"doctor"}, [] { return setenv("EWARP_CHANNEL_USAGE_PERCENT", "101", 1) == 0; }), 0,
+         {"warn  configuration", "a whole number from 0 to 100"}, {});
   expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_IO_URING", "no", 1) == 0; }), 0,
          {"warn  io_uring", "epoll"}, {});
 }
@@ -239,7 +243,7 @@ void doctor_names_each_subject(void**) {
 void devices_as_json(void**) {
   const auto got = etherwarp({"devices", "--json"}, [] { return setenv("ETHERWARP_INTERFACES", "lo", 1) == 0; });
   assert_int_equal(got.status, 0);
-  const auto j = nlohmann::json::parse(got.out);
+  const auto j = ewarp::test::Json::parse(got.out);
   assert_int_equal(j.size(), 1);
   assert_string_equal(j[0]["device"].get<std::string>().c_str(), "ewarp_lo");
   assert_string_equal(j[0]["gids"][0].get<std::string>().c_str(), "::ffff:127.0.0.1");
@@ -280,7 +284,7 @@ void stat_shows_the_counters(void**) {
   expect(etherwarp({"stat", "--pid", "1"}), 1, {"no EtherWARP process with pid 1"}, {});
   expect(etherwarp({"stat", "--watch", "0.1", "--count", "2"}), 0, {"TX/S", "0"}, {});
 
-  const auto j = nlohmann::json::parse(etherwarp({"stat", "--json"}).out);
+  const auto j = ewarp::test::Json::parse(etherwarp({"stat", "--json"}).out);
   assert_int_equal(j.size(), 1);
   assert_int_equal(j[0]["pid"].get<int>(), getpid());
   assert_false(j[0]["ended"].get<bool>());
@@ -289,7 +293,7 @@ void stat_shows_the_counters(void**) {
   assert_string_equal(j[0]["qps"][0]["state"].get<std::string>().c_str(), "RTS");
   assert_int_equal(j[0]["qps"][0]["peer_number"].get<int>(), 0x0a1b2c);
   release_qp_slot(q);
-  assert_int_equal(nlohmann::json::parse(etherwarp({"stat", "--json"}).out)[0]["qps"].size(), 0);
+  assert_int_equal(ewarp::test::Json::parse(etherwarp({"stat", "--json"}).out)[0]["qps"].size(), 0);
 }
 
 // A rate for the queue pair that carries something between two rounds, in its own row.
@@ -336,7 +340,7 @@ void stat_of_many_queue_pairs(void**) {
   assert_true(contains(brief, "and 4076 less busy queue pairs"));
   assert_true(std::count(brief.begin(), brief.end(), '\n') < 30);
   assert_true(contains(etherwarp({"stat", "-v"}).out, "0x001000"));
-  assert_int_equal(nlohmann::json::parse(etherwarp({"stat", "--json"}).out)[0]["qps"].size(), kMany);
+  assert_int_equal(ewarp::test::Json::parse(etherwarp({"stat", "--json"}).out)[0]["qps"].size(), kMany);
   for (QpPage* q : slots) release_qp_slot(q);
 }
 
@@ -354,7 +358,7 @@ void stat_shows_the_ended_on_request(void**) {
   expect(etherwarp(words), 1, {"[]"}, {});
   auto ended = words;
   ended.push_back("--ended");
-  const auto j = nlohmann::json::parse(etherwarp(ended).out);
+  const auto j = ewarp::test::Json::parse(etherwarp(ended).out);
   assert_int_equal(j.size(), 1);
   assert_true(j[0]["ended"].get<bool>());
   assert_int_equal(j[0]["app_passes"].get<int>(), 3);

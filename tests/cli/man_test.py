@@ -24,15 +24,18 @@ def plain(text):
     return " ".join(text.split())
 
 
-def compare_options(source):
-    options = re.findall(r"^ETHERWARP_(\w+)  \((.*); default: (.*?)\)\n((?:    .*\n)+)", output(tool, "options").stdout, re.M)
-    if len(options) < 20:
-        complaints.append(f"`etherwarp options` was not understood: {len(options)} options")
-    paragraphs = [plain(p) for p in re.split(r"^\.(?:TP|SH .*)$", source, flags=re.M)]
-    for name, unit, default, meaning in options:
-        wanted = f'{name.lower()} " ({unit}; default: {default})" ' + " ".join(meaning.replace("`", "").split())
-        if wanted not in paragraphs:
-            complaints.append(f"option {name.lower()}: there is no paragraph\n    {wanted}")
+def compare_options(section, prefix, source):
+    """The options of a prefix are the paragraphs of a section, no more and no fewer."""
+    said = output(tool, "options").stdout
+    found = re.findall(rf"^{prefix}(\w+)  \((.*); default: (.*?)\)\n((?:    .*\n)+)", said, re.M)
+    if len(found) < 20:
+        complaints.append(f"`etherwarp options` was not understood: {len(found)} options {prefix}*")
+    wanted = {f'{name.lower()} " ({unit}; default: {default})" ' + " ".join(meaning.replace("`", "").split())
+              for name, unit, default, meaning in found}  # fmt: skip
+    text = re.search(rf"^\.SH {section}\n(.*?)^\.SH ", source, re.M | re.S)
+    paragraphs = {plain(p) for p in text[1].split("\n.TP\n")[1:]} if text else set()
+    complaints.extend(f"{section}: there is no paragraph\n    {p}" for p in sorted(wanted - paragraphs))
+    complaints.extend(f"{section}: not in `etherwarp options`\n    {p}" for p in sorted(paragraphs - wanted))
 
 
 def compare_commands(source):
@@ -58,14 +61,16 @@ def render():
                   env={**os.environ, "LC_ALL": "C.UTF-8", "MANWIDTH": "80", "MANROFFOPT": "-ww"})  # fmt: skip
     if done.stderr:
         complaints.append(f"man: {done.stderr}")
-    for section in ("NAME", "SYNOPSIS", "OPTIONS", "ENVIRONMENT", "FILES", "EXIT STATUS", "EXAMPLES"):
+    for section in ("NAME", "SYNOPSIS", "OPTIONS", "CHANNEL OPTIONS", "ENVIRONMENT", "FILES", "EXIT STATUS",
+                    "EXAMPLES"):  # fmt: skip
         if not re.search(rf"^{section}$", done.stdout, re.M):
             complaints.append(f"no section {section}")
 
 
 with open(page, encoding="utf-8") as f:
     roff = f.read()
-compare_options(roff)
+compare_options("OPTIONS", "ETHERWARP_", roff)
+compare_options("CHANNEL OPTIONS", "EWARP_CHANNEL_", roff)
 compare_commands(roff)
 render()
 print("\n".join(complaints))

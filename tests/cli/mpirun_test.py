@@ -56,7 +56,8 @@ with tempfile.TemporaryDirectory() as name:
                    f"FI_PROVIDER_PATH={library.parent}:/else/where", "FI_PROVIDER=etherwarp", "ETHERWARP_CRC",
                    "ETHERWARP_LOG"):  # fmt: skip
         check(("-x", wanted) in pairs, f"not for the ranks: {wanted}", done)
-    for wanted in ("pml=cm", "mtl=ofi", "mtl_ofi_provider_include=etherwarp", "btl=self", "osc=pt2pt,sm"):
+    for wanted in ("pml=cm", "mtl=ofi", "opal_common_ofi_provider_include=etherwarp", "btl=ofi,self", "osc=rdma,sm",
+                   "osc_rdma_priority=99", "osc_rdma_network_max_amo=0"):  # fmt: skip
         check(f"env: OMPI_MCA_{wanted}" in got, f"not in the environment: {wanted}", done)
     check(not any(line.startswith("env: LD_PRELOAD=") for line in got), "mpirun itself is preloaded", done)
 

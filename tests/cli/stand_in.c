@@ -1,3 +1,5 @@
 /* Loads, and does nothing. */
 int etherwarp_stand_in(void);
-int etherwarp_stand_in(void) { return 1; }
+int etherwarp_stand_in(void) {
+  return 1;
+}

@@ -378,6 +378,26 @@ void backlog_bounds_what_waits(void**) {
   assert_int_equal(server.channel.destroy(server.id), 5);
 }
 
+void requests_that_come_together_keep_the_order_of_accept(void**) {
+  Server server;
+  std::vector<RawSocket> peers;
+  for (int i = 0; i < 8; ++i) peers.push_back(RawSocket::connected("127.0.0.1", server.port));
+  settle();
+  {
+    const PausedReactor paused;
+    for (const int i : {1, 2, 4, 5, 6, 7})
+      peers[i].send(i == 5 ? "not MPA, and long enough" : plain_request(std::to_string(i)));
+  }
+  for (const char* i : {"1", "2", "4", "6", "7"})
+    assert_string_equal(server.channel.expect(kConnectRequest).data().c_str(), i);
+  assert_true(peers[5].at_end());
+  // Who said nothing held up nobody, and is heard when he speaks.
+  for (const int i : {3, 0}) {
+    peers[i].send(plain_request(std::to_string(i)));
+    assert_string_equal(server.channel.expect(kConnectRequest).data().c_str(), std::to_string(i).c_str());
+  }
+}
+
 void destroying_a_listener_drops_what_nobody_saw(void**) {
   const int fds = open_fds();
   {
@@ -452,6 +472,7 @@ int main() {
       cmocka_unit_test(a_port_has_one_listener),
       cmocka_unit_test(listen_without_bind_takes_any_port),
       cmocka_unit_test(backlog_bounds_what_waits),
+      cmocka_unit_test(requests_that_come_together_keep_the_order_of_accept),
       cmocka_unit_test(destroying_a_listener_drops_what_nobody_saw),
       cmocka_unit_test(a_request_migrates_with_its_later_events),
   };

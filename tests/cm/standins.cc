@@ -9,12 +9,13 @@
 #include <condition_variable>
 #include <map>
 #include <mutex>
+#include <ranges>
 #include <thread>
 
 #include "llp/netif.h"
-#include "provider/verbs/device.h"
-#include "provider/verbs/queue_pair_api.h"
-#include "provider/verbs/reactor.h"
+#include "provider/engine/reactor.h"
+#include "provider/verbs/device/device.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -25,6 +26,7 @@ class PollReactor final : public Reactor {
     std::thread([this] { run(); }).detach();
   }
 
+  int start() noexcept override { return 0; }
   void post(std::function<void()> task) override {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
@@ -93,7 +95,8 @@ class PollReactor final : public Reactor {
       int timeout = -1;
       {
         const std::lock_guard lock(mutex_);
-        for (const auto& [fd, w] : watches_) fds.push_back({fd, static_cast<short>(w.events), 0});
+        for (const auto& [fd, w] : std::ranges::reverse_view(watches_))
+          fds.push_back({fd, static_cast<short>(w.events), 0});
         for (const auto& [id, t] : timers_) {
           const auto left = std::chrono::ceil<std::chrono::milliseconds>(t.when - Clock::now()).count();
           const int wait = left < 0 ? 0 : static_cast<int>(left);
@@ -171,9 +174,9 @@ Reactor& reactor() {
 }
 
 // Takes a stream, reads what comes, and keeps the promises of StreamObserver.
-class QueuePair final : public QueuePairApi, public std::enable_shared_from_this<QueuePair> {
+class FakeQueuePair final : public QueuePair, public std::enable_shared_from_this<FakeQueuePair> {
  public:
-  explicit QueuePair(std::uint32_t number) : number_(number) {}
+  explicit FakeQueuePair(std::uint32_t number) : number_(number) {}
 
   std::uint32_t number() const override { return number_; }
   Context& context() const override { std::abort(); }
@@ -186,15 +189,15 @@ class QueuePair final : public QueuePairApi, public std::enable_shared_from_this
   int query(ibv_qp_attr&, ibv_qp_init_attr&) override { return 0; }
   void destroy() override {}
 
-  int attach(int fd, const mpa::StreamParams& params, std::shared_ptr<StreamObserver> observer) override {
+  int attach(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params,
+             std::shared_ptr<StreamObserver> observer) override {
     const std::lock_guard lock(mutex_);
-    if (refuse != 0 || view_.attached) {
-      ::close(fd);
-      return refuse != 0 ? std::exchange(refuse, 0) : EINVAL;
-    }
+    if (refuse != 0) return std::exchange(refuse, 0);
+    if (view_.attached) return EINVAL;
     view_.attached = true;
     view_.params = params;
-    fd_ = fd;
+    stream_ = std::move(stream);
+    const int fd = fd_ = stream_->fd();
     observer_ = std::move(observer);
     if (params.terminate || (params.initiator && params.peer_to_peer)) {
       // Stands for the Terminate, or for the RTR.
@@ -248,14 +251,16 @@ class QueuePair final : public QueuePairApi, public std::enable_shared_from_this
   }
   void end() {
     reactor().unwatch(fd_);
-    ::close(std::exchange(fd_, -1));
+    fd_ = -1;
+    stream_.reset();
     view_.ended = true;
     reactor().post([o = std::move(observer_)] { o->on_disconnected(); });
   }
 
   const std::uint32_t number_;
   std::mutex mutex_;
-  int fd_ = -1;
+  std::unique_ptr<llp::Stream> stream_;
+  int fd_ = -1;  // its own
   bool established_ = false;
   std::shared_ptr<StreamObserver> observer_;
   test::QpView view_;
@@ -263,18 +268,18 @@ class QueuePair final : public QueuePairApi, public std::enable_shared_from_this
 
 namespace {
 std::mutex qps_mutex;
-std::map<std::uint32_t, std::shared_ptr<QueuePair>> qps;
+std::map<std::uint32_t, std::shared_ptr<FakeQueuePair>> qps;
 stats::DevicePage device_page;
 }  // namespace
 
-QueuePairApi& api(QueuePair& qp) {
-  return qp;
-}
-
-std::shared_ptr<QueuePair> find_qp(std::uint32_t number) {
+std::shared_ptr<FakeQueuePair> find_fake_qp(std::uint32_t number) {
   const std::lock_guard lock(qps_mutex);
   const auto it = qps.find(number);
   return it == qps.end() ? nullptr : it->second;
+}
+
+std::shared_ptr<QueuePair> find_qp(std::uint32_t number) {
+  return find_fake_qp(number);
 }
 
 Device::Device(const llp::Interface& interface, unsigned index, bool twin)
@@ -316,12 +321,12 @@ namespace ewarp::test {
 std::uint32_t make_qp() {
   static std::uint32_t last = 100;
   const std::lock_guard lock(verbs::qps_mutex);
-  verbs::qps[++last] = std::make_shared<verbs::QueuePair>(last);
+  verbs::qps[++last] = std::make_shared<verbs::FakeQueuePair>(last);
   return last;
 }
 
 void destroy_qp(std::uint32_t number) {
-  std::shared_ptr<verbs::QueuePair> gone;
+  std::shared_ptr<verbs::FakeQueuePair> gone;
   {
     const std::lock_guard lock(verbs::qps_mutex);
     gone = std::move(verbs::qps[number]);
@@ -331,10 +336,10 @@ void destroy_qp(std::uint32_t number) {
 }
 
 QpView view_qp(std::uint32_t number) {
-  return verbs::find_qp(number)->view();
+  return verbs::find_fake_qp(number)->view();
 }
 void refuse_attach(std::uint32_t number, int error) {
-  verbs::find_qp(number)->refuse = error;
+  verbs::find_fake_qp(number)->refuse = error;
 }
 void set_read_limits(std::uint16_t ird, std::uint16_t ord) {
   verbs::limit_ird = ird;
@@ -346,6 +351,19 @@ std::uint64_t failures_counted() {
 std::uint64_t loopback_guid() {
   return 0x0200'00ff'fe00'0001;
 }
+PausedReactor::PausedReactor() {
+  const auto paused = std::make_shared<std::promise<void>>();
+  verbs::reactor().post([paused, resumed = std::make_shared<std::future<void>>(resume_.get_future())] {
+    paused->set_value();
+    resumed->wait();
+  });
+  paused->get_future().wait();
+}
+
+PausedReactor::~PausedReactor() {
+  resume_.set_value();
+}
+
 void settle() {
   verbs::poll_reactor().settle();
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -32,5 +33,18 @@ std::uint64_t loopback_guid();
 
 // Waits until the reactor has run everything posted before, and nothing is ready.
 void settle();
+
+// The reactor runs nothing while this lives. What gets ready meanwhile it reports in the order of falling descriptors:
+// no order is promised, and this is not that of any program.
+class PausedReactor {
+ public:
+  PausedReactor();
+  ~PausedReactor();
+  PausedReactor(const PausedReactor&) = delete;
+  PausedReactor& operator=(const PausedReactor&) = delete;
+
+ private:
+  std::promise<void> resume_;
+};
 
 }  // namespace ewarp::test

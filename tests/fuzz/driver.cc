@@ -8,12 +8,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "tests/fuzz/fuzz.h"
+#include "tests/vectors/json.h"
 
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
 
@@ -61,11 +61,11 @@ bool from_hex(const std::string& text, Sample& out) {
   return true;
 }
 
-void collect_hex(const nlohmann::json& j, std::vector<Sample>& out) {
+void collect_hex(const ewarp::test::Json& j, std::vector<Sample>& out) {
   if (j.is_string()) {
     Sample s;
     if (from_hex(j.get<std::string>(), s)) out.push_back(s);
-  } else if (j.is_structured()) {
+  } else {
     for (const auto& element : j) collect_hex(element, out);
   }
 }
@@ -78,7 +78,7 @@ void collect(const std::filesystem::path& directory, std::vector<Sample>& out) {
   for (const auto& file : files) {
     std::ifstream in(file, std::ios::binary);
     if (file.extension() == ".json") {
-      collect_hex(nlohmann::json::parse(in), out);
+      collect_hex(ewarp::test::Json::parse(std::string{std::istreambuf_iterator<char>(in), {}}), out);
     } else if (file.extension() == ".bin") {
       const std::string text{std::istreambuf_iterator<char>(in), {}};
       out.emplace_back(text.begin(), text.end());

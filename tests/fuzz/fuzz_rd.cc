@@ -2,7 +2,7 @@
 // nor place anything for a stranger, nor grow beyond its bounds, nor answer more than it was asked.
 #include <random>
 
-#include "llp/rd_table.h"
+#include "llp/rd/table.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/llp/rd_seal.h"
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <random>
 
-#include "rdmap/datagram_endpoint.h"
+#include "rdmap/datagram/endpoint.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/wire/rd_intruder.h"
 

@@ -1,4 +1,4 @@
-#include "provider/verbs/context.h"
+#include "provider/verbs/device/context.h"
 
 #include <pthread.h>
 #include <rdma/ib_user_verbs.h>
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <unistd.h>
 
-#include "provider/verbs/reactor.h"
+#include "provider/engine/reactor.h"
 
 extern "C" {
 #include <cmocka.h>

@@ -1,4 +1,4 @@
-#include "provider/verbs/device.h"
+#include "provider/verbs/device/device.h"
 
 #include <arpa/inet.h>
 #include <endian.h>

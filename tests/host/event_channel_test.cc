@@ -1,4 +1,4 @@
-#include "provider/verbs/event_channel.h"
+#include "provider/verbs/device/event_channel.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include <map>
 #include <thread>
 
-#include "provider/verbs/reactor.h"
+#include "provider/engine/reactor.h"
 
 extern "C" {
 #include <cmocka.h>
@@ -27,6 +27,7 @@ namespace {
 // Remembers what was asked for; the test makes it happen.
 class ManualReactor final : public Reactor {
  public:
+  int start() noexcept override { return error; }
   void post(std::function<void()>) override { fail(); }
   std::uint64_t add_timer(Clock::time_point, std::function<void()>) override {
     fail();
@@ -42,6 +43,7 @@ class ManualReactor final : public Reactor {
     for (auto& [fd, on_ready] : now) on_ready(POLLOUT);
   }
   std::map<int, std::function<void(std::uint32_t)>> watches;
+  int error = 0;  // of start()
 } manual;
 
 }  // namespace
@@ -147,6 +149,22 @@ void overflow_loses_nothing(void**) {
   assert_int_equal(manual.watches.size(), 0);
 }
 
+// Where no thread can be started the records wait for the next one, which tries again.
+void without_a_thread_records_wait(void**) {
+  const auto channel = make(16);
+  manual.error = EAGAIN;
+  std::uint64_t posted = 0;
+  while (posted < 20000) post(*channel, 7, posted++);
+  assert_true(manual.watches.empty());
+  manual.error = 0;
+  post(*channel, 7, posted++);
+  assert_int_equal(manual.watches.size(), 1);
+  for (std::uint64_t i = 0; i < posted; ++i) {
+    if (unread(*channel) == 0) manual.fire();
+    assert_int_equal(take(*channel)[1], i);
+  }
+}
+
 void purge_reaches_the_backlog(void**) {
   constexpr std::uint64_t kCount = 10000;
   const auto channel = make(16);
@@ -242,6 +260,7 @@ int main() {
       cmocka_unit_test(purge_takes_one_handle_only),
       cmocka_unit_test(a_torn_record_stays_in_front),
       cmocka_unit_test(overflow_loses_nothing),
+      cmocka_unit_test(without_a_thread_records_wait),
       cmocka_unit_test(purge_reaches_the_backlog),
       cmocka_unit_test(a_channel_that_dies_while_watched_leaves_no_watch),
       cmocka_unit_test(posting_after_the_reader_left_is_harmless),

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "provider/host/names.h"
-#include "provider/verbs/device.h"
+#include "provider/verbs/device/device.h"
 
 extern "C" {
 #include <cmocka.h>

@@ -1,5 +1,6 @@
 #include "llp/crc32c.h"
 
+#include <algorithm>
 #include <array>
 
 #include "../vectors/vectors.h"

@@ -1,4 +1,5 @@
 // The datagram codec against the vectors, cut at every octet, and with every octet changed.
+#include <algorithm>
 #include <random>
 
 #include "llp/datagram_header.h"

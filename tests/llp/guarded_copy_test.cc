@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -16,37 +17,19 @@
 #include <thread>
 
 #include "../vectors/vectors.h"
+#include "tests/llp/guarded_pages.h"
+#include "tests/llp/signal_mask.h"
 
 namespace {
 
 using namespace ewarp::llp;
+using namespace ewarp::llp::test;
 
 using Copy = bool (*)(void*, const void*, std::size_t) noexcept;
 constexpr struct {
   const char* name;
   Copy copy;
 } kCopies[] = {{"guarded_copy", guarded_copy}, {"guarded_copy_by_kernel", guarded_copy_by_kernel}};
-
-const std::size_t kPage = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-
-// Three pages; the last one is not accessible.
-class Pages {
- public:
-  Pages()
-      : base_(static_cast<std::byte*>(
-            mmap(nullptr, 3 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {
-    for (std::size_t i = 0; i < 2 * kPage; ++i) base_[i] = static_cast<std::byte>(i * 7 + i / 256);
-    mprotect(base_ + 2 * kPage, kPage, PROT_NONE);
-  }
-  ~Pages() { munmap(base_, 3 * kPage); }
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
-  std::byte* at(std::size_t i) { return base_ + i; }
-  std::byte* edge() { return base_ + 2 * kPage; }
-
- private:
-  std::byte* base_;
-};
 
 // The address of a page that nothing is mapped at.
 std::byte* unmapped_page() {
@@ -261,14 +244,10 @@ void a_thread_may_block_all_other_signals(void**) {
 
 void the_signal_mask_is_as_before(void**) {
   install_copy_guard();
-  sigset_t before;
-  sigset_t after;
   std::array<std::byte, 64> to{};
-  pthread_sigmask(SIG_SETMASK, nullptr, &before);
+  const sigset_t before = ewarp::test::mask_now();
   for (int i = 0; i < 3; ++i) assert_false(guarded_copy(to.data(), unmapped_page(), to.size()));
-  pthread_sigmask(SIG_SETMASK, nullptr, &after);
-  for (int signal = 1; signal < SIGRTMIN; ++signal)
-    assert_int_equal(sigismember(&before, signal), sigismember(&after, signal));
+  assert_true(ewarp::test::same(ewarp::test::mask_now(), before));
 }
 
 void threads_fault_at_the_same_time(void**) {

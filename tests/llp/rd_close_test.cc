@@ -1,4 +1,6 @@
 // The end of an association: sections 6.8 and 6.7 (RESET) of the specification, rule by rule.
+#include <algorithm>
+
 #include "tests/llp/rd_scene.h"
 
 using namespace ewarp;

@@ -1,5 +1,7 @@
 // What holds a sender back, and what it does with reports: windows, credits, RNR, congestion, errors (sections 6.5
 // to 6.7).
+#include <algorithm>
+
 #include "tests/llp/rd_scene.h"
 
 using namespace ewarp;
@@ -135,6 +137,22 @@ void rnr_retries_run_out(void**) {
     assert_true(s.endings[0].why == Ending::receiver_not_ready && s.endings[0].message == 7);
     assert_true(s.heard.back().type() == Type::reset);
   }
+}
+
+// The datagram that ends the association says more behind that.
+void the_last_refusal_echoes_a_mark(void**) {
+  Config c;
+  c.rnr_retry = 0;
+  Scene s(c);
+  s.establish();
+  s.send(7);
+  s.send(8);
+  s.quiet();
+  ++s.acked[0];
+  s.say_ack({}, flag::kRnr | flag::kCongestion, 1);
+  assert_int_equal(s.endings.size(), 1);
+  assert_true(s.endings[0].why == Ending::receiver_not_ready && s.endings[0].message == 8);
+  assert_int_equal(s.table.counters().losses, 0);
 }
 
 // --- 6.6 ---
@@ -327,6 +345,7 @@ int main() {
       cmocka_unit_test(lack_of_credit_is_asked_about),
       cmocka_unit_test(rnr_pauses_the_request_lane),
       cmocka_unit_test(rnr_retries_run_out),
+      cmocka_unit_test(the_last_refusal_echoes_a_mark),
       cmocka_unit_test(initial_window_and_its_growth),
       cmocka_unit_test(small_segments_share_the_window_of_large_ones),
       cmocka_unit_test(an_idle_sender_begins_anew),

@@ -1,5 +1,5 @@
 // The codec of types 8 to 14 against vectors/datagram.json: both directions, each cut, each bit.
-#include "llp/rd_header.h"
+#include "llp/rd/header.h"
 
 #include "tests/llp/rd_seal.h"
 #include "tests/vectors/vectors.h"
@@ -38,7 +38,7 @@ void vectors_both_ways(void**) {
     const Bytes octets = hex(v.at("datagram_hex"));
     if (!is_ours(octets) || v.at("receiver_verdict") != "accept") continue;
     ++seen;
-    EXPECT(id, octets.size() == v.at("octets"));
+    EXPECT(id, octets.size() == number(v.at("octets")));
     expect_octets(emit_again(parsed(octets, id.c_str())), octets, id);
     for (std::size_t n = 0; n < octets.size(); ++n)
       EXPECT(id + " cut", !parse(exact(Octets(octets).first(n)), false).ok());

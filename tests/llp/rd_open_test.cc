@@ -1,4 +1,6 @@
 // Opening, challenges, strangers: section 6.1 of the specification, rule by rule.
+#include <algorithm>
+
 #include "tests/llp/rd_scene.h"
 
 using namespace ewarp;

@@ -2,6 +2,7 @@
 // datagrams in and out, at given times.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -9,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "llp/rd_table.h"
+#include "llp/rd/table.h"
 #include "tests/llp/rd_seal.h"
 #include "tests/vectors/vectors.h"
 

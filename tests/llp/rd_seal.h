@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "llp/crc32c.h"
-#include "llp/rd_header.h"
+#include "llp/rd/header.h"
 
 namespace ewarp::rdtest {
 

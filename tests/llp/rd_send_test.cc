@@ -1,4 +1,6 @@
 // What a sender owes: flags, retransmission, probes (sections 6.3 and 6.4).
+#include <algorithm>
+
 #include "tests/llp/rd_scene.h"
 
 using namespace ewarp;

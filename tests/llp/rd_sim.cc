@@ -1,6 +1,7 @@
 // The network, and what tells of a run.
 #include "tests/llp/rd_sim.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 

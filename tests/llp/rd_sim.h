@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "llp/rd_table.h"
+#include "llp/rd/table.h"
 
 namespace ewarp::rdsim {
 

@@ -33,7 +33,8 @@ void in_child(const char* what, Body body) {
     fail_msg("%s: wait status %#x", what, static_cast<unsigned>(status));
 }
 
-// From now on the process gets `error` from these system calls. False where filters cannot be installed.
+// From now on the process, all of its threads, gets `error` from these system calls. False where filters cannot be
+// installed.
 inline bool refuse(std::initializer_list<long> calls, int error) {
   std::vector<sock_filter> program;
   program.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
@@ -43,7 +44,8 @@ inline bool refuse(std::initializer_list<long> calls, int error) {
   }
   program.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
   sock_fprog filter{static_cast<unsigned short>(program.size()), program.data()};
-  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
+         syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, SECCOMP_FILTER_FLAG_TSYNC, &filter) == 0;
 }
 
 // The fds of this process that /proc/self/fd shows under a name with this in it; "" names all.

@@ -8,7 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "llp/udp_socket.h"
+#include "llp/udp_inbox.h"
+#include "llp/udp_outbox.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <map>
 #include <thread>
 #include <utility>
@@ -577,6 +578,72 @@ void refused_io_uring_leads_to_epoll(void**) {
   }
 }
 
+std::chrono::nanoseconds cpu_time() {
+  timespec t{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+}
+
+// A program that locks itself in after it has opened its devices.
+int goes_on_without_the_ring(int error) {
+  std::string why, told;
+  const auto watcher = make_watcher(true, &why, [&](const std::string& reason) { told += reason; });
+  if (watcher->name() != std::string_view("io_uring")) return kHolds;  // not to be had here; said by other tests
+  Watcher& w = *watcher;
+  Pair known, fresh, gone, ready, writable;
+  w.arm(known.fd(), POLLIN, 1);
+  w.arm(gone.fd(), POLLIN, 3);
+  w.arm(ready.fd(), POLLIN, 4);
+  w.arm(writable.fd(), POLLOUT, 5);
+  ready.feed();
+  std::array<Watcher::Ready, 1> one;
+  if (w.wait(one, kLong) != 1) return 1;  // 4 or 5; the other one is on its way
+  if (!ewarp::test::refuse({SYS_io_uring_enter}, error)) return 2;
+  w.disarm(gone.fd());
+  w.arm(fresh.fd(), POLLIN, 2);
+  gone.feed();
+  const auto other = wait_for(w, kLong);
+  if (!says(other, 9 - one[0].token, one[0].token == 4 ? POLLOUT : POLLIN)) return 3;
+  if (told.empty() || w.name() != std::string_view("epoll") || !fds_named("[io_uring]").empty()) return 4;
+  const std::string once = told;
+  known.feed();
+  fresh.feed();
+  Events both = wait_for(w, kLong);
+  if (both.size() == 1) both.merge(wait_for(w, kLong));
+  if (both.size() != 2 || both.count(1) != 1 || both.count(2) != 1) return 5;
+  const auto before = cpu_time();
+  if (!wait_for(w, 300ms).empty() || cpu_time() - before > 150ms) return 6;
+  std::thread waker([&] {
+    std::this_thread::sleep_for(5ms);
+    w.wake();
+  });
+  const auto start = std::chrono::steady_clock::now();
+  const bool nothing = wait_for(w, kLong).empty();
+  waker.join();
+  if (!nothing || std::chrono::steady_clock::now() - start >= kLong) return 7;
+  return works(w) && told == once ? kHolds : 8;
+}
+
+void a_ring_that_fails_later_is_replaced(void**) {
+  for (const int error : {EPERM, ENOSYS, EACCES, EINVAL})
+    ewarp::test::in_child(strerror(error), [&] { return goes_on_without_the_ring(error); });
+}
+
+// The kernel short of memory for ever: nothing shows at first which errors pass.
+void a_ring_that_never_recovers_is_replaced_too(void**) {
+  ewarp::test::in_child("EAGAIN", [] {
+    const auto w = make_watcher(true);
+    if (w->name() != std::string_view("io_uring")) return kHolds;
+    Pair pair;
+    w->arm(pair.fd(), POLLIN, 1);
+    if (!wait_for(*w, kNow).empty() || !ewarp::test::refuse({SYS_io_uring_enter}, EAGAIN)) return 1;
+    pair.feed();
+    for (int i = 0; i < 1000; ++i)
+      if (const Events events = wait_for(*w, kLong); !events.empty()) return says(events, 1, POLLIN) ? kHolds : 2;
+    return 3;
+  });
+}
+
 void an_older_sandbox_may_refuse_epoll_pwait2(void**) {
   for (const int error : {ENOSYS, EPERM}) {
     ewarp::test::in_child("epoll_pwait2", [&] {
@@ -636,6 +703,8 @@ int main() {
       cmocka_unit_test(its_fds_are_high_and_all_given_back),
       cmocka_unit_test(a_child_closes_without_harm),
       cmocka_unit_test(refused_io_uring_leads_to_epoll),
+      cmocka_unit_test(a_ring_that_fails_later_is_replaced),
+      cmocka_unit_test(a_ring_that_never_recovers_is_replaced_too),
       cmocka_unit_test(an_older_sandbox_may_refuse_epoll_pwait2),
       cmocka_unit_test(names_say_what_it_is),
       cmocka_unit_test(no_fd_left_is_no_watcher),

@@ -1,4 +1,5 @@
 // The same stream in every way that TCP may cut it: the result must not depend on it.
+#include <algorithm>
 #include <optional>
 
 #include "mpa/framing.h"

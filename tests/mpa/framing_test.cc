@@ -1,7 +1,12 @@
 // FPDUs octet for octet: MULPDU, CRC, PAD, markers, in both directions.
 #include "mpa/framing.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
+
+#include "llp/guarded_copy.h"
 
 #include "tests/mpa/wire_fpdu.h"
 
@@ -473,6 +478,49 @@ void payload_is_gathered_in_place(void**) {
   assert_int_equal(cut.regions()[0].ticket, 7);
 }
 
+// A copied payload: the same FPDU, whose octets may change before they are written.
+void payload_is_copied(void**) {
+  const Bytes header = some_ulpdu(14);
+  for (const bool crc : {false, true})
+    for (const bool markers : {false, true})
+      for (const std::size_t n : {0u, 1u, 7u, 1000u, 60000u}) {
+        Bytes payload = some_ulpdu(n, 3);
+        Framer framer(crc, markers);
+        WireSender reference(crc, markers);
+        const Bytes want = concat({reference.fpdu(concat({header, payload})), reference.fpdu(header)});
+        Gather out;
+        assert_true(framer.frame_copied(out, header, extent_of(payload)));
+        framer.frame(out, header, {});
+        std::fill(payload.begin(), payload.end(), std::byte{0});
+        expect_octets(flatten(out), want, std::to_string(n));
+        assert_int_equal(out.vectors().size(), 1);
+        assert_int_equal(out.regions().size(), 0);
+      }
+}
+
+// A CRC meets pages that are gone, behind a piece that is there: nothing was appended, and what follows is as ever.
+void payload_that_is_gone(void**) {
+  const long size = sysconf(_SC_PAGESIZE);
+  void* gone = mmap(nullptr, static_cast<std::size_t>(size), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  assert_true(gone != MAP_FAILED && llp::install_copy_guard());
+  const Bytes header = some_ulpdu(14);
+  const Bytes there = some_ulpdu(1000);
+  int region = 0;
+  const Extent pieces[] = {extent_of(there), {static_cast<std::byte*>(gone), 1000, &region, 1}};
+  for (const bool markers : {false, true}) {
+    Framer framer(true, markers);
+    WireSender reference(true, markers);
+    Gather out;
+    framer.frame(out, header, {});
+    assert_false(framer.frame(out, header, pieces));
+    assert_false(framer.frame_copied(out, header, pieces[1]));
+    assert_int_equal(out.regions().size(), 0);
+    assert_true(framer.frame(out, header, std::span(pieces, 1)));
+    expect_octets(flatten(out), concat({reference.fpdu(header), reference.fpdu(concat({header, there}))}), "the rest");
+  }
+  munmap(gone, static_cast<std::size_t>(size));
+}
+
 void a_used_arena_leaves_nothing_behind(void**) {
   for (const bool markers : {false, true})
     for (const bool crc : {false, true}) {
@@ -563,6 +611,8 @@ int main() {
       cmocka_unit_test(mpa_38_only_the_last_of_many_markers_is_wrong),
       cmocka_unit_test(small_messages_share_one_vector),
       cmocka_unit_test(payload_is_gathered_in_place),
+      cmocka_unit_test(payload_is_copied),
+      cmocka_unit_test(payload_that_is_gone),
       cmocka_unit_test(a_used_arena_leaves_nothing_behind),
       cmocka_unit_test(room_that_is_asked_for_suffices),
       cmocka_unit_test(mpa_17_many_fpdus_in_one_run_come_out_in_order),

@@ -1,4 +1,6 @@
 // What the two frames of a start-up agree on: CRC, markers, depths, RTR forms, consent. Exhaustive where small.
+#include <algorithm>
+
 #include "tests/mpa/startup_tests.h"
 
 namespace ewarp::test {

@@ -1,4 +1,6 @@
 // MPA start-up frames: octets against the vectors, delivery in pieces, what is refused.
+#include <algorithm>
+
 #include "tests/mpa/startup_tests.h"
 
 namespace ewarp::test {

@@ -1,11 +1,30 @@
 // The list.
 #include "suite.h"
 
-#define SUBJECTS(X)                                                                                       \
-  X(blocking)                                                                                             \
-  X(nonblocking)                                                                                          \
-  X(sendrecv) X(persistent) X(probe) X(cancel) X(wildcard) X(order) X(errors) X(datatypes) X(collectives) \
-      X(icollectives) X(neighbourhood) X(communicators) X(onesided) X(accumulate) X(buffers) X(children) X(threads)
+// clang-format off
+#define SUBJECTS(X) \
+  X(blocking) \
+  X(nonblocking) \
+  X(sendrecv) \
+  X(persistent) \
+  X(probe) \
+  X(cancel) \
+  X(wildcard) \
+  X(order) \
+  X(oneself) \
+  X(errors) \
+  X(datatypes) \
+  X(collectives) \
+  X(icollectives) \
+  X(neighbourhood) \
+  X(communicators) \
+  X(onesided) \
+  X(accumulate) \
+  X(bounds) \
+  X(buffers) \
+  X(children) \
+  X(threads)
+// clang-format on
 
 #define DECLARE(name) void name(void);
 SUBJECTS(DECLARE)

@@ -1,6 +1,8 @@
 // Runs the subjects that are named, or all: suite [--full] [--threads] [--seed N] [--list] [SUBJECT...]
 // --no-forked-memory: for transports that call ibv_fork_init(), which takes registered memory away from children.
 // --pending-lost: for libraries that free the requests which an error elsewhere left pending.
+// --no-dynamic-windows: for libraries that wait for ever in them.
+// --no-own-swaps: for libraries that crash where a compare_and_swap is of memory that needs no network.
 #include "suite.h"
 
 #include <stdarg.h>
@@ -12,7 +14,7 @@
 
 MPI_Comm comm;
 int rank, size, provided;
-bool full, forked_memory = true, pending_kept = true;
+bool full, forked_memory = true, pending_kept = true, own_swaps = true, dynamic_windows = true;
 uint64_t suite_seed;
 _Atomic unsigned long long checks;
 
@@ -134,6 +136,10 @@ int main(int argc, char** argv) {
       forked_memory = false;
     else if (strcmp(argv[i], "--pending-lost") == 0)
       pending_kept = false;
+    else if (strcmp(argv[i], "--no-dynamic-windows") == 0)
+      dynamic_windows = false;
+    else if (strcmp(argv[i], "--no-own-swaps") == 0)
+      own_swaps = false;
     else if (strcmp(argv[i], "--seed") == 0 && i + 1 < argc)
       suite_seed = strtoull(argv[++i], NULL, 10);
     else if (strcmp(argv[i], "--list") == 0) {

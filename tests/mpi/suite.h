@@ -14,6 +14,8 @@ extern int rank, size;
 extern bool full;                          // the sizes of a release
 extern bool forked_memory;                 // a forked child has the memory that its parent registered
 extern bool pending_kept;                  // a request that an error elsewhere left pending can be waited for
+extern bool own_swaps;                     // a rank may compare and swap what it reaches without the network
+extern bool dynamic_windows;               // they work
 extern int provided;                       // level of threads
 extern uint64_t suite_seed;                // the same on all ranks
 extern _Atomic unsigned long long checks;  // made so far by this rank

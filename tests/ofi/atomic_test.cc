@@ -171,6 +171,25 @@ void every_call(void**) {
   assert_int_equal(*memory, 5);
 }
 
+void on_memory_of_oneself(void**) {
+  Pair p;
+  const fi_addr_t self = p.a.insert(p.a);
+  Registered target(p.a, 8);
+  std::uint64_t operand = 5, compare = 5, result = 1;
+  MUST(fi_atomic(p.a.ep, &operand, 1, nullptr, self, target.address(), target.key(), FI_UINT64, FI_SUM, &context));
+  p.a.sent();
+  MUST(fi_fetch_atomic(p.a.ep, &operand, 1, nullptr, &result, nullptr, self, target.address(), target.key(), FI_UINT64,
+                       FI_ATOMIC_READ, &context));
+  p.a.sent();
+  assert_int_equal(result, 5);
+  operand = 9;
+  MUST(fi_compare_atomic(p.a.ep, &operand, 1, nullptr, &compare, nullptr, &result, nullptr, self, target.address(),
+                         target.key(), FI_UINT64, FI_CSWAP, &context));
+  p.a.sent();
+  assert_int_equal(result, 5);
+  assert_int_equal(*reinterpret_cast<std::uint64_t*>(target.octets.data()), 9);
+}
+
 void as_many_as_are_promised(void**) {
   Pair p;
   std::size_t count = 0;
@@ -217,7 +236,8 @@ void what_is_not_permitted_fails(void**) {
 
 std::vector<CMUnitTest> atomic_tests() {
   return {cmocka_unit_test(every_operation_on_every_type), cmocka_unit_test(every_call),
-          cmocka_unit_test(as_many_as_are_promised), cmocka_unit_test(what_is_not_permitted_fails)};
+          cmocka_unit_test(on_memory_of_oneself), cmocka_unit_test(as_many_as_are_promised),
+          cmocka_unit_test(what_is_not_permitted_fails)};
 }
 
 }  // namespace ewarp::ofi::test

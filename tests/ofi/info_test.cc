@@ -27,6 +27,9 @@ void what_is_offered(void**) {
     assert_true(i->domain_attr->cq_data_size >= 4);
     assert_true((i->tx_attr->msg_order & FI_ORDER_SAS) != 0);
     assert_true(i->ep_attr->max_msg_size > 1 << 20);
+    // Those of a whole domain are not an endpoint's.
+    assert_int_equal((i->tx_attr->caps | i->rx_attr->caps) & (FI_LOCAL_COMM | FI_REMOTE_COMM), 0);
+    assert_int_equal(i->domain_attr->caps, FI_LOCAL_COMM | FI_REMOTE_COMM);
     assert_non_null(i->src_addr);
     loopback = loopback || std::strcmp(i->fabric_attr->name, "127.0.0.0/8") == 0;
   }
@@ -63,6 +66,9 @@ void what_others_ask_for(void**) {
   const Info for_old(old.get(), nullptr, nullptr, 0, FI_VERSION(1, 4));
   MUST(for_old.error());
   assert_int_equal(for_old->domain_attr->mr_mode, FI_MR_BASIC);
+  const Info by_name(old.get());
+  MUST(by_name.error());
+  assert_int_equal(by_name->domain_attr->mr_mode, FI_MR_BASIC);
 }
 
 void who_asks_for_more_gets_nothing(void**) {

@@ -49,6 +49,26 @@ void every_format(void**) {
   }
 }
 
+// Messages to oneself fill the queue without the adapter; who reads nothing else hears of others all the same.
+void messages_to_oneself_keep_nothing_out(void**) {
+  Pair p;
+  const fi_addr_t self = p.b.insert(p.b);
+  std::uint64_t word = 1, own = 0, remote = 0;
+  MUST(fi_trecv(p.b.ep, &remote, sizeof remote, nullptr, p.to_a, 5, 0, &remote));
+  MUST(fi_tsend(p.a.ep, &word, sizeof word, nullptr, p.to_b, 5, nullptr));
+  p.a.sent();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+  for (bool come = false; !come;) {
+    MUST(fi_trecv(p.b.ep, &own, sizeof own, nullptr, self, 6, 0, &own));
+    MUST(fi_tinject(p.b.ep, &word, sizeof word, self, 6));
+    fi_cq_tagged_entry e{};
+    MUST(fi_cq_read(p.b.receive_queue, &e, 1));
+    come = e.op_context == &remote;
+    assert_true(std::chrono::steady_clock::now() < until);
+  }
+  assert_int_equal(remote, 1);
+}
+
 void what_is_not_asked_for_is_not_told(void**) {
   Pair p({.bind_flags = FI_SELECTIVE_COMPLETION});
   std::uint64_t word = 1, in[3] = {};
@@ -193,6 +213,20 @@ void counters_count(void**) {
   MUST(fi_cntr_wait(p.a.reads, 1, kPatienceMs));
 }
 
+// Without FI_RMA_EVENT what peers do to our memory is not counted, but may be asked for.
+void counters_of_what_peers_do_are_bound(void**) {
+  Side side;
+  fid_ep* ep = nullptr;
+  fid_cntr* counter = nullptr;
+  fi_cntr_attr attributes{};
+  MUST(fi_cntr_open(side.domain, &attributes, &counter, nullptr));
+  MUST(fi_endpoint(side.domain, side.info, &ep, nullptr));
+  MUST(fi_ep_bind(ep, &counter->fid, FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE));
+  assert_int_equal(fi_cntr_read(counter), 0);
+  assert_int_equal(fi_close(&ep->fid), 0);
+  assert_int_equal(fi_close(&counter->fid), 0);
+}
+
 void counters_can_be_set(void**) {
   Pair p({.counters = true});
   MUST(fi_cntr_set(p.a.sends, 10));
@@ -236,6 +270,7 @@ void an_event_queue_keeps_what_is_written(void**) {
 
 std::vector<CMUnitTest> queue_tests() {
   return {cmocka_unit_test(every_format),
+          cmocka_unit_test(messages_to_oneself_keep_nothing_out),
           cmocka_unit_test(what_is_not_asked_for_is_not_told),
           cmocka_unit_test(flags_of_an_endpoint_can_be_changed),
           cmocka_unit_test(a_reader_sleeps_until_something_comes),
@@ -244,6 +279,7 @@ std::vector<CMUnitTest> queue_tests() {
           cmocka_unit_test(a_queue_without_a_wait_object_is_polled),
           cmocka_unit_test(no_entry_is_lost),
           cmocka_unit_test(counters_count),
+          cmocka_unit_test(counters_of_what_peers_do_are_bound),
           cmocka_unit_test(counters_can_be_set),
           cmocka_unit_test(an_event_queue_keeps_what_is_written)};
 }

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/llp/failing_threads.h"
+#include "tests/llp/signal_mask.h"
 #include "tests/ofi/sides.h"
 
 namespace ewarp::ofi::test {
@@ -104,6 +106,20 @@ void a_peer_in_another_process(void**) {
   assert_int_equal(waitpid(child.pid, nullptr, 0), child.pid);
 }
 
+// An error, and nothing of it is left: no signals blocked, nobody who waits for ever.
+void without_threads_there_is_no_endpoint(void**) {
+  const Side side;  // the adapter's own threads run
+  const sigset_t before = ewarp::test::mask_now();
+  fid_ep* ep = nullptr;
+  {
+    const ewarp::test::NoThreads none;
+    assert_true(fi_endpoint(side.domain, side.info, &ep, nullptr) < 0);
+  }
+  assert_true(ewarp::test::same(ewarp::test::mask_now(), before));
+  MUST(fi_endpoint(side.domain, side.info, &ep, nullptr));
+  assert_int_equal(fi_close(&ep->fid), 0);
+}
+
 }  // namespace
 
 // Sends back what comes, with its data; until it is killed.
@@ -125,7 +141,8 @@ int echo(int reads, int writes) {
 }
 
 std::vector<CMUnitTest> thread_tests() {
-  return {cmocka_unit_test(many_threads_one_endpoint), cmocka_unit_test(a_peer_in_another_process)};
+  return {cmocka_unit_test(many_threads_one_endpoint), cmocka_unit_test(a_peer_in_another_process),
+          cmocka_unit_test(without_threads_there_is_no_endpoint)};
 }
 
 }  // namespace ewarp::ofi::test

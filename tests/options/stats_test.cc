@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "provider/verbs/stats.h"
+#include "provider/base/stats.h"
 
 // cmocka last: its fail() is a macro, which C++ headers do not survive.
 #include <setjmp.h>

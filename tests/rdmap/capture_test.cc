@@ -1,5 +1,6 @@
 // A capture of whole connections goes through the receive side layer by layer: start-up, FPDUs, headers.
 #include <array>
+#include <fstream>
 #include <iterator>
 #include <map>
 

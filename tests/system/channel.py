@@ -1,4 +1,5 @@
 """The MPI channel between real processes, each under `etherwarp run`: messages of all protocols, kill -9 of one."""
+import collections
 import os
 import pathlib
 import random
@@ -10,12 +11,14 @@ from harness import BUILD, FULL, check, free_port, main, wait_until
 
 PROGRAM = BUILD / "bin" / "ewarp_channel_peer"
 ASLEEP = BUILD / "bin" / "ewarp_channel_asleep"
+UNMAPPED = BUILD / "bin" / "ewarp_channel_unmapped"
 PINGPONG = BUILD / "bin" / "channel_pingpong"
 NOTICED_WITHIN = 10  # seconds after kill -9
 
 
 def counters(output):
-    return {name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", output, re.M)}
+    """What a peer counted; it does not name what is 0."""
+    return collections.Counter({name: int(value) for name, value in re.findall(r"^(\w+) (\d+)$", output, re.M)})
 
 
 def start(rig, ranks, rounds, victim=None, env=None):
@@ -33,22 +36,21 @@ def storm(rig, ranks, rounds, env=None):
     processes, seed = start(rig, ranks, rounds, env=env)
     for process in processes:
         process.must_end_well(120)
-    total = {}
+    total = collections.Counter()
     for process in processes:
         check("done" in process.output(), process.said())
-        for name, value in counters(process.output()).items():
-            total[name] = total.get(name, 0) + value
+        total += counters(process.output())
     ended = rig.ended()
     octets = sum(d["rx_octets"] for p in ended for d in p["devices"])
     check(len(ended) == ranks and octets > 0, f"EtherWARP's counters show {octets} octets and {len(ended)} processes")
     # `etherwarp stat` says the same of each endpoint as the endpoint itself.
     shown = [c for p in ended for c in p["channels"]]
-    check(len(shown) == ranks and sum(c["eager"] for c in shown) == total.get("eager", 0)
-          and sum(c["hybrid"] for c in shown) == total.get("hybrid", 0), f"etherwarp stat shows {shown}")  # fmt: skip
+    check(len(shown) == ranks and sum(c["eager"] for c in shown) == total["eager"]
+          and sum(c["hybrid"] for c in shown) == total["hybrid"], f"etherwarp stat shows {shown}")  # fmt: skip
     for process in processes:
         rig.forget(process)
     print(f"  {ranks} ranks, seed {seed}: {octets} octets, {time.monotonic() - began:.1f} s; "
-          + ", ".join(f"{n} {total.get(n, 0)}" for n in ("eager", "hybrid", "send_rndv_write", "send_rndv_read",
+          + ", ".join(f"{n} {total[n]}" for n in ("eager", "hybrid", "send_rndv_write", "send_rndv_read",
                                                          "recv_rndv")), flush=True)  # fmt: skip
     return total
 
@@ -57,9 +59,9 @@ def two(rig):
     """Two processes, every protocol."""
     total = storm(rig, 2, 40)
     for protocol in ("eager", "hybrid", "send_rndv_write", "recv_rndv"):
-        check(total.get(protocol, 0) > 0, f"no message went by {protocol}: {total}")
+        check(total[protocol] > 0, f"no message went by {protocol}: {total}")
     total = storm(rig, 2, 40, {"EWARP_CHANNEL_RENDEZVOUS_BY_READ": "1"})
-    check(total.get("send_rndv_read", 0) > 0, f"no message was read: {total}")
+    check(total["send_rndv_read"] > 0, f"no message was read: {total}")
 
 
 def many(rig):
@@ -75,7 +77,7 @@ def without_thread(rig):
     check(total["frequent_buffer_sends"] > 0 and total["bounce_copies"] > 0, f"no buffer was found frequent: {total}")
     storm(rig, 3, 10, {"EWARP_CHANNEL_RECEIVE_DEPTH": "1", "EWARP_CHANNEL_COUNTER_LIMIT": "2"})
     total = storm(rig, 3, 10, {"ETHERWARP_EXTENSIONS": "no"})
-    check(total.get("written_notices", 0) > 0, f"who was told of Writes without immediates? {total}")
+    check(total["written_notices"] > 0, f"who was told of Writes without immediates? {total}")
 
 
 def asleep(rig):
@@ -89,6 +91,16 @@ def asleep(rig):
             process.must_end_well(100)
         rig.end_children()
         print(f"  {env or 'defaults'}: done", flush=True)
+
+
+def unmapped(rig):
+    """Memory of a receive goes while it is written to: its receive fails, the process goes on."""
+    folder = pathlib.Path(rig.rundir, "unmapped")
+    folder.mkdir()
+    ranks = [rig.start([UNMAPPED, folder, rank], name=f"unmapped, rank {rank}") for rank in (0, 1)]
+    for process in ranks:
+        process.must_end_well(100)
+    rig.end_children()
 
 
 def one_ends(rig, ranks, number, within, env=None):
@@ -136,4 +148,4 @@ def example(rig):
 
 
 if __name__ == "__main__":
-    main(two, many, without_thread, asleep, killed, stopped, example)
+    main(two, many, without_thread, asleep, unmapped, killed, stopped, example)

@@ -1,59 +1,22 @@
 // Transfers proceed though one end never enters the library: rank 0 starts a request and is gone until rank 1 says, by
-// a file, that its own end of the transfer is done. channel.py runs both.
+// a file, that its own end of the transfer is done; a file that does not come is progress that needs the application.
+// channel.py runs both.
 //
 //   channel_asleep DIRECTORY RANK
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <stdexcept>
-#include <string>
-#include <thread>
-#include <vector>
+#include <exception>
 
-#include "mpi_shim/channel/channel.h"
+#include "channel_ends.h"
 
 using namespace ewarp::channel;
-using namespace std::chrono_literals;
+using namespace ewarp::channel::test;
 
 namespace {
 
-using Bytes = std::vector<std::byte>;
-
-void must(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
-
-class Files {
- public:
-  explicit Files(std::string directory) : directory_(std::move(directory)) {}
-  void write(const std::string& name, const std::string& text) {
-    std::ofstream(directory_ + "/" + name + ".new") << text;
-    std::filesystem::rename(directory_ + "/" + name + ".new", directory_ + "/" + name);
-  }
-  std::string wait_for(const std::string& name) {
-    std::string text;
-    for (int i = 0; i < 30000; ++i) {
-      if (std::ifstream(directory_ + "/" + name) >> text) return text;
-      std::this_thread::sleep_for(1ms);
-    }
-    throw std::runtime_error(name + " does not come: no progress without the application");
-  }
-
- private:
-  std::string directory_;
-};
-
-void end_well(Endpoint& endpoint, Request request) {
-  Status status;
-  must(endpoint.wait_for(request, &status, 30'000'000'000), "a request does not end");
-  must(status.error == Error::none, std::string("a request: ") + text(status.error));
-}
-
 // Rank 1 exposes memory and is gone; rank 0 puts and gets.
-void one_sided(Endpoint& endpoint, Files& files, PeerId other, int rank) {
+void one_sided(Endpoint& endpoint, const Files& files, PeerId other, int rank) {
   constexpr std::size_t kOffset = 1000;
   const Bytes source(50000, std::byte{0x3c});
   if (rank == 1) {
@@ -82,10 +45,8 @@ void one_sided(Endpoint& endpoint, Files& files, PeerId other, int rank) {
 }
 
 void run(const std::string& directory, int rank) {
-  Files files(directory);
-  std::string error;
-  const auto endpoint = Endpoint::open(EndpointOptions::from_environment(), &error);
-  must(endpoint != nullptr, error);
+  const Files files(directory);
+  const auto endpoint = open_endpoint();
   files.write("address" + std::to_string(rank), endpoint->address());
   const PeerId other = endpoint->peer(files.wait_for("address" + std::to_string(1 - rank))).value();
   Tag tag = 0;

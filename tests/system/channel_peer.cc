@@ -8,35 +8,28 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
+#include <exception>
 #include <map>
 #include <random>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
-#include "mpi_shim/channel/channel.h"
+#include "channel_ends.h"
 
 using namespace ewarp::channel;
+using namespace ewarp::channel::test;
 using namespace std::chrono_literals;
 
 namespace {
 
-using Bytes = std::vector<std::byte>;
 using Clock = std::chrono::steady_clock;
-
-constexpr std::uint64_t kPatienceNs = 60'000'000'000;
-
-void must(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
 
 struct Message {
   std::size_t from, to;
@@ -60,15 +53,13 @@ std::size_t size_of(std::mt19937& random) {
 class Peer {
  public:
   Peer(std::string directory, std::size_t rank, std::size_t ranks, unsigned seed)
-      : directory_(std::move(directory)), rank_(rank), ranks_(ranks), random_(seed) {
-    EndpointOptions options = EndpointOptions::from_environment();
-    std::string error;
-    endpoint_ = Endpoint::open(options, &error);
-    must(endpoint_ != nullptr, error);
-    meet();
+      : rank_(rank), ranks_(ranks), random_(seed), endpoint_(open_endpoint()) {
+    meet(Files(std::move(directory)));
   }
 
   void round(std::uint64_t number);
+  void each_protocol();
+  void to_oneself();
   void one_sided();
   void wait_for_the_end_of(std::size_t victim);
   void finish(std::size_t without);
@@ -82,31 +73,20 @@ class Peer {
     std::size_t capacity;
   };
 
-  void meet();
+  void meet(const Files& files);
   void wait_for(std::vector<Request>& requests);
   std::size_t rank_of(PeerId peer) const;
   void check(const Receive& r, const Message& m, const Status& status) const;
 
-  std::string directory_;
   std::size_t rank_, ranks_;
   std::mt19937 random_;
   std::unique_ptr<Endpoint> endpoint_;
   std::vector<PeerId> peers_;
 };
 
-void Peer::meet() {
-  const std::string mine = directory_ + "/" + std::to_string(rank_);
-  std::ofstream(mine + ".new") << endpoint_->address();
-  std::filesystem::rename(mine + ".new", mine);
-  const auto until = Clock::now() + 60s;
-  for (std::size_t i = 0; i < ranks_; ++i) {
-    std::string address;
-    while (!(std::ifstream(directory_ + "/" + std::to_string(i)) >> address)) {
-      must(Clock::now() < until, "rank " + std::to_string(i) + " does not come");
-      std::this_thread::sleep_for(2ms);
-    }
-    peers_.push_back(endpoint_->peer(address).value());
-  }
+void Peer::meet(const Files& files) {
+  files.write(std::to_string(rank_), endpoint_->address());
+  for (std::size_t i = 0; i < ranks_; ++i) peers_.push_back(endpoint_->peer(files.wait_for(std::to_string(i))).value());
 }
 
 std::size_t Peer::rank_of(PeerId peer) const {
@@ -165,14 +145,9 @@ void Peer::round(std::uint64_t number) {
     }
     if (order() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(order() % 2000));
   }
-  for (auto& [request, data] : sends) {
-    Status status;
-    must(endpoint_->wait_for(request, &status, kPatienceNs), "a send does not end");
-    must(status.error == Error::none, std::string("a send: ") + text(status.error));
-  }
+  for (auto& [request, data] : sends) end_well(*endpoint_, request, "a send");
   for (Receive& r : receives) {
-    Status status;
-    must(endpoint_->wait_for(r.request, &status, kPatienceNs), "a receive does not end");
+    const Status status = end_of(*endpoint_, r.request, "a receive");
     if (r.message == nullptr) {
       auto& queue = anybody[rank_of(status.source)];
       must(!queue.empty(), "more messages than were sent");
@@ -184,10 +159,77 @@ void Peer::round(std::uint64_t number) {
   }
 }
 
-// Puts into every other rank's window and gets what was put, of sizes on both sides of the eager threshold, and so
-// often that buffers become frequently used ones. Other octets of the windows stay as they were.
+// Ranks 0 and 1, in an order that leaves no choice: a small message tells that what was begun before it is there.
+void Peer::each_protocol() {
+  if (rank_ > 1) return;
+  const PeerId other = peers_[1 - rank_];
+  Bytes flag(8), hybrid(20000), announced(100000), large(100000);
+  std::vector<Request> requests;
+  const auto send = [&](Tag tag, const Bytes& data) { requests.push_back(endpoint_->isend(other, tag, data)); };
+  const auto receive = [&](Tag tag, Bytes& data) { requests.push_back(endpoint_->irecv(other, tag, data)); };
+  const auto hear = [&](Tag tag) {
+    must(endpoint_->wait(endpoint_->irecv(other, tag, flag)).error == Error::none, "a small message does not come");
+  };
+  if (rank_ == 0) {
+    send(8100, hybrid);
+    send(8101, large);
+    send(8102, flag);
+    hear(8103);
+    send(8104, announced);
+  } else {
+    hear(8102);
+    receive(8100, hybrid);
+    receive(8101, large);
+    receive(8104, announced);
+    send(8103, flag);
+  }
+  wait_for(requests);
+}
+
+// Rank 1 never asks for what rank 0 sends; it goes on with messages to itself, which end at once, until it is told.
+void Peer::to_oneself() {
+  if (rank_ > 1) return;
+  struct Told final : Listener {
+    void on_done(const Completion& done) override {
+      error = done.status.error;
+      ++count;
+    }
+    Error error = Error::none;  // before count
+    std::atomic<int> count{0};
+  };
+  const PeerId other = peers_[1 - rank_];
+  for (const std::size_t size : {8, 20000, 200000}) {
+    Bytes in(size), flag(8), own(8);
+    const Bytes out(size, std::byte{0x5a});
+    std::vector<Request> requests;
+    if (rank_ == 0) {
+      requests.push_back(endpoint_->irecv(other, 8200, flag));
+      wait_for(requests);
+      std::this_thread::sleep_for(20ms);  // so that it has begun
+      requests.push_back(endpoint_->isend(other, 8201, out));
+      wait_for(requests);
+      continue;
+    }
+    Told told;
+    endpoint_->irecv(other, 8201, in, 0, ReceiveOptions{.report = {.listener = &told, .context = nullptr, .label = 0}});
+    requests.push_back(endpoint_->isend(other, 8200, flag));
+    wait_for(requests);
+    const auto until = Clock::now() + 30s;
+    while (told.count.load() == 0) {
+      requests.push_back(endpoint_->irecv(peers_[rank_], 8202, own));
+      requests.push_back(endpoint_->isend(peers_[rank_], 8202, flag));
+      wait_for(requests);
+      must(Clock::now() < until, "nothing comes to who talks to himself");
+    }
+    must(told.error == Error::none && in == out, "other octets than were sent");
+  }
+}
+
+// Puts into every other rank's window and gets what was put, of sizes on both sides of the eager threshold, from and to
+// buffers that stay the same: those of 5000 octets become frequently used ones, those of 200 never pay for their
+// registration. Other octets of the windows stay as they were.
 void Peer::one_sided() {
-  constexpr std::size_t kSizes[] = {1, 100, 5000, 100000}, kSlot = 120000;
+  constexpr std::size_t kSizes[] = {1, 200, 5000, 100000}, kSlot = 120000;
   constexpr std::byte kUntouched{0xa5};
   Bytes window(ranks_ * kSlot, kUntouched);
   auto exposed = endpoint_->expose(window);
@@ -200,11 +242,13 @@ void Peer::one_sided() {
     requests.push_back(endpoint_->isend(peers_[i], 8000, std::as_bytes(std::span(&exposed->remote, 1))));
   }
   wait_for(requests);
+  std::map<std::size_t, std::vector<Bytes>> all_sources, all_targets;
+  for (const std::size_t size : kSizes) all_sources[size] = all_targets[size] = std::vector<Bytes>(ranks_, Bytes(size));
   for (std::size_t n = 0; n < 100; ++n)
     for (const std::size_t size : kSizes) {
       if (size > 5000 && n % 20 != 0) continue;
-      std::vector<Bytes> sources, targets(ranks_, Bytes(size));
-      for (std::size_t i = 0; i < ranks_; ++i) sources.push_back(octets({rank_, i, 0, size, n}));
+      std::vector<Bytes>&sources = all_sources[size], &targets = all_targets[size];
+      for (std::size_t i = 0; i < ranks_; ++i) std::ranges::copy(octets({rank_, i, 0, size, n}), sources[i].begin());
       for (std::size_t i = 0; i < ranks_; ++i) {
         if (i == rank_) continue;
         wire::Remote slot = windows[i];
@@ -230,11 +274,7 @@ void Peer::one_sided() {
 }
 
 void Peer::wait_for(std::vector<Request>& requests) {
-  for (const Request r : std::exchange(requests, {})) {
-    Status status;
-    must(endpoint_->wait_for(r, &status, kPatienceNs), "a request does not end");
-    must(status.error == Error::none, std::string("a request: ") + text(status.error));
-  }
+  for (const Request r : std::exchange(requests, {})) end_well(*endpoint_, r);
 }
 
 // Every request that concerns it fails, and says so soon; one that concerns others does not.
@@ -256,8 +296,7 @@ void Peer::wait_for_the_end_of(std::size_t victim) {
   std::printf("waits for the end\n");
   std::fflush(stdout);
   for (const Request r : concerned) {
-    Status status;
-    must(endpoint_->wait_for(r, &status, kPatienceNs), "a request of a dead peer does not end");
+    const Status status = end_of(*endpoint_, r, "a request of a dead peer");
     must(status.error == Error::peer_down, std::string("a request of a dead peer: ") + text(status.error));
   }
   std::printf("saw it after\n");
@@ -292,6 +331,8 @@ int main(int argc, char** argv) {
     Peer peer(argv[1], rank, ranks, seed);
     const unsigned long rounds = std::strtoul(argv[5], nullptr, 0);
     for (unsigned long i = 1; i <= rounds; ++i) peer.round(i);
+    if (victim == ranks) peer.each_protocol();
+    if (victim == ranks) peer.to_oneself();
     if (victim == ranks) peer.one_sided();
     if (victim < ranks) peer.wait_for_the_end_of(victim);
     peer.finish(victim);

@@ -6,7 +6,7 @@ import signal
 import struct
 import subprocess
 
-from harness import Skip, check, free_port, main, need, wait_until
+from harness import BUILD, Skip, check, free_port, main, need, wait_until
 
 # Numbers of the system calls on x86-64 and on every architecture after it.
 IO_URING_CALLS = (425, 426, 427)
@@ -195,6 +195,13 @@ def unknown_option(rig):
         check(len(lines) == 1 and f"ETHERWARP_{name}" in lines[0] and meant in lines[0] and "ignored" in lines[0],
               f"ETHERWARP_{name}={value}: not one line that says it\n{process.said()}")  # fmt: skip
         check("ewarp_lo" in process.output(), f"ETHERWARP_{name}={value}: no devices\n{process.said()}")
+    for name, value, meant in (("EAGER_TRESHOLD", "1", "EWARP_CHANNEL_EAGER_THRESHOLD?"),
+                               ("REGISTRATION", "dear", "measured, cheap, costly, kept")):  # fmt: skip
+        process = rig.start([BUILD / "bin" / "channel_pingpong", "no-address"], env={f"EWARP_CHANNEL_{name}": value})
+        process.wait(10)
+        lines = our_lines(process.output())
+        check(len(lines) == 1 and f"EWARP_CHANNEL_{name}" in lines[0] and meant in lines[0] and "ignored" in lines[0],
+              f"EWARP_CHANNEL_{name}={value}: not one line that says it\n{process.said()}")  # fmt: skip
     process = rig.start_plain([rig.etherwarp, "doctor"], env={"ETHERWARP_NO_SUCH": "1"})
     process.must_end_well(20)
     check("ETHERWARP_NO_SUCH" in process.output(), f"doctor does not show it\n{process.said()}")

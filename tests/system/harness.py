@@ -23,6 +23,7 @@ BUILD = pathlib.Path(os.environ.get("EWARP_BUILD", "build")).resolve()
 
 # How much longer than on an idle machine things may take: the limits are there to end what hangs, not to measure.
 PATIENCE = float(os.environ.get("EWARP_TEST_PATIENCE", "1"))
+ALL = os.environ.get("EWARP_ALL_TESTS", "") not in ("", "0")  # what is not installed is no reason to skip a test
 FULL = os.environ.get("EWARP_TEST_FULL", "") not in ("", "0")  # the sizes of a release, not of CI
 
 
@@ -58,7 +59,7 @@ def wait_until(condition, seconds, what):
 def need(*programs):
     for program in programs:
         if shutil.which(program) is None:
-            raise Skip(f"the program {program} is not installed (scripts/packages.txt)")
+            raise (Failure if ALL else Skip)(f"the program {program} is not installed (scripts/packages.txt)")
 
 
 def check_possessions(who, text, count):
@@ -72,16 +73,34 @@ def check_possessions(who, text, count):
           f"{after[count][2] - after[200][2]:+} KiB")  # fmt: skip
 
 
-_given_ports = set()
+_ports = []  # that are ours and were not given yet
+_claims = []  # sockets: each holds a hundred ports against other test processes
+
+
+FIRST_PORT = 20000  # below lie the ports that tools choose themselves
+
+
+def claim_ports():
+    """A hundred ports from below the ephemeral range that no other test process takes while this one lives. Who only looks
+    which port is free now may find that another test has looked, too."""
+    for block in random.sample(range(FIRST_PORT // 100, 300), 100):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0ewarp-test-ports-{block}")
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return random.sample(range(block * 100, block * 100 + 100), 100)
+    raise Failure("other tests have taken all ports")
 
 
 def free_port():
-    """A TCP port that nobody has, IPv4 or IPv6, from below the ephemeral range."""
+    """A TCP port that nobody has, IPv4 or IPv6, each time another one."""
     while True:
-        port = random.randrange(20000, 30000)
-        if port in _given_ports:
-            continue
-        _given_ports.add(port)
+        if not _ports:
+            _ports.extend(claim_ports())
+        port = _ports.pop()
         try:
             for family, address in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
                 with socket.socket(family) as s:
@@ -91,6 +110,19 @@ def free_port():
             return port
         except OSError:
             continue
+
+
+@contextlib.contextmanager
+def alone_on(port, seconds=120):
+    """No other test process uses this port meanwhile: for tools that let nobody choose theirs."""
+    with socket.socket(socket.AF_UNIX) as claim:
+        def claimed():
+            with contextlib.suppress(OSError):
+                claim.bind(f"\0ewarp-test-port-{port}")
+                return True
+            return False
+        wait_until(claimed, seconds, f"port {port} is another test's")
+        yield
 
 
 def listens(pid, port):
@@ -249,24 +281,25 @@ class Rig:
         terminates: the tool may end a stream while messages without a receive are under way.
         processes: of how many counters must be left (a server that forks moves nothing itself).
         """
-        began = time.monotonic()
-        serving = self.start_server(server, port, name=f"{name}: server", **(server_how or {}))
-        asking = self.start(client, name=f"{name}: client", **(client_how or {}))
-        try:
-            asking.must_end_well(seconds, client_status)
-        except Failure as e:
-            raise Failure(f"{e}\n{serving.name}:\n{serving.said()}") from None
-        if server_ends:
-            serving.must_end_well(20, server_status)
-        else:
-            serving.end()
-        run = Run(serving, asking, self.ended())
-        run.check_path(name, least, terminates, processes)
-        for process in (serving, asking):
-            self.forget(process)
-        if not quiet:
-            print(f"  {name}: {run.octets()} octets over EtherWARP, {time.monotonic() - began:.1f} s", flush=True)
-        return run
+        with contextlib.nullcontext() if port >= FIRST_PORT else alone_on(port):
+            began = time.monotonic()
+            serving = self.start_server(server, port, name=f"{name}: server", **(server_how or {}))
+            asking = self.start(client, name=f"{name}: client", **(client_how or {}))
+            try:
+                asking.must_end_well(seconds, client_status)
+            except Failure as e:
+                raise Failure(f"{e}\n{serving.name}:\n{serving.said()}") from None
+            if server_ends:
+                serving.must_end_well(20, server_status)
+            else:
+                serving.end()
+            run = Run(serving, asking, self.ended())
+            run.check_path(name, least, terminates, processes)
+            for process in (serving, asking):
+                self.forget(process)
+            if not quiet:
+                print(f"  {name}: {run.octets()} octets over EtherWARP, {time.monotonic() - began:.1f} s", flush=True)
+            return run
 
     def ended(self):
         """EtherWARP's counters of the programs that ended since the last question."""
@@ -375,11 +408,12 @@ def main(*tests):
         if chosen and test.__name__ not in chosen:
             continue
         print(f"{test.__name__}: {(test.__doc__ or '').strip().splitlines()[0]}", flush=True)
-        rig = None
+        rig, began = None, time.monotonic()
         try:
             rig = Rig()
             test(rig)
             ran += 1
+            print(f"  ok, {time.monotonic() - began:.1f} s", flush=True)
         except Skip as e:
             skipped.append(test.__name__)
             print(f"  SKIPPED: {e}", flush=True)

@@ -4,6 +4,7 @@
 #include "limits.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -190,10 +191,22 @@ struct Source {
         list[i].wr_id = made + i;
         list[i].next = i + 1 < n ? &list[i + 1] : nullptr;
       }
+      const std::size_t posted = post(n);
+      made += posted;
+      count -= posted;
+    }
+  }
+  // How many of the first n of the list. A full queue has room again when somebody has flushed it, which on a busy
+  // machine may take a moment.
+  std::size_t post(std::size_t n) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    for (;;) {
       ibv_recv_wr* bad = nullptr;
-      checked(ibv_post_recv(qp.get(), list.data(), &bad), "ibv_post_recv");
-      made += n;
-      count -= n;
+      const int error = ibv_post_recv(qp.get(), list.data(), &bad);
+      if (error == 0) return n;
+      if (error != ENOMEM || std::chrono::steady_clock::now() > until) checked(error, "ibv_post_recv");
+      if (bad != list.data()) return static_cast<std::size_t>(bad - list.data());
+      std::this_thread::yield();
     }
   }
   Qp qp;

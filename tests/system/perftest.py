@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """perftest, unmodified: ib_send, ib_write, ib_read and ib_atomic, latency and bandwidth, in the ways in which people run them."""
 import re
 

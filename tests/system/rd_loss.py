@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Reliable datagrams between two hosts whose path drops datagrams: at random, both ways, or those that are too large for
 it. All octets arrive, in order.
 

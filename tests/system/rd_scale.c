@@ -112,13 +112,6 @@ static void post_send(struct ibv_qp* qp, uint64_t n, uint32_t length, struct ibv
   checked(ibv_post_send(qp, &wr, &bad), "ibv_post_send");
 }
 
-static int next_completion(struct ibv_wc* wc) {
-  const int n = ibv_poll_cq(self.cq, 1, wc);
-  must(n >= 0, "ibv_poll_cq");
-  if (n == 1 && wc->status != IBV_WC_SUCCESS) die("a completion says: %s", ibv_wc_status_str(wc->status));
-  return n;
-}
-
 // --- those that answer ---
 
 struct answering {
@@ -157,7 +150,7 @@ static void serve(struct answering* a) {
     void* context;
     if (ibv_get_cq_event(self.channel, &cq, &context) == 0) ibv_ack_cq_events(cq, 1);
     checked(ibv_req_notify_cq(self.cq, 0), "ibv_req_notify_cq");
-    for (struct ibv_wc wc; next_completion(&wc) == 1;) answer(a, &wc);
+    for (struct ibv_wc wc; poll_well(self.cq, 1, &wc) == 1;) answer(a, &wc);
     must(poll(fds, 2, -1) > 0 || errno == EINTR, "poll");
   } while (fds[1].revents == 0);
 }
@@ -208,7 +201,7 @@ static void talk(void) {
       ++asked;
     }
     struct ibv_wc wc;
-    if (next_completion(&wc) == 0) {
+    if (poll_well(self.cq, 1, &wc) == 0) {
       if (now() > until) die("%" PRIu64 " of %" PRIu64 " answers", answered, self.count);
       continue;
     }

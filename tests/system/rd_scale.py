@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """One process and many peers over reliable datagrams: a message to each, an answer from each, every octet looked at; what
 the one process grows by.
 

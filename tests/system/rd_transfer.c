@@ -98,10 +98,8 @@ static void tear_down(void) {
 
 static void poll_completions(void) {
   struct ibv_wc wc[kSlots];
-  const int n = ibv_poll_cq(self.cq, kSlots, wc);
-  must(n >= 0, "ibv_poll_cq");
+  const int n = poll_well(self.cq, kSlots, wc);
   for (int i = 0; i < n; ++i) {
-    if (wc[i].status != IBV_WC_SUCCESS) die("a completion says: %s", ibv_wc_status_str(wc[i].status));
     if (wc[i].opcode & IBV_WC_RECV) {
       const uint64_t count = words()[wc[i].wr_id].count;
       if (count <= self.arrived) die("word %" PRIu64 " after %" PRIu64, count, self.arrived);

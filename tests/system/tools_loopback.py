@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """The example programs of rdma-core, and qperf, on the loopback interface."""
 import hashlib
 import os

@@ -9,7 +9,7 @@
 namespace ewarp::test::by_address {
 
 inline std::uint32_t number(Side& s) {
-  return api(*s.qp).number();
+  return s.qp->number();
 }
 
 // The index of the first GID of this family; -1: there is none.
@@ -25,7 +25,7 @@ inline int to_init(Side& s) {
   a.qp_state = IBV_QPS_INIT;
   a.port_num = 1;
   a.qp_access_flags = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
-  return api(*s.qp).modify(a, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS);
+  return s.qp->modify(a, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS);
 }
 
 constexpr int kRtrMask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
@@ -45,7 +45,7 @@ inline ibv_qp_attr rtr_attr(std::uint32_t peer, int gid = gid_index(true)) {
 }
 
 inline int to_rtr(Side& s, std::uint32_t peer, int gid = gid_index(true)) {
-  return api(*s.qp).modify(rtr_attr(peer, gid), kRtrMask);
+  return s.qp->modify(rtr_attr(peer, gid), kRtrMask);
 }
 
 inline int to_rts(Side& s) {
@@ -54,7 +54,7 @@ inline int to_rts(Side& s) {
   a.timeout = 14;
   a.retry_cnt = a.rnr_retry = 7;
   a.max_rd_atomic = 4;
-  return api(*s.qp).modify(
+  return s.qp->modify(
       a, IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC);
 }
 

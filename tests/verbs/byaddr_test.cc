@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "mpa/startup.h"
-#include "provider/verbs/pair_names.h"
+#include "provider/startup/pair_names.h"
 #include "provider/verbs/qp_numbers.h"
 #include "tests/verbs/by_address.h"
 #include "tests/wire/scene.h"
@@ -28,7 +28,7 @@ constexpr unsigned kTimeoutMs = test::kInstrumented ? 8000 : 3000;
 void reset(Side& s) {
   ibv_qp_attr a{};
   a.qp_state = IBV_QPS_RESET;
-  assert_int_equal(api(*s.qp).modify(a, IBV_QP_STATE), 0);
+  assert_int_equal(s.qp->modify(a, IBV_QP_STATE), 0);
 }
 
 void sleep_ms(int ms) {
@@ -110,7 +110,7 @@ void no_sends_in_rtr_without_a_peer(void**) {
   assert_int_equal(to_init(s), 0);
   ibv_qp_attr a{};
   a.qp_state = IBV_QPS_RTR;
-  assert_int_equal(api(*s.qp).modify(a, IBV_QP_STATE), 0);
+  assert_int_equal(s.qp->modify(a, IBV_QP_STATE), 0);
   assert_int_equal(s.send(IBV_WR_SEND, {s.sge(0, 16)}), EINVAL);
 }
 
@@ -228,7 +228,7 @@ void wrong_attributes(void**) {
     assert_int_equal(to_init(s), 0);
     ibv_qp_attr a = rtr_attr(number(s));
     c.spoil(a);
-    assert_int_equal(api(*s.qp).modify(a, c.mask), EINVAL);
+    assert_int_equal(s.qp->modify(a, c.mask), EINVAL);
     assert_int_equal(s.state(), IBV_QPS_INIT);
     up(s, number(s));  // no harm was done
   }
@@ -239,7 +239,7 @@ void query_repeats_what_was_said(void**) {
   up(a, number(b));
   ibv_qp_attr got{};
   ibv_qp_init_attr init{};
-  assert_int_equal(api(*a.qp).query(got, init), 0);
+  assert_int_equal(a.qp->query(got, init), 0);
   assert_int_equal(got.qp_state, IBV_QPS_RTS);
   assert_int_equal(got.dest_qp_num, number(b));
   assert_int_equal(got.path_mtu, IBV_MTU_1024);
@@ -314,7 +314,7 @@ void an_end_at_any_moment(void**) {
       } else {
         ibv_qp_attr a{};
         a.qp_state = end == 1 ? IBV_QPS_RESET : IBV_QPS_ERR;
-        assert_int_equal(api(*s->qp).modify(a, IBV_QP_STATE), 0);
+        assert_int_equal(s->qp->modify(a, IBV_QP_STATE), 0);
         reset(*s);
         reset(peer);
         up(peer, number(*s));

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "provider/engine/engine.h"
 #include "tests/wire/scene.h"
 
 using namespace ewarp;
@@ -21,7 +22,9 @@ struct Queue {
     ibv_wc wc{};
     wc.wr_id = id;
     wc.qp_num = qp;
-    return cq.push(wc, solicited);
+    bool pushed = false;
+    engine().run([&] { pushed = cq.push(wc, solicited); });
+    return pushed;
   }
   int poll(std::uint64_t* id) {
     ibv_wc wc;
@@ -148,7 +151,7 @@ void arming_without_a_channel(void**) {
   CompletionQueue cq(context, 4, nullptr, 1);
   cq.arm(false);
   ibv_wc wc{};
-  assert_true(cq.push(wc, true));
+  engine().run([&] { assert_true(cq.push(wc, true)); });
   assert_int_equal(cq.retire_events(), 0);
 }
 
@@ -204,17 +207,17 @@ void vrb_14_overflow(void**) {
     init.qp_type = IBV_QPT_RC;
     init.cap = {64, 64, 1, 1, 0};
     std::shared_ptr<QueuePair> qp, neighbour;
-    assert_int_equal(create_qp(side.pd, init, &small, &small, &qp), 0);
-    assert_int_equal(create_qp(side.pd, init, &small, &small, &neighbour), 0);
-    api(*qp).set_handle(test::Side::kHandle);
-    api(*neighbour).set_handle(test::Side::kHandle + 1);
+    assert_int_equal(create_rc_qp(side.pd, init, &small, &small, &qp), 0);
+    assert_int_equal(create_rc_qp(side.pd, init, &small, &small, &neighbour), 0);
+    qp->set_handle(test::Side::kHandle);
+    neighbour->set_handle(test::Side::kHandle + 1);
     int fds[2], more[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, more), 0);
     Peer peer(fds[1], false), other(more[1], false);
     const auto observer = std::make_shared<test::Observer>();
-    assert_int_equal(api(*qp).attach(fds[0], test::params(true), observer), 0);
-    assert_int_equal(api(*neighbour).attach(more[0], test::params(true), nullptr), 0);
+    assert_int_equal(qp->attach(llp::tcp_stream(fds[0]), test::params(true), observer), 0);
+    assert_int_equal(neighbour->attach(llp::tcp_stream(more[0]), test::params(true), nullptr), 0);
     for (std::uint64_t i = 0; i < 5; ++i) {
       ibv_sge sge = side.sge(0, 16);
       ibv_recv_wr rr{};
@@ -222,7 +225,7 @@ void vrb_14_overflow(void**) {
       rr.wr_id = i;
       rr.sg_list = &sge;
       rr.num_sge = 1;
-      assert_int_equal(api(*qp).post_recv(&rr, &bad_recv), 0);
+      assert_int_equal(qp->post_recv(&rr, &bad_recv), 0);
     }
     for (std::uint64_t i = 0; i < 5; ++i) {
       if (receiving) {
@@ -233,7 +236,7 @@ void vrb_14_overflow(void**) {
       wr.wr_id = i;
       wr.opcode = IBV_WR_SEND;
       wr.send_flags = IBV_SEND_SIGNALED;
-      assert_int_equal(api(*qp).post_send(&wr, &bad), 0);
+      assert_int_equal(qp->post_send(&wr, &bad), 0);
     }
     // CQ_ERR of the queue and QP_FATAL of the QP, in either order.
     bool cq_error = false, fatal = false;
@@ -249,7 +252,7 @@ void vrb_14_overflow(void**) {
     ibv_qp_attr attr{};
     ibv_qp_init_attr got{};
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    do api(*qp).query(attr, got);
+    do qp->query(attr, got);
     while (attr.qp_state != IBV_QPS_ERR && std::chrono::steady_clock::now() < until);
     assert_int_equal(attr.qp_state, IBV_QPS_ERR);
     // What was taken is still there and whole; then an error, for good.
@@ -265,12 +268,12 @@ void vrb_14_overflow(void**) {
     ibv_send_wr wr{}, *bad = nullptr;
     wr.opcode = IBV_WR_SEND;
     wr.send_flags = IBV_SEND_SIGNALED;
-    assert_int_equal(api(*neighbour).post_send(&wr, &bad), 0);
+    assert_int_equal(neighbour->post_send(&wr, &bad), 0);
     other.discard();
-    api(*neighbour).query(attr, got);
+    neighbour->query(attr, got);
     assert_int_equal(attr.qp_state, IBV_QPS_ERR);
-    api(*qp).destroy();
-    api(*neighbour).destroy();
+    qp->destroy();
+    neighbour->destroy();
   }
 }
 
@@ -283,28 +286,29 @@ void vrb_11_a_full_flush(void**) {
   init.cap = {512, 512, 1, 1, 0};
   CompletionQueue cq(side.context, 1024, nullptr, 1);
   std::shared_ptr<QueuePair> qp;
-  assert_int_equal(create_qp(side.pd, init, &cq, &cq, &qp), 0);
+  assert_int_equal(create_rc_qp(side.pd, init, &cq, &cq, &qp), 0);
   int fds[2];
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
   Peer peer(fds[1], false);
-  assert_int_equal(api(*qp).attach(fds[0], test::params(false), nullptr), 0);  // sends nothing before the peer does
+  assert_int_equal(qp->attach(llp::tcp_stream(fds[0]), test::params(false), nullptr),
+                   0);  // sends nothing before the peer does
   for (std::uint64_t i = 0; i < 512; ++i) {
     ibv_send_wr wr{}, *bad = nullptr;
     wr.wr_id = i;
     wr.opcode = i % 3 == 0 ? IBV_WR_SEND : i % 3 == 1 ? IBV_WR_RDMA_WRITE : IBV_WR_RDMA_READ;
     wr.send_flags = i % 2 == 0 ? 0u : unsigned{IBV_SEND_SIGNALED};
-    assert_int_equal(api(*qp).post_send(&wr, &bad), 0);
+    assert_int_equal(qp->post_send(&wr, &bad), 0);
     ibv_recv_wr rr{};
     ibv_recv_wr* bad_recv = nullptr;
     rr.wr_id = 1000 + i;
-    assert_int_equal(api(*qp).post_recv(&rr, &bad_recv), 0);
+    assert_int_equal(qp->post_recv(&rr, &bad_recv), 0);
   }
-  api(*qp).disconnect(false);
+  qp->disconnect(false);
   std::uint64_t sends = 0, receives = 1000;
   ibv_wc wc;
   while (cq.poll(1, &wc) == 1) {
     assert_int_equal(wc.status, IBV_WC_WR_FLUSH_ERR);
-    assert_int_equal(wc.qp_num, api(*qp).number());
+    assert_int_equal(wc.qp_num, qp->number());
     if (wc.wr_id < 1000)
       assert_int_equal(wc.wr_id, sends++);
     else
@@ -312,7 +316,7 @@ void vrb_11_a_full_flush(void**) {
   }
   assert_int_equal(sends, 512);
   assert_int_equal(receives, 1512);
-  api(*qp).destroy();
+  qp->destroy();
 }
 
 }  // namespace

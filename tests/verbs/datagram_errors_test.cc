@@ -251,6 +251,28 @@ void memory_that_went_away(void**) {
   assert_int_equal(b.state(), IBV_QPS_ERR);
 }
 
+// The pages go while their CRC is computed: a protection error, or the datagram was sent before.
+void memory_that_goes_while_it_is_read(void**) {
+  constexpr std::uint32_t kOctets = 32 * 1024;
+  FlickeringSource<DatagramSide> source(kOctets);
+  auto& [a, b, ah, pages] = source;
+  int refused = 0;
+  for (int round = 0; round < 2000; ++round) {
+    assert_int_equal(a.send(ah, b.qp->number(), {pages.sge(kOctets)}), 0);
+    const ibv_wc wc = a.wait();
+    if (wc.status == IBV_WC_SUCCESS) continue;
+    assert_int_equal(wc.status, IBV_WC_LOC_PROT_ERR);
+    ++refused;
+    assert_int_equal(a.modify(IBV_QPS_RTS), 0);
+  }
+  assert_true(refused > 0);
+  pages.stay();
+  assert_int_equal(b.receive({b.sge(0, kGrhOctets + kOctets)}), 0);
+  assert_int_equal(a.send(ah, b.qp->number(), {pages.sge(kOctets)}), 0);
+  expect_send(a);
+  expect_receive(b, a, kOctets);
+}
+
 void states_by_mask(void**) {
   DatagramSide a(nullptr, IBV_QPS_RESET);
   constexpr int kInit = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
@@ -351,10 +373,15 @@ void completion_queue_overflow(void**) {
 int main() {
   using namespace ewarp::test;
   const CMUnitTest tests[] = {
-      cmocka_unit_test(dropped_and_counted),          cmocka_unit_test(hostile_datagrams),
-      cmocka_unit_test(error_reports_are_limited),    cmocka_unit_test(bad_memory_ends_the_send_queue_only),
-      cmocka_unit_test(memory_that_went_away),        cmocka_unit_test(states_by_mask),
-      cmocka_unit_test(first_message_in_rtr_is_told), cmocka_unit_test(completion_queue_overflow),
+      cmocka_unit_test(dropped_and_counted),
+      cmocka_unit_test(hostile_datagrams),
+      cmocka_unit_test(error_reports_are_limited),
+      cmocka_unit_test(bad_memory_ends_the_send_queue_only),
+      cmocka_unit_test(memory_that_went_away),
+      cmocka_unit_test(states_by_mask),
+      cmocka_unit_test(first_message_in_rtr_is_told),
+      cmocka_unit_test(completion_queue_overflow),
+      cmocka_unit_test(memory_that_goes_while_it_is_read),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

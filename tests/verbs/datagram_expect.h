@@ -24,7 +24,9 @@ inline void expect_send(DatagramSide& s, std::uint64_t id = 1) {
   assert_int_equal(wc.qp_num, s.qp->number());
 }
 
-inline ibv_wc expect_receive(DatagramSide& r, const DatagramSide& from, std::uint32_t length, std::uint64_t id = 100) {
+// On a queue pair of UD, whatever carries it.
+template <class Qp>
+inline ibv_wc expect_receive(PortSide<Qp>& r, const PortSide<Qp>& from, std::uint32_t length, std::uint64_t id = 100) {
   const ibv_wc wc = r.wait();
   assert_int_equal(wc.status, IBV_WC_SUCCESS);
   assert_int_equal(wc.opcode, IBV_WC_RECV);

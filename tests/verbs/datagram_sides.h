@@ -4,16 +4,19 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <netinet/in.h>
+#include <sys/mman.h>
 
+#include <atomic>
 #include <cstring>
 #include <string>
+#include <thread>
 
 #include "llp/datagram_header.h"
-#include "provider/verbs/address_handle.h"
-#include "provider/verbs/datagram_queue_pair.h"
-#include "provider/verbs/multicast.h"
-#include "provider/verbs/rd_queue_pair.h"
-#include "provider/verbs/stats.h"
+#include "provider/base/stats.h"
+#include "provider/verbs/rd/rd_queue_pair.h"
+#include "provider/verbs/ud/address_handle.h"
+#include "provider/verbs/ud/multicast.h"
+#include "provider/verbs/ud/ud_queue_pair.h"
 #include "tests/verbs/two_qps.h"
 
 namespace ewarp::test {
@@ -27,8 +30,8 @@ inline ibv_gid gid_of(const char* text) {
 }
 
 inline int make(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* cq, SharedReceiveQueue* srq,
-                std::shared_ptr<DatagramQueuePair>* out) {
-  return create_datagram_qp(pd, init, cq, cq, out, srq);
+                std::shared_ptr<UdQueuePair>* out) {
+  return create_ud_qp(pd, init, cq, cq, out, srq);
 }
 inline int make(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* cq, SharedReceiveQueue* srq,
                 std::shared_ptr<RdQueuePair>* out) {
@@ -148,28 +151,14 @@ struct PortSide {
     wr.num_sge = static_cast<int>(sges.size());
     return qp->post_recv(&wr, &bad);
   }
-  ibv_wc wait(int milliseconds = 5000) {
-    ibv_wc wc{};
-    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
-    while (cq.poll(1, &wc) == 0)
-      if (std::chrono::steady_clock::now() > until) {
-        wc.status = kNothing;
-        break;
-      }
-    return wc;
-  }
+  ibv_wc wait(int milliseconds = 5000) { return next_completion(cq, milliseconds); }
   ibv_qp_state state() {
     ibv_qp_attr a{};
     ibv_qp_init_attr i{};
     qp->query(a, i);
     return a.qp_state;
   }
-  int event(int milliseconds = 5000) {
-    ib_uverbs_async_event_desc e{};
-    pollfd p{async->read_fd(), POLLIN, 0};
-    if (poll(&p, 1, milliseconds) != 1 || read(p.fd, &e, sizeof e) != sizeof e) return -1;
-    return static_cast<int>(e.event_type);
-  }
+  int event(int milliseconds = 5000) { return next_event(*async, milliseconds).first; }
 
   static constexpr std::uint64_t kHandle = 0x4321;
   std::shared_ptr<EventChannel> async, completions;
@@ -182,7 +171,55 @@ struct PortSide {
   std::shared_ptr<Qp> qp;
 };
 
-struct DatagramSide : PortSide<DatagramQueuePair> {
+// Registered pages whose owner takes them away and brings them back all the time, at moments that nobody chose.
+class FlickeringPages {
+ public:
+  FlickeringPages(Pd& pd, std::size_t octets)
+      : size_(octets), at_(mmap(nullptr, octets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)) {
+    std::memset(at_, 1, octets);
+    if (memory().add(pd, at_, octets, reinterpret_cast<std::uintptr_t>(at_), IBV_ACCESS_LOCAL_WRITE, &mr_) != 0)
+      throw std::runtime_error("reg_mr");
+    thread_ = std::thread([this] {
+      while (!stop_) {
+        const auto begin = std::chrono::steady_clock::now();
+        mprotect(at_, size_, PROT_NONE);
+        mprotect(at_, size_, PROT_READ | PROT_WRITE);
+        // Longer there than gone, however long that took on a busy machine: a sender gets through now and then.
+        const auto back = std::chrono::steady_clock::now();
+        const auto until = back + 2 * (back - begin);
+        while (!stop_ && std::chrono::steady_clock::now() < until) continue;
+      }
+    });
+  }
+  ~FlickeringPages() {
+    stay();
+    memory().remove(mr_);
+    munmap(at_, size_);
+  }
+  void stay() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  ibv_sge sge(std::uint32_t length) { return {reinterpret_cast<std::uintptr_t>(at_), length, mr_->stag()}; }
+
+ private:
+  std::size_t size_;
+  void* at_;
+  MemoryRegion* mr_ = nullptr;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// Side a sends its flickering pages to side b, with a CRC: so it reads them for itself, before the kernel does.
+template <class Side>
+struct FlickeringSource {
+  explicit FlickeringSource(std::size_t octets) : pages(a.pd, octets) { ah.impl.crc = true; }
+  Side a, b;
+  AddressHandleObject ah = a.address();
+  FlickeringPages pages;
+};
+
+struct DatagramSide : PortSide<UdQueuePair> {
   explicit DatagramSide(SharedReceiveQueue* srq = nullptr, ibv_qp_state to = IBV_QPS_RTS, int cqe = 4096,
                         std::uint32_t depth = 256)
       : PortSide(IBV_QPT_UD, srq, to, cqe, IBV_ACCESS_LOCAL_WRITE, depth) {}

@@ -210,11 +210,7 @@ void shared_receives(void**) {
     assert_int_equal(a.send(ah, b.qp->number(), {a.sge(0, 5)}), 0);
     expect_receive(b, a, 5, 1);
     assert_int_equal(b.modify(IBV_QPS_ERR), 0);
-    ib_uverbs_async_event_desc e{};
-    pollfd p{events->read_fd(), POLLIN, 0};
-    assert_int_equal(poll(&p, 1, 5000), 1);
-    assert_int_equal(read(p.fd, &e, sizeof e), sizeof e);
-    assert_int_equal(e.event_type, IBV_EVENT_QP_LAST_WQE_REACHED);
+    assert_int_equal(next_event(*events, 5000).first, IBV_EVENT_QP_LAST_WQE_REACHED);
   }
 }
 

@@ -24,7 +24,9 @@ namespace {
 constexpr unsigned kAll =
     IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
-std::uint64_t* word(Side& s, std::size_t offset) { return reinterpret_cast<std::uint64_t*>(s.at(offset)); }
+std::uint64_t* word(Side& s, std::size_t offset) {
+  return reinterpret_cast<std::uint64_t*>(s.at(offset));
+}
 
 void atomics_and_their_results(void**) {
   for (const bool crc : {false, true}) {
@@ -88,7 +90,7 @@ void rdm_35_no_update_is_lost(void**) {
         std::uint64_t seen = count.load();
         if (count.compare_exchange_strong(seen, seen + 1)) ++swaps;
       }
-      api(*b.qp).destroy();
+      b.qp->destroy();
       memory().remove(mr);
     });
   for (auto& t : threads) t.join();
@@ -114,7 +116,7 @@ void atomics_and_reads_complete_in_order(void**) {
   }
 }
 
-constexpr std::size_t kSizes[] = {0,    1,    2,    3,     8,     63,    511,   512,    513,   1424,
+constexpr std::size_t kSizes[] = {0,    1,    2,    3,     8,     63,    511,   512,    513,    1424,
                                   4095, 4096, 4097, 16384, 64749, 64750, 64751, 200000, 1000000};
 
 void writes_with_immediate(void**) {
@@ -176,12 +178,9 @@ void sends_with_immediate(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(atomics_and_their_results),
-      cmocka_unit_test(no_right_no_atomic),
-      cmocka_unit_test(rdm_35_no_update_is_lost),
-      cmocka_unit_test(atomics_and_reads_complete_in_order),
-      cmocka_unit_test(writes_with_immediate),
-      cmocka_unit_test(sends_with_immediate),
+      cmocka_unit_test(atomics_and_their_results), cmocka_unit_test(no_right_no_atomic),
+      cmocka_unit_test(rdm_35_no_update_is_lost),  cmocka_unit_test(atomics_and_reads_complete_in_order),
+      cmocka_unit_test(writes_with_immediate),     cmocka_unit_test(sends_with_immediate),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

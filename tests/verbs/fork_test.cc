@@ -1,10 +1,14 @@
 // fork(): what a child may do with the engine that it inherits.
 #include <sys/wait.h>
 
+#include <array>
 #include <atomic>
+#include <chrono>
+#include <thread>
 
-#include "provider/verbs/port_monitor.h"
-#include "provider/verbs/reactor.h"
+#include "provider/engine/reactor.h"
+#include "provider/verbs/device/device.h"
+#include "provider/verbs/device/port_monitor.h"
 #include "tests/wire/scene.h"
 
 using namespace ewarp;
@@ -33,6 +37,32 @@ void start_the_engine() {
   poll(nullptr, 0, 20);
 }
 
+// In a child of a process that has not looked for devices: a thread does, and this one forks meanwhile.
+bool a_grandchild_finds_devices(std::chrono::microseconds later) {
+  std::thread looking([] { devices(); });
+  std::this_thread::sleep_for(later);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(10);  // what hangs ends by it
+    _exit(devices().empty() ? 1 : 0);
+  }
+  looking.join();
+  int status = -1;
+  return waitpid(child, &status, 0) == child && status == 0;
+}
+
+// First, while nobody has looked for devices.
+void a_child_forked_while_devices_are_looked_for(void**) {
+  if (kInstrumented) skip();  // the sanitizer's allocator keeps its locks in a child
+  for (int i = 0; i < 40; ++i) {
+    const pid_t child = fork();
+    if (child == 0) _exit(a_grandchild_finds_devices(std::chrono::microseconds(25 * i)) ? 0 : 1);
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+  }
+}
+
 // A server that opens its device and then forks its workers.
 void the_child_of_an_unused_engine_begins_anew(void**) {
   assert_true(in_child(a_send_arrives));
@@ -54,12 +84,77 @@ void the_child_of_a_used_engine_leaves_it_alone(void**) {
   assert_int_equal(b.wait().status, IBV_WC_SUCCESS);
 }
 
+// What a program may do with an opened device in any thread.
+bool verbs_work(Context& context, CompletionQueue& inherited) {
+  std::array<std::byte, 8192> octets{};
+  Pd pd(context);
+  CompletionQueue cq(context, 16, channel(8), 0);
+  for (int i = 0; i < 4; ++i) {
+    MemoryRegion *mr = nullptr, *window = nullptr;
+    std::uint32_t rkey = 0;
+    if (memory().add(pd, octets.data(), octets.size(), 0, IBV_ACCESS_LOCAL_WRITE, &mr) != 0) return false;
+    std::array<std::byte, 64> copy{};
+    llp::Extent piece;
+    if (memory().resolve(mr->stag(), pd, 0, copy.size(), 0, &piece) != Verdict::ok || !copy_out(copy.data(), piece))
+      return false;
+    if (memory().add_window(pd, IBV_MW_TYPE_2, &window, &rkey) != 0) return false;
+    memory().remove_window(window);
+    if (memory().remove(mr) != 0) return false;
+  }
+  ibv_qp_init_attr init{};
+  init.qp_type = IBV_QPT_RC;
+  init.cap = {1, 1, 1, 1, 0};
+  std::shared_ptr<QueuePair> qp;
+  if (create_rc_qp(pd, init, &cq, &cq, &qp) != 0 || find_qp(qp->number()) != qp) return false;
+  context.raise(IBV_EVENT_QP_FATAL, 7);
+  context.retire_async(7);
+  qp->destroy();
+  ibv_wc wc{};
+  return inherited.poll(1, &wc) == 0;
+}
+
+// A child that finds a lock held waits for a thread that it does not have.
+void a_child_inherits_no_lock(void**) {
+  constexpr int kChildren = 200;
+  const auto async = channel(16);
+  Context opened(any_device(), async);
+  CompletionQueue cq(opened, 16, channel(8), 0);
+  assert_true(verbs_work(opened, cq));
+  std::atomic<bool> stop{false}, good{true};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i)
+    others.emplace_back([&] {
+      while (!stop)
+        if (!verbs_work(opened, cq)) good = false;
+    });
+  int failed = 0;
+  for (int i = 0; i < kChildren && failed == 0; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);
+      async->close_in_child();  // as the table of the program's descriptors does
+      _exit(verbs_work(opened, cq) ? 0 : 1);
+    }
+    int status = -1;
+    if (waitpid(child, &status, 0) != child || status != 0) {
+      print_error("child %d: wait status %#x\n", i, static_cast<unsigned>(status));
+      ++failed;
+    }
+  }
+  stop = true;
+  for (std::thread& other : others) other.join();
+  assert_true(good);
+  assert_int_equal(failed, 0);
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(a_child_forked_while_devices_are_looked_for),
       cmocka_unit_test(the_child_of_an_unused_engine_begins_anew),
       cmocka_unit_test(the_child_of_a_used_engine_leaves_it_alone),
+      cmocka_unit_test(a_child_inherits_no_lock),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,4 +1,4 @@
-#include "provider/verbs/patience.h"
+#include "provider/engine/patience.h"
 
 #include <algorithm>
 

@@ -1,6 +1,7 @@
 // Posting work: what is refused and where, lists of requests, full queues, inline data, scatter/gather lists.
 #include <errno.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/wire/scene.h"
@@ -65,7 +66,7 @@ void vrb_6_bad_wr(void**) {
       List l(5, s.side);
       bad.spoil(l.send[at]);
       ibv_send_wr* refused = nullptr;
-      const int rc = api(*s.side.qp).post_send(&l.send[0], &refused);
+      const int rc = s.side.qp->post_send(&l.send[0], &refused);
       if (rc != EINVAL) fail_msg("%s: %d", bad.what, rc);
       assert_ptr_equal(refused, &l.send[at]);
       Scene::Ended done;
@@ -82,7 +83,7 @@ void vrb_6_bad_wr(void**) {
     List l(5, s.side);
     l.receive[at].num_sge = 9;
     ibv_recv_wr* refused = nullptr;
-    assert_int_equal(api(*s.side.qp).post_recv(&l.receive[0], &refused), EINVAL);
+    assert_int_equal(s.side.qp->post_recv(&l.receive[0], &refused), EINVAL);
     assert_ptr_equal(refused, &l.receive[at]);
     Scene::Ended done;
     for (std::size_t i = 0; i < at; ++i) {
@@ -102,12 +103,12 @@ void vrb_7_full_queues(void**) {
   List l(1000, s.side);
   for (auto& sge : l.sges) sge = s.side.sge(0, 4);
   ibv_send_wr* bad = nullptr;
-  assert_int_equal(api(*s.side.qp).post_send(&l.send[0], &bad), ENOMEM);
+  assert_int_equal(s.side.qp->post_send(&l.send[0], &bad), ENOMEM);
   const auto depth = static_cast<std::size_t>(bad - &l.send[0]);
   assert_true(depth >= 256);
   assert_int_equal(s.side.send(IBV_WR_SEND, {}), ENOMEM);
   ibv_recv_wr* bad_receive = nullptr;
-  assert_int_equal(api(*s.side.qp).post_recv(&l.receive[0], &bad_receive), ENOMEM);
+  assert_int_equal(s.side.qp->post_recv(&l.receive[0], &bad_receive), ENOMEM);
   const auto receives = static_cast<std::size_t>(bad_receive - &l.receive[0]);
   assert_true(receives >= 256);
   assert_int_equal(s.side.receive({}), ENOMEM);
@@ -247,22 +248,22 @@ void vrb_8_signal_all(void**) {
   init.sq_sig_all = 1;
   init.cap = {16, 16, 1, 1, 0};
   std::shared_ptr<QueuePair> qp;
-  assert_int_equal(create_qp(side.pd, init, &side.cq, &side.cq, &qp), 0);
+  assert_int_equal(create_rc_qp(side.pd, init, &side.cq, &side.cq, &qp), 0);
   int fds[2];
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
   Peer peer(fds[1], false);
-  assert_int_equal(api(*qp).attach(fds[0], test::params(true), nullptr), 0);
+  assert_int_equal(qp->attach(llp::tcp_stream(fds[0]), test::params(true), nullptr), 0);
   for (std::uint64_t id = 1; id <= 3; ++id) {
     ibv_send_wr wr{}, *bad = nullptr;
     wr.wr_id = id;
     wr.opcode = IBV_WR_SEND;
-    assert_int_equal(api(*qp).post_send(&wr, &bad), 0);
+    assert_int_equal(qp->post_send(&wr, &bad), 0);
     const ibv_wc wc = side.wait();
     assert_int_equal(wc.status, IBV_WC_SUCCESS);
     assert_int_equal(wc.wr_id, id);
-    assert_int_equal(wc.qp_num, api(*qp).number());
+    assert_int_equal(wc.qp_num, qp->number());
   }
-  api(*qp).destroy();
+  qp->destroy();
 }
 
 // A Read where none is possible is refused when it is posted.

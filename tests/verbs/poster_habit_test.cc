@@ -1,5 +1,5 @@
 // Whether who posts much waits for it: learnt from what followed the last post, of times and polls that are made up.
-#include "provider/verbs/poster_habit.h"
+#include "provider/engine/poster_habit.h"
 
 #include "tests/wire/scene.h"
 

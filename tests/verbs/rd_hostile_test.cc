@@ -3,7 +3,7 @@
 #include <cerrno>
 #include <random>
 
-#include "llp/rd_header.h"
+#include "llp/rd/header.h"
 #include "tests/llp/rd_seal.h"
 #include "tests/verbs/rd_sides.h"
 

@@ -9,7 +9,7 @@
 #include <set>
 #include <thread>
 
-#include "provider/verbs/engine.h"
+#include "provider/engine/engine.h"
 #include "provider/verbs/shared_receive_queue.h"
 #include "tests/wire/scene.h"
 
@@ -38,7 +38,7 @@ struct Hub {
         memory().add(pd, memory_octets.data(), memory_octets.size(), address(0), IBV_ACCESS_LOCAL_WRITE, &mr), 0);
   }
   ~Hub() {
-    for (const auto& qp : qps) api(*qp).destroy();
+    for (const auto& qp : qps) qp->destroy();
     assert_int_equal(srq->users, 0);
     srq.reset();
     memory().remove(mr);
@@ -51,10 +51,10 @@ struct Hub {
     init.qp_type = IBV_QPT_RC;
     init.cap = {16, 1u << 30, 1, 1u << 30, 0};  // what is said of receives is not looked at
     std::shared_ptr<QueuePair> qp;
-    assert_int_equal(create_qp(qp_pd, init, &cq, &cq, &qp, srq.get()), 0);
+    assert_int_equal(create_rc_qp(qp_pd, init, &cq, &cq, &qp, srq.get()), 0);
     assert_int_equal(init.cap.max_recv_wr, 0);
-    api(*qp).set_handle(kQpHandle + qps.size());
-    index[api(*qp).number()] = qps.size();
+    qp->set_handle(kQpHandle + qps.size());
+    index[qp->number()] = qps.size();
     qps.push_back(std::move(qp));
     return qps.size() - 1;
   }
@@ -66,8 +66,8 @@ struct Hub {
     mpa::StreamParams mine = test::params(true), theirs = test::params(false);
     mine.peer_to_peer = theirs.peer_to_peer = true;
     mine.rtr = theirs.rtr = mpa::kRtrWrite;
-    assert_int_equal(api(*other.qp).attach(fds[1], theirs, other.observer), 0);
-    assert_int_equal(api(*qps[i]).attach(fds[0], mine, std::make_shared<test::Observer>()), 0);
+    assert_int_equal(other.qp->attach(llp::tcp_stream(fds[1]), theirs, other.observer), 0);
+    assert_int_equal(qps[i]->attach(llp::tcp_stream(fds[0]), mine, std::make_shared<test::Observer>()), 0);
     return i;
   }
   std::uint64_t address(std::size_t buffer) {
@@ -90,7 +90,7 @@ struct Hub {
   void expect_in_line(std::size_t n) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     for (;;) {
-      engine().enter();
+      engine().acquire();
       const std::size_t now = srq->in_line();
       engine().leave();
       if (now == n) return;
@@ -101,7 +101,7 @@ struct Hub {
   int modify(std::size_t qp, ibv_qp_state state) {
     ibv_qp_attr attr{};
     attr.qp_state = state;
-    return api(*qps[qp]).modify(attr, IBV_QP_STATE);
+    return qps[qp]->modify(attr, IBV_QP_STATE);
   }
   int arm(std::uint32_t limit) {
     return srq->modify(ibv_srq_attr{.max_wr = 0, .max_sge = 0, .srq_limit = limit}, IBV_SRQ_LIMIT);
@@ -248,7 +248,7 @@ void who_waits_may_leave(void**) {
       assert_true(send_message(*sides[q], q, 3));
       hub.expect_in_line(q + 1);
     }
-    if (how == 0) api(*hub.qps[0]).destroy();
+    if (how == 0) hub.qps[0]->destroy();
     if (how == 1) assert_int_equal(hub.modify(0, IBV_QPS_RESET), 0);
     if (how == 2) assert_int_equal(hub.modify(0, IBV_QPS_ERR), 0);
     if (how == 3) assert_int_equal(hub.modify(0, IBV_QPS_SQD), 0);
@@ -309,7 +309,7 @@ void vrb_12_flush(void**) {
   assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
   Peer peer(fds[1], false);
   auto observer = std::make_shared<test::Observer>();
-  assert_int_equal(api(*hub.qps[ends]).attach(fds[0], test::params(true), observer), 0);
+  assert_int_equal(hub.qps[ends]->attach(llp::tcp_stream(fds[0]), test::params(true), observer), 0);
   hub.post_all(0, 5);
   peer.send(send_segment(1, pattern(40)));
   assert_int_equal(hub.wait().wr_id, 0);
@@ -335,7 +335,7 @@ void vrb_12_flush(void**) {
   assert_int_equal(hub.modify(ends, IBV_QPS_ERR), 0);
   hub.expect_event(IBV_EVENT_QP_LAST_WQE_REACHED, Hub::kQpHandle + ends);
   // A peer that goes away is another way to get there; a receive that is too short as well.
-  api(*good.qp).disconnect(true);
+  good.qp->disconnect(true);
   hub.expect_event(IBV_EVENT_QP_LAST_WQE_REACHED, Hub::kQpHandle);
   hub.expect_no_event();
 }
@@ -363,7 +363,7 @@ void what_is_refused(void**) {
   assert_int_equal(hub.srq->users, 1);
   assert_int_equal(hub.modify(qp, IBV_QPS_INIT), 0);
   list[0].next = nullptr;
-  assert_int_equal(api(*hub.qps[qp]).post_recv(&list[0], &bad), EINVAL);
+  assert_int_equal(hub.qps[qp]->post_recv(&list[0], &bad), EINVAL);
   assert_ptr_equal(bad, &list[0]);
 
   // Another depth: what is queued stays. Both or nothing.

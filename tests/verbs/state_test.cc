@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "provider/engine/engine.h"
 #include "tests/wire/scene.h"
 
 using namespace ewarp;
@@ -22,21 +23,20 @@ struct InState {
     attr.qp_access_flags = IBV_ACCESS_LOCAL_WRITE;
     if (state == IBV_QPS_INIT || state == IBV_QPS_RTR) {
       attr.qp_state = IBV_QPS_INIT;
-      assert_int_equal(api(*side.qp).modify(attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS),
-                       0);
+      assert_int_equal(side.qp->modify(attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
     }
     if (state == IBV_QPS_RTR) {
       attr.qp_state = IBV_QPS_RTR;
-      assert_int_equal(api(*side.qp).modify(attr, IBV_QP_STATE), 0);
+      assert_int_equal(side.qp->modify(attr, IBV_QP_STATE), 0);
     }
     if (state == IBV_QPS_RTS || state == IBV_QPS_SQD || state == IBV_QPS_ERR) {
       int fds[2];
       assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
       peer = std::make_unique<Peer>(fds[1], false);
-      assert_int_equal(api(*side.qp).attach(fds[0], test::params(true), side.observer), 0);
+      assert_int_equal(side.qp->attach(llp::tcp_stream(fds[0]), test::params(true), side.observer), 0);
     }
-    if (state == IBV_QPS_SQD) api(*side.qp).disconnect(true);
-    if (state == IBV_QPS_ERR) api(*side.qp).disconnect(false);
+    if (state == IBV_QPS_SQD) side.qp->disconnect(true);
+    if (state == IBV_QPS_ERR) side.qp->disconnect(false);
     assert_int_equal(side.state(), state);
   }
   test::Side side;
@@ -55,6 +55,20 @@ bool allowed(ibv_qp_state from, ibv_qp_state to) {
   return from == IBV_QPS_ERR && to == IBV_QPS_SQD;
 }
 
+// The background thread, which stands aside for who polls, is back for the peer's part of a change. The first case: as
+// nobody has polled yet, nothing else can send it aside again.
+void no_change_of_state_waits_for_polls(void**) {
+  for (int round = 0; round < 8; ++round)
+    for (const ibv_qp_state to : {IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_ERR, IBV_QPS_RESET}) {
+      InState s(IBV_QPS_RTS);
+      ibv_qp_attr attr{};
+      attr.qp_state = to;
+      engine().application_will_pass();
+      assert_int_equal(s.side.qp->modify(attr, IBV_QP_STATE), 0);
+      assert_false(engine().application_drives());
+    }
+}
+
 // VRB-1
 void vrb_1_every_transition(void**) {
   for (const ibv_qp_state from : kStates)
@@ -66,7 +80,7 @@ void vrb_1_every_transition(void**) {
       attr.port_num = 1;
       int mask = IBV_QP_STATE;
       if (to == IBV_QPS_INIT) mask |= IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
-      const int rc = api(*s.side.qp).modify(attr, mask);
+      const int rc = s.side.qp->modify(attr, mask);
       const ibv_qp_state now = s.side.state();
       const bool ok = allowed(from, to);
       const ibv_qp_state want = !ok || (from == IBV_QPS_ERR && to == IBV_QPS_SQD) ? from : to;
@@ -113,9 +127,9 @@ void vrb_1_masks_and_values(void**) {
     if (r.set != nullptr) r.set(attr);
     ibv_qp_attr before{}, after{};
     ibv_qp_init_attr init{};
-    api(*s.side.qp).query(before, init);
-    const int rc = api(*s.side.qp).modify(attr, r.mask);
-    api(*s.side.qp).query(after, init);
+    s.side.qp->query(before, init);
+    const int rc = s.side.qp->modify(attr, r.mask);
+    s.side.qp->query(after, init);
     if (rc != EINVAL) fail_msg("%s: errno %d", r.what, rc);
     if (std::memcmp(&before, &after, sizeof before) != 0) fail_msg("%s: something was changed", r.what);
   }
@@ -129,13 +143,12 @@ void vrb_33_query_tells_what_is(void**) {
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;
   attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_LOCAL_WRITE;
-  assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS),
-                   0);
+  assert_int_equal(s.side.qp->modify(attr, IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS), 0);
   attr.qp_state = IBV_QPS_RTR;
   attr.max_dest_rd_atomic = 7;
-  assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE | IBV_QP_MAX_DEST_RD_ATOMIC), 0);
+  assert_int_equal(s.side.qp->modify(attr, IBV_QP_STATE | IBV_QP_MAX_DEST_RD_ATOMIC), 0);
   ibv_qp_attr got{};
-  assert_int_equal(api(*s.side.qp).query(got, init), 0);
+  assert_int_equal(s.side.qp->query(got, init), 0);
   assert_int_equal(got.qp_state, IBV_QPS_RTR);
   assert_int_equal(got.cur_qp_state, IBV_QPS_RTR);
   assert_int_equal(got.port_num, 1);
@@ -151,8 +164,8 @@ void vrb_33_query_tells_what_is(void**) {
   mpa::StreamParams p = test::params(true);
   p.ird = 3;
   p.ord = 5;
-  assert_int_equal(api(*s.side.qp).attach(fds[0], p, s.side.observer), 0);
-  assert_int_equal(api(*s.side.qp).query(got, init), 0);
+  assert_int_equal(s.side.qp->attach(llp::tcp_stream(fds[0]), p, s.side.observer), 0);
+  assert_int_equal(s.side.qp->query(got, init), 0);
   assert_int_equal(got.qp_state, IBV_QPS_RTS);
   assert_int_equal(got.max_dest_rd_atomic, 3);
   assert_int_equal(got.max_rd_atomic, 5);
@@ -187,7 +200,7 @@ void receives_from_before_the_stream(void**) {
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     Peer peer(fds[1], false);
-    assert_int_equal(api(*s.side.qp).attach(fds[0], test::params(false), s.side.observer), 0);
+    assert_int_equal(s.side.qp->attach(llp::tcp_stream(fds[0]), test::params(false), s.side.observer), 0);
     peer.send(send_segment(1, pattern(8)));
     assert_int_equal(s.side.wait().status, IBV_WC_SUCCESS);
   }
@@ -200,7 +213,7 @@ void attach_where_it_cannot_be(void**) {
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     Peer peer(fds[1], false);
-    assert_int_equal(api(*s.side.qp).attach(fds[0], test::params(true), s.side.observer), EINVAL);
+    assert_int_equal(s.side.qp->attach(llp::tcp_stream(fds[0]), test::params(true), s.side.observer), EINVAL);
     peer.expect_fin();  // the fd was taken all the same
   }
 }
@@ -228,14 +241,14 @@ void create_refuses(void**) {
     init.cap = {1, 1, 1, 1, 0};
     c.set(init);
     std::shared_ptr<QueuePair> qp;
-    assert_int_equal(create_qp(side.pd, init, &side.cq, &side.cq, &qp), c.error);
+    assert_int_equal(create_rc_qp(side.pd, init, &side.cq, &side.cq, &qp), c.error);
     assert_null(qp.get());
   }
   ibv_qp_init_attr init{};
   init.qp_type = IBV_QPT_RC;
   std::shared_ptr<QueuePair> qp;
-  assert_int_equal(create_qp(side.pd, init, nullptr, &side.cq, &qp), EINVAL);
-  assert_int_equal(create_qp(side.pd, init, &side.cq, nullptr, &qp), EINVAL);
+  assert_int_equal(create_rc_qp(side.pd, init, nullptr, &side.cq, &qp), EINVAL);
+  assert_int_equal(create_rc_qp(side.pd, init, &side.cq, nullptr, &qp), EINVAL);
   assert_int_equal(side.pd.users, users);
 }
 
@@ -249,13 +262,13 @@ void vrb_33_capabilities(void**) {
     init.qp_type = IBV_QPT_RC;
     init.cap = want;
     std::shared_ptr<QueuePair> qp;
-    assert_int_equal(create_qp(side.pd, init, &side.cq, &side.cq, &qp), 0);
+    assert_int_equal(create_rc_qp(side.pd, init, &side.cq, &side.cq, &qp), 0);
     assert_true(init.cap.max_send_wr >= want.max_send_wr && init.cap.max_recv_wr >= want.max_recv_wr);
     assert_true(init.cap.max_send_sge >= want.max_send_sge && init.cap.max_recv_sge >= want.max_recv_sge);
     assert_true(init.cap.max_inline_data >= want.max_inline_data);
-    assert_true(find_qp(api(*qp).number()) == qp);
-    const std::uint32_t number = api(*qp).number();
-    api(*qp).destroy();
+    assert_true(find_qp(qp->number()) == qp);
+    const std::uint32_t number = qp->number();
+    qp->destroy();
     assert_null(find_qp(number).get());
   }
 }
@@ -266,6 +279,7 @@ int main() {
   stop_at_first_failure();
   set_waits("500", "0");
   const CMUnitTest tests[] = {
+      cmocka_unit_test(no_change_of_state_waits_for_polls),
       cmocka_unit_test(vrb_1_every_transition),
       cmocka_unit_test(vrb_1_masks_and_values),
       cmocka_unit_test(vrb_33_query_tells_what_is),

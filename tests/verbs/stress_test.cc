@@ -2,8 +2,10 @@
 #include <errno.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <thread>
 
 #include "tests/wire/scene.h"
@@ -31,26 +33,73 @@ bool eventually(const std::function<bool()>& what, int seconds = 10) {
   return true;
 }
 
+// What the messages of the test below carry: who sent it, which of the sender's it is, and octets that follow from
+// both.
+struct Message {
+  static constexpr std::uint32_t kOctets = 100;
+  std::uint32_t sender = 0, number = 0;
+
+  void put(std::byte* at) const {
+    std::memcpy(at, this, sizeof *this);
+    std::memset(at + sizeof *this, filler(), kOctets - sizeof *this);
+  }
+  // False: these octets are no message.
+  bool get(const std::byte* at) {
+    std::memcpy(this, at, sizeof *this);
+    return std::all_of(at + sizeof *this, at + kOctets, [this](std::byte b) { return b == std::byte(filler()); });
+  }
+  unsigned char filler() const { return static_cast<unsigned char>(7 * number + sender + 1); }
+};
+
+// What one poller has seen of a queue: of each sender, numbers that only rise.
+class InOrder {
+ public:
+  explicit InOrder(std::size_t senders) : next_(senders) {}
+  bool take(std::uint64_t sender, std::uint64_t number) {
+    if (sender >= next_.size() || number < next_[sender]) return false;
+    next_[sender] = number + 1;
+    return true;
+  }
+
+ private:
+  std::vector<std::uint64_t> next_;
+};
+
 // VRB-32: several threads post to both queues of both ends and poll both CQs. Everything comes out once, in order per
-// queue, and unharmed.
+// sender, and unharmed.
 void vrb_32_posters_and_pollers(void**) {
   constexpr unsigned kThreads = 3;
   const std::uint64_t kEach = kInstrumented ? 1500 : 8000;
+  const auto total = kThreads * kEach;
+  constexpr std::size_t kSlot = 128, kSlots = 65536;  // every message has a place of its own, behind what is common
+  const auto is_send = [](std::uint64_t i) { return i % 5 != 1 && i % 5 != 2; };
+  // The last one too: when it is done, so is everything.
+  const auto is_signaled = [=](std::uint64_t i) { return i % 7 == 0 || i + 1 == kEach; };
   for (const bool crc : {false, true}) {
-    test::Side a, b;
+    test::Side a(kSlots + total * kSlot), b(kSlots + total * kSlot);
     // Nothing keeps the posters from running ahead of the pollers.
     for (test::Side* s : {&a, &b}) assert_int_equal(s->cq.resize(1 << 16), 0);
+    const auto slot = [](std::uint64_t at) { return kSlots + at * kSlot; };
+    const auto source = [](unsigned t) { return 1024 * (t + 1); };         // of Writes, at a
+    const auto sink = [](unsigned t) { return 1024 * (t + 1) + 512; };     // of Reads, at a
+    const auto target = [](unsigned t) { return 8192 * (t + 1); };         // of Writes, at b
+    const auto origin = [](unsigned t) { return 8192 * (t + 1) + 4096; };  // of Reads, at b
+    for (unsigned t = 0; t < kThreads; ++t) {
+      Message{t, 1}.put(a.at(source(t)));
+      Message{t, 2}.put(b.at(origin(t)));
+    }
     test::join(a, b, test::params(true, crc), test::params(false, crc));
     std::atomic<std::uint64_t> sent{0}, received{0}, ended{0}, bad{0};
+    std::vector<std::atomic<unsigned>> arrived(total);
     std::atomic<bool> stop{false};
-    const auto total = kThreads * kEach;
     // A receive has to be there before its Send: posters of Sends keep behind those of receives.
     std::atomic<std::uint64_t> receives{0};
     std::vector<std::thread> all;
     for (unsigned t = 0; t < kThreads; ++t) {
-      all.emplace_back([&] {
+      all.emplace_back([&, t] {
         for (std::uint64_t i = 0; i < kEach && !stop; ++i) {
-          while (b.receive({b.sge(64, 128)}, 5) == ENOMEM && !stop) std::this_thread::yield();
+          const std::uint64_t at = t * kEach + i;
+          while (b.receive({b.sge(slot(at), kSlot)}, at) == ENOMEM && !stop) std::this_thread::yield();
           ++receives;
         }
       });
@@ -58,10 +107,18 @@ void vrb_32_posters_and_pollers(void**) {
         for (std::uint64_t i = 0; i < kEach && !stop; ++i) {
           while (sent >= receives && !stop) std::this_thread::yield();
           ++sent;
-          const unsigned flags = i % 7 == 0 ? unsigned{IBV_SEND_SIGNALED} : 0u;
-          const ibv_wr_opcode op = i % 5 == 1 ? IBV_WR_RDMA_WRITE : i % 5 == 2 ? IBV_WR_RDMA_READ : IBV_WR_SEND;
+          unsigned flags = is_signaled(i) ? unsigned{IBV_SEND_SIGNALED} : 0u;
+          const std::uint64_t id = t * kEach + i;
+          ibv_wr_opcode op = IBV_WR_SEND;
+          std::size_t local = slot(id), remote = 0;
+          if (i % 5 == 1) op = IBV_WR_RDMA_WRITE, local = source(t), remote = target(t);
+          if (i % 5 == 2) op = IBV_WR_RDMA_READ, local = sink(t), remote = origin(t);
+          if (is_send(i)) {
+            Message{t, static_cast<std::uint32_t>(i)}.put(a.at(local));
+            if (i % 2 == 0) flags |= IBV_SEND_INLINE;
+          }
           int rc;
-          while ((rc = a.send(op, {a.sge(1024 * (t + 1), 100)}, b.address(8192 * (t + 1)), b.mr->stag(), flags, t)) ==
+          while ((rc = a.send(op, {a.sge(local, Message::kOctets)}, b.address(remote), b.mr->stag(), flags, id)) ==
                      ENOMEM &&
                  !stop)
             std::this_thread::yield();
@@ -71,24 +128,35 @@ void vrb_32_posters_and_pollers(void**) {
         }
       });
     }
-    const auto poller = [&](test::Side& s, std::atomic<std::uint64_t>& count) {
+    // A completion whose wr_id is the request's, or the place of what has arrived.
+    const auto ended_well = [&](const ibv_wc& wc, InOrder& order) {
+      return order.take(wc.wr_id / kEach, wc.wr_id % kEach);
+    };
+    const auto arrived_well = [&](const ibv_wc& wc, InOrder& order) {
+      Message m;
+      if (wc.byte_len != Message::kOctets || !m.get(b.at(slot(wc.wr_id)))) return false;
+      if (m.number >= kEach || !order.take(m.sender, m.number)) return false;
+      return arrived[m.sender * kEach + m.number].fetch_add(1) == 0;
+    };
+    const auto poller = [&](test::Side& s, std::atomic<std::uint64_t>& count, const auto& good) {
+      InOrder order(kThreads);
       ibv_wc wc[8];
       while (!stop) {
         const int n = s.cq.poll(8, wc);
         for (int i = 0; i < n; ++i) {
-          if (wc[i].status != IBV_WC_SUCCESS) ++bad;
+          if (wc[i].status != IBV_WC_SUCCESS || !good(wc[i], order)) ++bad;
           ++count;
         }
       }
     };
     for (int i = 0; i < 2; ++i) {
-      all.emplace_back(poller, std::ref(a), std::ref(ended));
-      all.emplace_back(poller, std::ref(b), std::ref(received));
+      all.emplace_back([&] { poller(a, ended, ended_well); });
+      all.emplace_back([&] { poller(b, received, arrived_well); });
     }
     std::uint64_t want_ended = 0, want_received = 0;
     for (std::uint64_t i = 0; i < kEach; ++i) {
-      want_ended += i % 7 == 0;
-      want_received += i % 5 == 0 || i % 5 > 2;
+      want_ended += is_signaled(i);
+      want_received += is_send(i);
     }
     const bool done = eventually(
         [&] { return bad > 0 || (ended == kThreads * want_ended && received == kThreads * want_received); }, 120);
@@ -99,6 +167,11 @@ void vrb_32_posters_and_pollers(void**) {
                kThreads * want_received);
     assert_int_equal(bad, 0);
     assert_true(receives <= total);
+    for (std::uint64_t at = 0; at < total; ++at) assert_int_equal(arrived[at], is_send(at % kEach));
+    for (unsigned t = 0; t < kThreads; ++t) {
+      assert_memory_equal(b.at(target(t)), a.at(source(t)), Message::kOctets);
+      assert_memory_equal(a.at(sink(t)), b.at(origin(t)), Message::kOctets);
+    }
   }
 }
 
@@ -131,18 +204,18 @@ void vrb_32_ends_under_fire(void**) {
     ibv_qp_attr attr{};
     switch (round % 4) {
       case 0:
-        api(*a.qp).disconnect(false);
+        a.qp->disconnect(false);
         break;
       case 1:
-        api(*a.qp).disconnect(true);
+        a.qp->disconnect(true);
         break;
       case 2:
         attr.qp_state = IBV_QPS_ERR;
-        api(*b.qp).modify(attr, IBV_QP_STATE);
+        b.qp->modify(attr, IBV_QP_STATE);
         break;
       case 3:
         attr.qp_state = IBV_QPS_RESET;
-        api(*b.qp).modify(attr, IBV_QP_STATE);
+        b.qp->modify(attr, IBV_QP_STATE);
         break;
     }
     const bool ended = eventually([&] { return a.observer->disconnected == 1 && b.observer->disconnected == 1; }, 30);
@@ -158,7 +231,7 @@ void vrb_32_ends_under_fire(void**) {
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     Peer peer(fds[1], false);
-    assert_int_equal(api(*b.qp).attach(fds[0], test::params(true), nullptr), 0);
+    assert_int_equal(b.qp->attach(llp::tcp_stream(fds[0]), test::params(true), nullptr), 0);
     assert_int_equal(b.send(IBV_WR_SEND, {b.sge(0, 5)}, 0, 0, IBV_SEND_SIGNALED, 77), 0);
     assert_int_equal(peer.next_segment().payload.size(), 5);
     assert_int_equal(b.wait().wr_id, 77);
@@ -186,7 +259,7 @@ void many_queue_pairs_on_one_queue(void**) {
     wr.wr_id = i;
     wr.sg_list = &sge;
     wr.num_sge = 1;
-    assert_int_equal(api(*qps[i]).post_recv(&wr, &bad), 0);
+    assert_int_equal(qps[i]->post_recv(&wr, &bad), 0);
   };
   const auto send = [&](std::size_t i, std::uint64_t round) {
     ibv_sge sge = here(i);
@@ -196,7 +269,7 @@ void many_queue_pairs_on_one_queue(void**) {
     wr.sg_list = &sge;
     wr.num_sge = 1;
     wr.opcode = IBV_WR_SEND;
-    assert_int_equal(api(*qps[i]).post_send(&wr, &bad), 0);
+    assert_int_equal(qps[i]->post_send(&wr, &bad), 0);
   };
   for (std::size_t i = 0; i < kPairs; ++i) {
     int fds[2];
@@ -206,10 +279,11 @@ void many_queue_pairs_on_one_queue(void**) {
       init.qp_type = IBV_QPT_RC;
       init.cap = {4, 4, 1, 1, 0};
       std::shared_ptr<QueuePair> qp;
-      assert_int_equal(create_qp(pd, init, &cq, &cq, &qp), 0);
-      index[api(*qp).number()] = qps.size();
+      assert_int_equal(create_rc_qp(pd, init, &cq, &cq, &qp), 0);
+      index[qp->number()] = qps.size();
       qps.push_back(qp);
-      assert_int_equal(api(*qp).attach(fds[initiator ? 0 : 1], test::params(initiator, i % 2 == 0), nullptr), 0);
+      assert_int_equal(
+          qp->attach(llp::tcp_stream(fds[initiator ? 0 : 1]), test::params(initiator, i % 2 == 0), nullptr), 0);
       receive(qps.size() - 1);
     }
   }
@@ -236,7 +310,7 @@ void many_queue_pairs_on_one_queue(void**) {
     }
   }
   if (finished < qps.size()) fail_msg("%zu of %zu finished", finished, qps.size());
-  for (auto& qp : qps) api(*qp).destroy();
+  for (auto& qp : qps) qp->destroy();
   qps.clear();
   memory().remove(mr);
   assert_int_equal(cq.users, 0);
@@ -252,7 +326,7 @@ void connections_leave_nothing_behind(void**) {
     assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 64)}), 0);
     assert_int_equal(b.wait().status, IBV_WC_SUCCESS);
     assert_int_equal(a.wait().status, IBV_WC_SUCCESS);
-    if (i % 3 != 0) api(*a.qp).disconnect(i % 3 == 1);
+    if (i % 3 != 0) a.qp->disconnect(i % 3 == 1);
     if (i % 3 != 0) assert_true(b.disconnects());
   };
   for (unsigned i = 0; i < 60; ++i) once(i);  // pools have filled

@@ -44,7 +44,7 @@ ibv_qp_attr good(ibv_qp_state to, std::uint32_t peer) {
 int modify(Side& s, ibv_qp_state to, int mask) {
   ibv_qp_attr a = good(to, number(s));  // its own peer: nobody else is needed
   a.cur_qp_state = s.state();
-  return api(*s.qp).modify(a, mask);
+  return s.qp->modify(a, mask);
 }
 
 struct Transition {
@@ -137,7 +137,7 @@ void connect(Side& a, Side& b) {
   for (auto [s, peer] : {std::pair(&a, &b), std::pair(&b, &a)}) {
     ibv_qp_attr init = good(IBV_QPS_INIT, 0);
     init.qp_access_flags = kAccess;
-    assert_int_equal(api(*s->qp).modify(init, mask), 0);
+    assert_int_equal(s->qp->modify(init, mask), 0);
     assert_int_equal(to_rtr(*s, number(*peer)), 0);
     assert_int_equal(to_rts(*s), 0);
   }

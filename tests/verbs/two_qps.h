@@ -15,11 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "llp/tcp_stream.h"
 #include "provider/verbs/completion_queue.h"
-#include "provider/verbs/context.h"
-#include "provider/verbs/device.h"
-#include "provider/verbs/memory.h"
-#include "provider/verbs/queue_pair_api.h"
+#include "provider/verbs/device/context.h"
+#include "provider/verbs/device/device.h"
+#include "provider/verbs/memory/memory.h"
+#include "provider/verbs/queue_pair.h"
 
 namespace ewarp::test {
 
@@ -95,14 +96,14 @@ struct Side {
     ibv_qp_init_attr init{};
     init.qp_type = IBV_QPT_RC;
     init.cap = {256, 256, 8, 8, 256};
-    if (create_qp(pd, init, &cq, &cq, &qp) != 0) throw std::runtime_error("create_qp");
+    if (create_rc_qp(pd, init, &cq, &cq, &qp) != 0) throw std::runtime_error("create_qp");
     if (memory().add(pd, memory_octets.data(), memory_octets.size(),
                      reinterpret_cast<std::uintptr_t>(memory_octets.data()), access, &mr) != 0)
       throw std::runtime_error("reg_mr");
-    api(*qp).set_handle(kHandle);
+    qp->set_handle(kHandle);
   }
   ~Side() {
-    api(*qp).destroy();
+    qp->destroy();
     if (mr != nullptr) memory().remove(mr);
   }
 
@@ -123,7 +124,7 @@ struct Side {
     wr.wr.rdma.rkey = rkey;
     if (op == IBV_WR_SEND_WITH_INV) wr.invalidate_rkey = rkey;
     if (op == IBV_WR_SEND_WITH_IMM || op == IBV_WR_RDMA_WRITE_WITH_IMM) wr.imm_data = htobe32(immediate);
-    return api(*qp).post_send(&wr, &bad);
+    return qp->post_send(&wr, &bad);
   }
   // sge: where the original value goes.
   int atomic(ibv_wr_opcode op, ibv_sge sge, std::uint64_t remote, std::uint32_t rkey, std::uint64_t compare_add,
@@ -135,7 +136,7 @@ struct Side {
     wr.num_sge = 1;
     wr.send_flags = flags;
     wr.wr.atomic = {remote, compare_add, swap, rkey};
-    return api(*qp).post_send(&wr, &bad);
+    return qp->post_send(&wr, &bad);
   }
   int receive(std::vector<ibv_sge> sges, std::uint64_t id = 100) {
     ibv_recv_wr wr{};
@@ -143,14 +144,14 @@ struct Side {
     wr.wr_id = id;
     wr.sg_list = sges.data();
     wr.num_sge = static_cast<int>(sges.size());
-    return api(*qp).post_recv(&wr, &bad);
+    return qp->post_recv(&wr, &bad);
   }
   // The next completion, or status kNothing after five seconds.
   ibv_wc wait(int milliseconds = 5000) { return next_completion(cq, milliseconds); }
   ibv_qp_state state() {
     ibv_qp_attr a{};
     ibv_qp_init_attr i{};
-    api(*qp).query(a, i);
+    qp->query(a, i);
     return a.qp_state;
   }
   bool reaches(ibv_qp_state s, int milliseconds = 5000) {
@@ -203,8 +204,8 @@ inline mpa::StreamParams params(bool initiator, bool crc = false, bool extension
 inline void join(Side& a, Side& b, mpa::StreamParams pa, mpa::StreamParams pb) {
   int fds[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) throw std::runtime_error("pair");
-  if (api(*b.qp).attach(fds[1], pb, b.observer) != 0) throw std::runtime_error("attach");
-  if (api(*a.qp).attach(fds[0], pa, a.observer) != 0) throw std::runtime_error("attach");
+  if (b.qp->attach(llp::tcp_stream(fds[1]), pb, b.observer) != 0) throw std::runtime_error("attach");
+  if (a.qp->attach(llp::tcp_stream(fds[0]), pa, a.observer) != 0) throw std::runtime_error("attach");
 }
 
 }  // namespace ewarp::test

@@ -35,7 +35,7 @@ struct Lender {
     wr.bind_mw.mw = &mw;
     wr.bind_mw.rkey = ibv_inc_rkey(mw.rkey);
     wr.bind_mw.bind_info = {&mr, a.address(offset), octets, access};
-    const int rc = api(*a.qp).post_send(&wr, &bad);
+    const int rc = a.qp->post_send(&wr, &bad);
     if (rc == 0) mw.rkey = wr.bind_mw.rkey;
     return rc;
   }
@@ -51,7 +51,7 @@ struct Lender {
     wr.opcode = IBV_WR_LOCAL_INV;
     wr.send_flags = IBV_SEND_SIGNALED;
     wr.invalidate_rkey = mw.rkey;
-    assert_int_equal(api(*a.qp).post_send(&wr, &bad), 0);
+    assert_int_equal(a.qp->post_send(&wr, &bad), 0);
     const ibv_wc wc = a.wait();
     if (wc.status == IBV_WC_SUCCESS) assert_int_equal(wc.opcode, IBV_WC_LOCAL_INV);
     return wc.status;
@@ -76,7 +76,7 @@ struct Lender {
 void vrb_25_what_a_window_opens(void**) {
   for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     Lender l(type);
-    const std::uint32_t qp = api(*l.a.qp).number();
+    const std::uint32_t qp = l.a.qp->number();
     assert_int_equal(l.opens(l.mw.rkey, 1000, 1, IBV_ACCESS_REMOTE_READ, qp), Verdict::invalid_stag);
     // The local right may be asked for, and is not given.
     assert_int_equal(l.bind(1000, 100, IBV_ACCESS_REMOTE_READ | IBV_ACCESS_LOCAL_WRITE), IBV_WC_SUCCESS);
@@ -108,7 +108,7 @@ void vrb_25_type_1(void**) {
   assert_int_equal(l.bind(500, 100), IBV_WC_SUCCESS);
   assert_int_equal(l.opens(old, 0, 1, IBV_ACCESS_REMOTE_READ, 0), Verdict::invalid_stag);
   assert_int_equal(l.read(500, 100), IBV_WC_SUCCESS);
-  assert_int_equal(memory().invalidate(l.mw.rkey, l.a.pd, api(*l.a.qp).number()), Verdict::not_associated);
+  assert_int_equal(memory().invalidate(l.mw.rkey, l.a.pd, l.a.qp->number()), Verdict::not_associated);
   assert_int_equal(l.bind(0, 0), IBV_WC_SUCCESS);
   assert_int_equal(l.opens(l.mw.rkey, 500, 1, IBV_ACCESS_REMOTE_READ, 0), Verdict::invalid_stag);
   assert_int_equal(memory().remove(std::exchange(l.region, nullptr)), 0);

@@ -47,14 +47,18 @@ void rdm_32_requests_are_executed(void**) {
       {"AT-1", 0x29, {kFetchAdd, 0, 0, 0, 1, 0, 0, kOnes}, 0x2a},
       {"AT-2", kOnes, {kFetchAdd, 0, 0, 0, 1, 0, 0, kOnes}, 0},
       {"AT-3", 0xffffffff, {kFetchAdd, 0, 0, 0, 1, 0x80000000'80000000, 0, kOnes}, 0},
-      {"AT-4", 0x7fff7fff'7fff7fff, {kFetchAdd, 0, 0, 0, 0x00010001'00010001, 0x80008000'80008000, 0, 0},
+      {"AT-4",
+       0x7fff7fff'7fff7fff,
+       {kFetchAdd, 0, 0, 0, 0x00010001'00010001, 0x80008000'80008000, 0, 0},
        0x80008000'80008000},
       {"AT-6", 0x1234, {kFetchAdd, 0, 0, 0, 0, 0, 0, 0}, 0x1234},
       {"AT-7", 0xaaaaaaaa'aaaaaaaa, {kFetchAdd, 0, 0, 0, kOnes, kOnes, 0, kOnes}, 0x55555555'55555555},
       {"AT-8", 5, {kCompareSwap, 0, 0, 0, 9, kOnes, 5, kOnes}, 9},
       {"AT-9", 5, {kCompareSwap, 0, 0, 0, 9, kOnes, 6, kOnes}, 5},
-      {"AT-10", 0x11223344'55667788, {kCompareSwap, 0, 0, 0, kOnes, 0xffffffff, 0x11223344'00000000,
-                                      0xffffffff'00000000}, 0x11223344'ffffffff},
+      {"AT-10",
+       0x11223344'55667788,
+       {kCompareSwap, 0, 0, 0, kOnes, 0xffffffff, 0x11223344'00000000, 0xffffffff'00000000},
+       0x11223344'ffffffff},
       {"AT-11", 0x5555, {kCompareSwap, 0, 0, 0, 0, 0xff, 0x1234, 0}, 0x5500},
   };
   for (const Setup& setup : kSetups) {
@@ -98,47 +102,59 @@ void rdm_33_requests_that_are_refused(void**) {
     };
     const auto good = [](Scene& s) { return s.region(s.side.pd, 0, 4096, kAtomic, s.side.address(0)); };
     for (const std::uint64_t off : {1u, 2u, 4u, 7u})
-      refused("misaligned", [&](Scene& s) { return add(s, good(s)->stag(), s.side.address(64 + off)); }, 0, 2, 7,
-              IBV_EVENT_QP_FATAL);
-    refused("unknown STag", [&](Scene& s) { return add(s, 0x00bad000, s.side.address(0)); }, 0, 1, 0,
-            IBV_EVENT_QP_ACCESS_ERR);
+      refused(
+          "misaligned", [&](Scene& s) { return add(s, good(s)->stag(), s.side.address(64 + off)); }, 0, 2, 7,
+          IBV_EVENT_QP_FATAL);
+    refused(
+        "unknown STag", [&](Scene& s) { return add(s, 0x00bad000, s.side.address(0)); }, 0, 1, 0,
+        IBV_EVENT_QP_ACCESS_ERR);
     refused(
         "one octet out of bounds", [&](Scene& s) { return add(s, good(s)->stag(), s.side.address(4096 - 7)); }, 0, 1, 1,
         IBV_EVENT_QP_ACCESS_ERR);
-    refused("no right", [&](Scene& s) { return add(s, s.side.mr->stag(), s.side.address(0)); }, 0, 1, 2,
-            IBV_EVENT_QP_ACCESS_ERR);
-    refused("another PD",
-            [&](Scene& s) {
-              return add(s, s.region(s.other_pd, 0, 4096, kAtomic, s.side.address(0))->stag(), s.side.address(0));
-            },
-            0, 1, 3, IBV_EVENT_QP_ACCESS_ERR);
-    refused("wrap", [&](Scene& s) { return add(s, good(s)->stag(), kOnes - 3); }, 0, 1, 4, IBV_EVENT_QP_ACCESS_ERR);
+    refused(
+        "no right", [&](Scene& s) { return add(s, s.side.mr->stag(), s.side.address(0)); }, 0, 1, 2,
+        IBV_EVENT_QP_ACCESS_ERR);
+    refused(
+        "another PD",
+        [&](Scene& s) {
+          return add(s, s.region(s.other_pd, 0, 4096, kAtomic, s.side.address(0))->stag(), s.side.address(0));
+        },
+        0, 1, 3, IBV_EVENT_QP_ACCESS_ERR);
+    refused(
+        "wrap", [&](Scene& s) { return add(s, good(s)->stag(), kOnes - 3); }, 0, 1, 4, IBV_EVENT_QP_ACCESS_ERR);
     for (const std::uint32_t op : {1u, 3u, 15u})
-      refused("unassigned operation",
-              [&](Scene& s) { return atomic_request(1, {op, 7, good(s)->stag(), s.side.address(0), 1}); }, 0, 2, 6,
-              IBV_EVENT_QP_REQ_ERR);
-    refused("too short",
-            [&](Scene& s) {
-              Bytes b = add(s, good(s)->stag(), s.side.address(0));
-              b.pop_back();
-              return b;
-            },
-            0, 2, 0xff, IBV_EVENT_QP_REQ_ERR);
-    refused("not the last segment",
-            [&](Scene& s) {
-              Bytes b = add(s, good(s)->stag(), s.side.address(0));
-              b[0] = std::byte{0x01};
-              return b;
-            },
-            0, 2, 0xff, IBV_EVENT_QP_REQ_ERR);
-    refused("on the queue of Sends",
-            [&](Scene& s) {
-              Bytes b = add(s, good(s)->stag(), s.side.address(0));
-              b[9] = std::byte{0};
-              return b;
-            },
-            0, 2, 6, IBV_EVENT_QP_REQ_ERR);
-    refused("a response to nothing", [&](Scene&) { return atomic_response(1, 1, 1); }, 0, 2, 6, IBV_EVENT_QP_REQ_ERR);
+      refused(
+          "unassigned operation",
+          [&](Scene& s) {
+            return atomic_request(1, {op, 7, good(s)->stag(), s.side.address(0), 1});
+          },
+          0, 2, 6, IBV_EVENT_QP_REQ_ERR);
+    refused(
+        "too short",
+        [&](Scene& s) {
+          Bytes b = add(s, good(s)->stag(), s.side.address(0));
+          b.pop_back();
+          return b;
+        },
+        0, 2, 0xff, IBV_EVENT_QP_REQ_ERR);
+    refused(
+        "not the last segment",
+        [&](Scene& s) {
+          Bytes b = add(s, good(s)->stag(), s.side.address(0));
+          b[0] = std::byte{0x01};
+          return b;
+        },
+        0, 2, 0xff, IBV_EVENT_QP_REQ_ERR);
+    refused(
+        "on the queue of Sends",
+        [&](Scene& s) {
+          Bytes b = add(s, good(s)->stag(), s.side.address(0));
+          b[9] = std::byte{0};
+          return b;
+        },
+        0, 2, 6, IBV_EVENT_QP_REQ_ERR);
+    refused(
+        "a response to nothing", [&](Scene&) { return atomic_response(1, 1, 1); }, 0, 2, 6, IBV_EVENT_QP_REQ_ERR);
   }
 }
 
@@ -265,8 +281,7 @@ void rdm_34_the_ord_counts_both_and_a_fence_waits(void**) {
     assert_int_equal(post_add(s, 1), 0);
     assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(64, 8)}, kFar, kKey, IBV_SEND_SIGNALED, 2), 0);
     assert_int_equal(post_add(s, 3, 8), 0);
-    assert_int_equal(
-        s.side.send(IBV_WR_SEND, {s.side.sge(64, 8)}, 0, 0, IBV_SEND_FENCE | IBV_SEND_SIGNALED, 4), 0);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(64, 8)}, 0, 0, IBV_SEND_FENCE | IBV_SEND_SIGNALED, 4), 0);
     const AtomicFields a = dissect_atomic(s.peer->next_segment());
     const ReadFields r = dissect_read(s.peer->next_segment());
     s.peer->expect_silence();
@@ -285,7 +300,9 @@ void vrb_13_a_terminate_names_an_atomic(void**) {
   const struct {
     unsigned type, code;
     ibv_wc_status status;
-  } kCases[] = {{1, 0, IBV_WC_REM_ACCESS_ERR}, {1, 2, IBV_WC_REM_ACCESS_ERR}, {2, 7, IBV_WC_REM_OP_ERR},
+  } kCases[] = {{1, 0, IBV_WC_REM_ACCESS_ERR},
+                {1, 2, IBV_WC_REM_ACCESS_ERR},
+                {2, 7, IBV_WC_REM_OP_ERR},
                 {2, 6, IBV_WC_REM_INV_REQ_ERR}};
   for (const Setup& setup : kSetups)
     for (const auto& c : kCases) {

@@ -257,9 +257,9 @@ void a_graceful_disconnect_loses_nothing(void**) {
         if (by_modify) {
           ibv_qp_attr attr{};
           attr.qp_state = IBV_QPS_SQD;
-          assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE), 0);
+          assert_int_equal(s.side.qp->modify(attr, IBV_QP_STATE), 0);
         } else {
-          api(*s.side.qp).disconnect(true);
+          s.side.qp->disconnect(true);
         }
         for (std::uint32_t msn = 1; msn <= 5; ++msn) {
           std::size_t got = 0;
@@ -288,7 +288,7 @@ void a_graceful_disconnect_waits_for_reads(void**) {
     s.open_responder();
     assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(0, 64)}, kFar, kKey, IBV_SEND_SIGNALED, 1), 0);
     const ReadFields r = dissect_read(s.peer->next_segment());
-    api(*s.side.qp).disconnect(true);
+    s.side.qp->disconnect(true);
     assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, 0, 2), 0);  // SQD: not started any more
     s.peer->expect_silence();
     s.peer->send(read_response(r.sink_stag, r.sink_to, pattern(64)));
@@ -310,7 +310,7 @@ void silence_after_our_fin_is_bounded(void**) {
         s.peer->send(read_request(1, 1, 0, 0, 0, 0));
         s.peer->next();
       }
-      api(*s.side.qp).disconnect(true);
+      s.side.qp->disconnect(true);
       s.peer->expect_fin();
       s.expect_ended("silence");
       s.expect_completions("silence", {});
@@ -322,7 +322,7 @@ void a_full_socket_does_not_hold_the_close(void**) {
   for (const bool tcp : {false, true}) {
     Scene s(Setup{.initiator = true, .tcp = tcp}, 16u << 20);
     assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 16u << 20)}), 0);
-    api(*s.side.qp).disconnect(true);
+    s.side.qp->disconnect(true);
     s.expect_ended("full");
     s.expect_completions("full", {{1, IBV_WC_WR_FLUSH_ERR}});
     bool reset = false;
@@ -341,15 +341,15 @@ void an_abort(void**) {
         if (by_modify) {
           ibv_qp_attr attr{};
           attr.qp_state = IBV_QPS_ERR;
-          assert_int_equal(api(*b.s.side.qp).modify(attr, IBV_QP_STATE), 0);
+          assert_int_equal(b.s.side.qp->modify(attr, IBV_QP_STATE), 0);
         } else {
-          api(*b.s.side.qp).disconnect(false);
+          b.s.side.qp->disconnect(false);
         }
         assert_int_equal(b.s.side.state(), IBV_QPS_ERR);
         b.expect_flushed("abort");
         b.s.peer->discard();
         b.s.expect_ended("abort");
-        api(*b.s.side.qp).disconnect(true);  // harmless
+        b.s.side.qp->disconnect(true);  // harmless
         b.s.expect_no_event("abort");
       }
 }
@@ -364,7 +364,7 @@ void vrb_4_reset_and_again(void**) {
     assert_int_equal(b.s.peer->next_segment().opcode, kReadResponse);
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RESET;
-    assert_int_equal(api(*b.s.side.qp).modify(attr, IBV_QP_STATE), 0);
+    assert_int_equal(b.s.side.qp->modify(attr, IBV_QP_STATE), 0);
     assert_int_equal(b.s.side.state(), IBV_QPS_RESET);
     b.s.peer->discard();
     assert_true(b.s.side.disconnects());
@@ -374,7 +374,7 @@ void vrb_4_reset_and_again(void**) {
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
     Peer peer(fds[1], setup.crc);
     const auto again = std::make_shared<test::Observer>();
-    assert_int_equal(api(*b.s.side.qp).attach(fds[0], test::params(true, setup.crc, false), again), 0);
+    assert_int_equal(b.s.side.qp->attach(llp::tcp_stream(fds[0]), test::params(true, setup.crc, false), again), 0);
     peer.expect_silence();
     assert_int_equal(b.s.side.send(IBV_WR_SEND, {b.s.side.sge(0, 3)}, 0, 0, IBV_SEND_SIGNALED, 7), 0);
     const Segment g = peer.next_segment();
@@ -396,7 +396,7 @@ void vrb_5_destroy_with_work_outstanding(void**) {
       b.s.peer->send(send_segment(1, pattern(8)));
       b.s.peer->send(read_request(1, 1, 0, 0, 0, 0));
       assert_int_equal(b.s.peer->next_segment().opcode, kReadResponse);
-      api(*b.s.side.qp).destroy();
+      b.s.side.qp->destroy();
       std::memset(b.s.side.at(0), 0x5a, 65536);
       b.s.expect_completions("destroyed", {});
       b.s.peer->send(read_response(b.requests[0].fields.sink_stag, 0, pattern(64)));

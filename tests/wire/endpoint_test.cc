@@ -1,5 +1,10 @@
 // The RDMAP endpoint alone, against the vectors to the octet: here the STags are the vectors' own.
 #include "rdmap/endpoint.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "llp/guarded_copy.h"
 #include "tests/wire/fake_consumer.h"
 #include "tests/wire/peer.h"
 
@@ -71,6 +76,164 @@ void trm_27_a_partly_served_read(void**) {
   test::expect_octets(drain(endpoint), test::hex(v.at("fpdu_hex")), "TRM-27");
 }
 
+// Takes the region back at the last moment: after it was resolved, before it is read.
+struct Revoker : FakeConsumer {
+  bool hold(const llp::Extent&) override { return revoked(); }
+  bool readable(const llp::Extent&) override { return revoked(); }
+  bool atomic(const llp::Extent&, const rdmap::AtomicRequest&, std::uint64_t*) override { return revoked(); }
+  bool revoked() {
+    regions.clear();
+    return false;
+  }
+};
+
+// RDM-19: what was deregistered is an invalid STag, not pages that are gone.
+void a_region_taken_back_between_check_and_use(void**) {
+  const Bytes asked[] = {read_request(1, 0x55, 0x1000, 3000, 0x100, 0), read_request(1, 0x55, 0x1000, 8000, 0x100, 0),
+                         atomic_request(1, AtomicFields{.op = 0, .id = 7, .stag = 0x100, .data = 1})};
+  for (const Bytes& request : asked)
+    for (const bool crc : {true, false}) {
+      Revoker consumer;
+      consumer.regions[0x100].octets = pattern(8192);
+      mpa::StreamParams p = params();
+      p.crc = crc;
+      p.extensions = true;
+      rdmap::Endpoint endpoint(consumer, p, 14 + 2048);
+      const Bytes in = Peer(-1, crc).frame(request);
+      assert_int_equal(endpoint.receive(in), in.size());
+      Bytes want = answer_to(request, 0, 1, 0);
+      if (request.size() == 18 + 28) {  // a Read Request's own header is told too
+        want[20] = std::byte{0xe0};
+        want = concat({want, slice(request, 18, 28)});
+      }
+      test::expect_octets(drain(endpoint), Peer(-1, crc).frame(want), "Terminate");
+    }
+}
+
+// Takes the pages away between the moment they may be read and the CRC.
+struct Snatcher : FakeConsumer {
+  bool hold(const llp::Extent& e) override {
+    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    const auto at = reinterpret_cast<std::uintptr_t>(e.address) / page * page + page;
+    return mprotect(reinterpret_cast<void*>(at), page, PROT_NONE) == 0;
+  }
+};
+
+void a_source_that_goes_before_its_crc(void**) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  assert_true(llp::install_copy_guard());
+  for (const auto op : {rdmap::Operation::send, rdmap::Operation::write})
+    for (const bool markers : {false, true}) {
+      Snatcher consumer;
+      mpa::StreamParams p = params();
+      p.initiator = true;
+      p.tx_markers = markers;
+      rdmap::Endpoint endpoint(consumer, p, 16384);
+      FakeRequest& r = consumer.post(op, {Bytes(4 * page)});
+      drain(endpoint);
+      mprotect(reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(r.pieces[0].data()) / page * page), 3 * page,
+               PROT_READ | PROT_WRITE);
+      assert_true(r.done);
+      assert_true(r.status == rdmap::Status::local_protection);
+      assert_true(endpoint.terminate_sent());
+    }
+}
+
+// What recvmsg() does with the octets of a stream: those that go direct, then the rest to receive().
+class DirectReceiver {
+ public:
+  explicit DirectReceiver(rdmap::Endpoint& endpoint) : endpoint_(endpoint) {}
+  // Everything up to the next direct payload is handled, and that payload stored.
+  void take(Octets in, std::size_t staged) {
+    const std::size_t head = endpoint_.receive(in.first(staged));
+    in = in.subspan(head);
+    for (const llp::Extent& e : endpoint_.direct()) {
+      std::memcpy(e.address, in.data(), e.length);
+      in = in.subspan(e.length);
+      stored_ += e.length;
+    }
+    endpoint_.direct_received(stored_);
+    rest_ = in;
+  }
+  std::size_t stored() const { return stored_; }
+  void finish() { assert_int_equal(endpoint_.receive(rest_), rest_.size()); }
+
+ private:
+  rdmap::Endpoint& endpoint_;
+  std::size_t stored_ = 0;
+  Octets rest_;
+};
+
+mpa::StreamParams without_crc() {
+  mpa::StreamParams p = params();
+  p.initiator = true;
+  p.crc = false;
+  return p;
+}
+
+constexpr std::size_t kLong = 20000;
+constexpr std::size_t kDirect = 1000;  // of an FPDU of kLong, in staging when the rest goes direct
+
+// Who waits for the end of a Write finds all of it there.
+void the_end_of_a_direct_write_is_stored_last(void**) {
+  for (const bool last : {true, false}) {
+    FakeConsumer consumer;
+    fill(consumer);
+    consumer.regions[0x100].octets = Bytes(kLong + 2, std::byte{0xee});
+    rdmap::Endpoint endpoint(consumer, without_crc(), 60000);
+    const Bytes want = pattern(kLong);
+    const Bytes in = Peer(-1, false).frame(write_segment(0x100, 1, want, last));
+    DirectReceiver receiver(endpoint);
+    receiver.take(in, kDirect);
+    const Bytes& region = consumer.regions[0x100].octets;
+    // Not the last octets of the message; the end of a segment that is followed by others says nothing.
+    const std::size_t kept = last ? 64 : 0;
+    assert_int_equal(receiver.stored(), kLong - (kDirect - 16) - kept);
+    assert_memory_equal(region.data() + 1, want.data(), kLong - kept);
+    for (std::size_t i = 0; i < kept; ++i) assert_int_equal(region[1 + kLong - 1 - i], 0xee);
+    receiver.finish();
+    assert_memory_equal(region.data() + 1, want.data(), kLong);
+    assert_int_equal(region[kLong + 1], 0xee);
+    assert_int_equal(endpoint.counters.rx_messages, last);
+    assert_false(endpoint.fault().has_value());
+  }
+}
+
+// A sink of three pieces, whose borders lie in what goes direct and in the end.
+void the_end_of_a_direct_read_is_stored_last(void**) {
+  FakeConsumer consumer;
+  rdmap::Endpoint endpoint(consumer, without_crc(), 60000);
+  FakeRequest& r = consumer.post(rdmap::Operation::read, {Bytes(9000), Bytes(kLong - 9000 - 30), Bytes(30)});
+  drain(endpoint);
+  const Bytes want = pattern(kLong);
+  const Bytes in = Peer(-1, false).frame(read_response(1, 0, want));
+  DirectReceiver receiver(endpoint);
+  receiver.take(in, kDirect);
+  assert_int_equal(receiver.stored(), kLong - (kDirect - 16) - 64);
+  assert_int_equal(r.pieces[2][29], 0);
+  assert_false(r.done);
+  receiver.finish();
+  assert_true(r.done && r.status == rdmap::Status::success);
+  test::expect_octets(concat({r.pieces[0], r.pieces[1], r.pieces[2]}), want, "sink");
+}
+
+// The end arrives octet by octet.
+void the_end_of_a_direct_write_comes_in_pieces(void**) {
+  FakeConsumer consumer;
+  fill(consumer);
+  consumer.regions[0x100].octets = Bytes(kLong);
+  rdmap::Endpoint endpoint(consumer, without_crc(), 60000);
+  const Bytes want = pattern(kLong);
+  const Bytes in = Peer(-1, false).frame(write_segment(0x100, 0, want));
+  DirectReceiver receiver(endpoint);
+  receiver.take(in, kDirect);
+  const std::size_t at = kDirect + receiver.stored();
+  for (std::size_t n = 0; at + n < in.size(); ++n) assert_int_equal(endpoint.receive(Octets(in).subspan(at, n)), 0);
+  assert_int_equal(std::to_integer<int>(consumer.regions[0x100].octets[kLong - 1]), 0);
+  assert_int_equal(endpoint.receive(Octets(in).subspan(at)), in.size() - at);
+  test::expect_octets(consumer.regions[0x100].octets, want, "region");
+}
+
 // TRM-1: an end for a reason of our own, between two segments.
 void trm_1_a_local_error(void**) {
   FakeConsumer consumer;
@@ -93,6 +256,11 @@ int main() {
       cmocka_unit_test(terminate_vectors_to_the_octet),
       cmocka_unit_test(trm_27_a_partly_served_read),
       cmocka_unit_test(trm_1_a_local_error),
+      cmocka_unit_test(a_region_taken_back_between_check_and_use),
+      cmocka_unit_test(a_source_that_goes_before_its_crc),
+      cmocka_unit_test(the_end_of_a_direct_write_is_stored_last),
+      cmocka_unit_test(the_end_of_a_direct_read_is_stored_last),
+      cmocka_unit_test(the_end_of_a_direct_write_comes_in_pieces),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -1,6 +1,7 @@
 // Immediate Data behind a Write (RFC 7306 section 6), and Send with Immediate, seen from the other end of the stream.
 #include <endian.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "tests/wire/scene.h"
@@ -201,9 +202,12 @@ void rdm_29_immediates_that_are_wrong(void**) {
       Bytes ulpdu;
       unsigned type, code;
     } kCases[] = {
-        {"TRM-22", immediate(1, pattern(7)), 2, 0xff}, {"nothing", immediate(1, {}), 2, 0xff},
-        {"9 octets", immediate(1, pattern(9)), 2, 0xff}, {"more than a segment", immediate(1, pattern(5000)), 2, 0xff},
-        {"not the last", not_last, 2, 0xff},             {"queue of requests", other_queue, 2, 6},
+        {"TRM-22", immediate(1, pattern(7)), 2, 0xff},
+        {"nothing", immediate(1, {}), 2, 0xff},
+        {"9 octets", immediate(1, pattern(9)), 2, 0xff},
+        {"more than a segment", immediate(1, pattern(5000)), 2, 0xff},
+        {"not the last", not_last, 2, 0xff},
+        {"queue of requests", other_queue, 2, 6},
     };
     for (const auto& c : kCases) {
       Scene s(consenting(setup), 8192);

@@ -1,9 +1,10 @@
 // What RDMAP on reliable datagrams costs: octets for an idle association, and allocations in steady traffic.
 #include <cstdlib>
+#include <cstring>
 #include <random>
 
-#include "llp/rd_table.h"
-#include "rdmap/datagram_endpoint.h"
+#include "llp/rd/table.h"
+#include "rdmap/datagram/endpoint.h"
 #include "rdmap/message.h"
 #include "tests/llp/counted_new.h"
 #include "tests/llp/rd_seal.h"

@@ -2,6 +2,7 @@
 // one another at once, some of it wrong. Each request ends once, in its turn, as it must; each message arrives once, in
 // order, with the right octets. EWARP_SEED=n repeats a run, EWARP_SEEDS=m makes m from there, EWARP_TRACE=1 shows
 // datagrams.
+#include <algorithm>
 #include <set>
 
 #include "tests/wire/rd_hosts.h"

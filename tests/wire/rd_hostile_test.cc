@@ -1,6 +1,8 @@
 // A peer that breaks the rules of DDP and RDMAP behind a good CRC and the right tag. What leaves no doubt about the
 // stream is reported and only that message fails; anything else ends the association, and what was begun in it. Nothing
 // is placed in either case.
+#include <algorithm>
+
 #include "tests/wire/rd_hosts.h"
 #include "tests/wire/rd_intruder.h"
 

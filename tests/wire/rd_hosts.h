@@ -2,10 +2,11 @@
 // DatagramEndpoint on a Table.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 
-#include "rdmap/datagram_endpoint.h"
+#include "rdmap/datagram/endpoint.h"
 #include "tests/llp/rd_sim.h"
 #include "tests/wire/fake_consumer.h"
 

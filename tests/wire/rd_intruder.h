@@ -7,7 +7,7 @@
 
 #include "ddp/header.h"
 #include "ddp/untagged.h"
-#include "llp/rd_table.h"
+#include "llp/rd/table.h"
 #include "rdmap/header.h"
 #include "tests/llp/rd_seal.h"
 

@@ -1,4 +1,5 @@
 // RDMA Reads and the order of work, seen from the other end of the stream.
+#include <algorithm>
 #include <cstring>
 
 #include "tests/wire/scene.h"

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/wire/scene.h"
 
 #include <netinet/tcp.h>
@@ -42,7 +44,7 @@ Scene::Scene(const Setup& s, std::size_t buffer) : side(buffer), other_pd(side.c
   else
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
   peer = std::make_unique<Peer>(fds[1], s.crc, s.rx_markers, s.tx_markers);
-  assert_int_equal(api(*side.qp).attach(fds[0], stream_params(s), side.observer), 0);
+  assert_int_equal(side.qp->attach(llp::tcp_stream(fds[0]), stream_params(s), side.observer), 0);
 }
 
 void Scene::open_responder() {
@@ -62,7 +64,7 @@ void Scene::expect_completions(const std::string& what, const Ended& want) {
   for (std::size_t i = 0; i < want.size(); ++i) {
     const ibv_wc wc = side.wait();
     if (wc.status == test::kNothing) fail_msg("%s: %zu completions of %zu", what.c_str(), i, want.size());
-    if (wc.qp_num != api(*side.qp).number()) fail_msg("%s: completion of QP %u", what.c_str(), wc.qp_num);
+    if (wc.qp_num != side.qp->number()) fail_msg("%s: completion of QP %u", what.c_str(), wc.qp_num);
     got[wc.wr_id >= 100].emplace_back(wc.wr_id, wc.status);
   }
   for (const int queue : {0, 1})

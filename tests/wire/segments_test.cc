@@ -1,4 +1,5 @@
 // What arrives: framing and segments, good and bad, on a live queue pair.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -41,6 +42,77 @@ void mpa_7_a_hit_in_any_octet(void**) {
     const std::string what = "octet " + std::to_string(at);
     s.expect_completions(what, {{100, IBV_WC_SUCCESS}, {101, IBV_WC_WR_FLUSH_ERR}, {102, IBV_WC_WR_FLUSH_ERR}});
     if (at >= 2) s.peer->expect(terminate(2, 0, 2), what);
+  }
+}
+
+// MPA-7 where the payload is received straight into a receive buffer or a sink, and its CRC computed there: it counts
+// no sooner, and what is beside the message stays as it was. The FPDU comes in pieces cut at `cut`.
+void expect_direct_and_bad(const Bytes& good, std::size_t hit, std::size_t cut, bool read) {
+  Scene s(Setup{.initiator = true, .crc = true}, kBuffer);
+  fill(s, 0x33);
+  Bytes ulpdu = good;
+  if (read) {
+    assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(1000, 60000)}, 0, 1), 0);
+    const ReadFields r = dissect_read(s.peer->next_segment());
+    ulpdu = read_response(r.sink_stag, r.sink_to, pattern(60000));
+  } else {
+    assert_int_equal(s.side.receive({s.side.sge(1000, 60000)}), 0);
+  }
+  Bytes fpdu = s.peer->frame(ulpdu);
+  hit = std::min(hit, fpdu.size() - 1);
+  fpdu[hit] ^= std::byte{0x20};
+  s.peer->raw(slice(fpdu, 0, cut));
+  poll(nullptr, 0, 2);
+  s.peer->raw(slice(fpdu, cut, fpdu.size() - cut));
+  s.peer->shut_down();
+  const std::string what = "octet " + std::to_string(hit) + ", cut at " + std::to_string(cut);
+  s.expect_completions(what, {{read ? 1 : 100, IBV_WC_WR_FLUSH_ERR}});
+  for (const std::size_t at : {999, 61000}) assert_int_equal(*s.side.at(at), 0x33);
+}
+
+void mpa_7_a_hit_in_what_goes_direct(void**) {
+  const Bytes send = send_segment(1, pattern(60000));
+  for (const bool read : {false, true})
+    for (const std::size_t hit : {2u, 3u, 4u, 9u, 15u, 19u, 20u, 100u, 4000u, 5000u, 59990u, 60010u, 99999u})
+      for (const std::size_t cut : {30u, 4000u, 59000u}) expect_direct_and_bad(send, hit, cut, read);
+}
+
+// Good ones, in every kind of buffer: whole, in pieces, in pieces that are the same octets.
+void direct_payloads_with_a_crc(void**) {
+  for (const std::size_t cut : {30u, 1000u, 4000u, 59000u, 60010u}) {
+    Scene s(Setup{.initiator = true, .crc = true}, kBuffer);
+    const Bytes payload = pattern(60000);
+    std::uint32_t msn = 1;
+    const std::vector<std::vector<ibv_sge>> buffers = {
+        {s.side.sge(1, 60000)},
+        {s.side.sge(1, 20000), s.side.sge(20001, 50000)},
+        {s.side.sge(1, 60000), s.side.sge(1, 10)},
+        {s.side.sge(1, 30000), s.side.sge(1, 30000)},
+    };
+    for (const auto& sges : buffers) {
+      fill(s, 0);
+      assert_int_equal(s.side.receive(sges), 0);
+      const Bytes fpdu = s.peer->frame(send_segment(msn++, payload));
+      s.peer->raw(slice(fpdu, 0, cut));
+      poll(nullptr, 0, 2);
+      s.peer->raw(slice(fpdu, cut, fpdu.size() - cut));
+      const ibv_wc wc = s.side.wait();
+      assert_int_equal(wc.status, IBV_WC_SUCCESS);
+      assert_int_equal(wc.byte_len, 60000);
+      if (sges[0].length + sges.back().length == 60000 && sges.size() == 2 && sges[1].addr == sges[0].addr)
+        expect_placed(s, 1, slice(payload, 30000, 30000), "the same octets twice");
+      else
+        expect_placed(s, 1, payload, "Send");
+    }
+    fill(s, 0);
+    assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(1, 60000)}, 0, 1), 0);
+    const ReadFields r = dissect_read(s.peer->next_segment());
+    const Bytes fpdu = s.peer->frame(read_response(r.sink_stag, r.sink_to, payload));
+    s.peer->raw(slice(fpdu, 0, cut));
+    poll(nullptr, 0, 2);
+    s.peer->raw(slice(fpdu, cut, fpdu.size() - cut));
+    assert_int_equal(s.side.wait().status, IBV_WC_SUCCESS);
+    expect_placed(s, 1, payload, "sink");
   }
 }
 
@@ -580,6 +652,8 @@ int main() {
   set_waits("500", "0");
   const CMUnitTest tests[] = {
       cmocka_unit_test(mpa_7_a_hit_in_any_octet),
+      cmocka_unit_test(mpa_7_a_hit_in_what_goes_direct),
+      cmocka_unit_test(direct_payloads_with_a_crc),
       cmocka_unit_test(mpa_2_6_pad_and_crc_field_without_meaning),
       cmocka_unit_test(mpa_14_runts),
       cmocka_unit_test(mpa_11_the_longest_fpdu),

@@ -77,7 +77,7 @@ void mpa_71_work_posted_at_once_waits_for_the_rtr(void**) {
     mpa::StreamParams p = test::params(true, true);
     p.peer_to_peer = true;
     p.rtr = form;
-    assert_int_equal(api(*side.qp).attach(fds[0], p, side.observer), 0);
+    assert_int_equal(side.qp->attach(llp::tcp_stream(fds[0]), p, side.observer), 0);
     assert_int_equal(side.send(IBV_WR_SEND, {side.sge(0, 8)}), 0);
     assert_true(peer.next_segment().payload.size() == (form == mpa::kRtrRead ? 28u : 0u));
     assert_int_equal(peer.next_segment().payload.size(), 8);
@@ -258,8 +258,8 @@ void mpa_71_no_opcode_beyond_rfc_5040(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 8192);
     s.open_responder();
-    for (const auto op : {IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_CMP_AND_SWP,
-                          IBV_WR_ATOMIC_FETCH_AND_ADD})
+    for (const auto op :
+         {IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_CMP_AND_SWP, IBV_WR_ATOMIC_FETCH_AND_ADD})
       assert_int_equal(s.side.send(op, {s.side.sge(0, 8)}, 0, kKey), EINVAL);
     s.peer->expect_silence();
     assert_int_equal(s.side.state(), IBV_QPS_RTS);

@@ -1,5 +1,6 @@
 // Every defect of the Terminate vectors, on a live queue pair: the octets of the Terminate, the end of the stream, the
 // completions and the event.
+#include <algorithm>
 #include <cstring>
 
 #include "tests/wire/scene.h"
@@ -176,7 +177,7 @@ void start_up_faults_are_the_first_and_last_fpdu(void**) {
       p.rtr = mpa::kRtrWrite;
       p.terminate = c.fault;
       assert_int_equal(side.receive({side.sge(0, 32)}, 100), EINVAL);  // RESET
-      assert_int_equal(api(*side.qp).attach(fds[0], p, side.observer), 0);
+      assert_int_equal(side.qp->attach(llp::tcp_stream(fds[0]), p, side.observer), 0);
       peer.expect(test::hex(vector_of(c.id).at("terminate_ulpdu_hex")), c.id);
       peer.expect_fin();
       EXPECT(c.id, side.reaches(IBV_QPS_ERR));

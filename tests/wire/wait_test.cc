@@ -99,17 +99,17 @@ void ends_of_a_waiting_stream(void**) {
           s.peer->reset();
           break;
         case 2:
-          api(*s.side.qp).disconnect(true);
+          s.side.qp->disconnect(true);
           break;
         case 3:
-          api(*s.side.qp).disconnect(false);
+          s.side.qp->disconnect(false);
           break;
         case 4:
           attr.qp_state = IBV_QPS_ERR;
-          assert_int_equal(api(*s.side.qp).modify(attr, IBV_QP_STATE), 0);
+          assert_int_equal(s.side.qp->modify(attr, IBV_QP_STATE), 0);
           break;
         case 5:
-          api(*s.side.qp).destroy();
+          s.side.qp->destroy();
           break;
       }
       if (how >= 2) {
@@ -132,7 +132,7 @@ void a_send_that_arrives_while_we_close(void**) {
     s.peer->send(read_request(1, 9, 0, 0, 0, 0));
     assert_int_equal(s.peer->next_segment().opcode, kReadResponse);
     const auto begin = std::chrono::steady_clock::now();
-    api(*s.side.qp).disconnect(true);
+    s.side.qp->disconnect(true);
     s.peer->send(send_segment(1, pattern(20)));
     s.peer->expect_fin();
     s.peer->close();

@@ -1,0 +1,272 @@
+// Who drives, in virtual time: how long messages wait, and how often the background thread is woken for nothing.
+#include "provider/engine/driver.h"
+
+#include "../vectors/vectors.h"
+
+namespace {
+
+using ewarp::verbs::Driver;
+using State = Driver::State;
+using std::chrono::microseconds;
+
+constexpr auto kLongest = microseconds(500);
+
+// An application and the background thread. Where there is one CPU they take turns at it: the thread comes late.
+struct World {
+  explicit World(unsigned cpus, bool crowded = false)
+      : driver(kLongest, crowded), wake_up(cpus == 1 ? microseconds(100) : microseconds(20)) {
+    driver.step(now);
+  }
+
+  // The application polls for so long, a pass every microsecond, and the thread does what it would do meanwhile; a
+  // message every `between` (0: none).
+  void poll_for(microseconds time, microseconds between = microseconds(0)) {
+    auto next = now + between;
+    for (const auto until = now + time; now < until; now += microseconds(1)) {
+      driver.passed(0);
+      put_offs += driver.may_put_off() && driver.put_off(now);
+      const bool arrives = between.count() > 0 && now >= next;
+      if (arrives) next = now + between;
+      background(arrives);
+    }
+  }
+  // It computes; messages arrive meanwhile. The longest that one waits.
+  microseconds compute_for(microseconds time, microseconds between) {
+    auto worst = microseconds(0);
+    auto next = now + between;
+    Driver::Time waiting{};
+    for (const auto until = now + time; now < until; now += microseconds(1)) {
+      if (now >= next) {
+        next += between;
+        if (waiting == Driver::Time{}) waiting = now;
+      }
+      background(waiting != Driver::Time{});
+      if (waiting != Driver::Time{} && served) {
+        worst = std::max(worst, std::chrono::duration_cast<microseconds>(now - waiting));
+        waiting = {};
+      }
+    }
+    return worst;
+  }
+  // The thread at this microsecond: asleep until a message comes (serving) or the time of its return (aside).
+  void background(bool message) {
+    served = false;
+    if (wakes_at == Driver::Time{}) {
+      if (driver.application_drives() ? now < driver.returns_at() : !message) return;
+      wakes_at = now + (driver.application_drives() ? microseconds(0) : wake_up);
+    }
+    if (now < wakes_at) return;
+    wakes_at = {};
+    ++wakes;
+    const bool passes = driver.wants_pass(now);
+    if (passes && message) driver.came(waited_for);
+    served = driver.step(now) == State::serving;
+    if (served && !passes && message) driver.came(waited_for);
+    served = served || passes;
+  }
+
+  Driver driver;
+  Driver::Time now = Driver::Time(std::chrono::hours(1));
+  const microseconds wake_up;
+  Driver::Time wakes_at{};
+  bool served = false, waited_for = true;  // waited_for: what comes while nobody polls
+  int wakes = 0, put_offs = 0;
+};
+
+constexpr unsigned kCpus[] = {1, 2, 4};
+
+void who_does_not_poll_is_served(void**) {
+  for (const unsigned cpus : kCpus) {
+    World w(cpus);
+    assert_in_range(w.compute_for(microseconds(10000), microseconds(200)).count(), 0, 100);
+    assert_false(w.driver.application_drives());
+  }
+}
+
+void who_polls_drives(void**) {
+  for (const unsigned cpus : kCpus) {
+    World w(cpus);
+    w.poll_for(microseconds(2000), microseconds(10));
+    assert_true(w.driver.application_drives());
+    // From then on nothing wakes the thread, and that costs the application a call in half of kLongest.
+    const int wakes = w.wakes, put_offs = w.put_offs;
+    w.poll_for(microseconds(50000), microseconds(10));
+    assert_true(w.driver.application_drives());
+    assert_int_equal(w.wakes - wakes, 0);
+    assert_in_range(w.put_offs - put_offs, 150, 210);
+  }
+}
+
+void who_stops_polling_is_served_again(void**) {
+  for (const unsigned cpus : kCpus) {
+    World w(cpus);
+    for (const int polled : {100, 1000, 20000}) {
+      w.poll_for(microseconds(polled), microseconds(10));
+      assert_in_range(w.compute_for(microseconds(5000), microseconds(20)).count(), 0, kLongest.count());
+      assert_false(w.driver.application_drives());
+    }
+  }
+}
+
+// A poll in every round, and memory looked at in between (ib_write_lat): that is nobody to rely on.
+void a_poll_now_and_then_is_not_driving(void**) {
+  for (const unsigned cpus : kCpus) {
+    World w(cpus);
+    auto worst = microseconds(0);
+    for (int round = 0; round < 500; ++round) {
+      w.driver.passed(0);
+      worst = std::max(worst, w.compute_for(microseconds(150), microseconds(25)));
+    }
+    assert_in_range(worst.count(), 0, 120);
+    assert_false(w.driver.application_drives());
+  }
+}
+
+// Who polls too seldom to be relied on cannot put the thread off.
+void who_polls_seldom_does_not_put_off(void**) {
+  for (const unsigned cpus : kCpus) {
+    World w(cpus);
+    w.poll_for(microseconds(5000), microseconds(10));
+    assert_true(w.driver.application_drives());
+    auto worst = microseconds(0);
+    for (int round = 0; round < 200; ++round) {
+      w.driver.passed(0);
+      w.put_offs += w.driver.may_put_off() && w.driver.put_off(w.now);
+      worst = std::max(worst, w.compute_for(microseconds(100), microseconds(20)));
+    }
+    assert_false(w.driver.application_drives());
+    assert_in_range(worst.count(), 0, kLongest.count());
+  }
+}
+
+// Passes over many sockets take long, too.
+void each_socket_counts(void**) {
+  World w(2);
+  for (int pass = 0; pass < 20; ++pass) {
+    w.driver.step(w.now += microseconds(40), true);
+    w.now += microseconds(40);
+    w.driver.passed(32 * 8, 32);
+    if (w.driver.may_put_off()) w.driver.put_off(w.now);
+    w.driver.step(w.now);
+  }
+  assert_true(w.driver.application_drives());
+}
+
+// Passes that move much take long: they count for what they move.
+void long_passes_count_for_what_they_move(void**) {
+  World w(2);
+  for (int pass = 0; pass < 20; ++pass) {
+    w.driver.step(w.now += microseconds(40), true);
+    w.now += microseconds(40);
+    w.driver.passed(256 * 1024);
+    if (w.driver.may_put_off()) w.driver.put_off(w.now);
+    w.driver.step(w.now);
+  }
+  assert_true(w.driver.application_drives());
+}
+
+void what_is_left_to_the_thread_is_its(void**) {
+  World w(2);
+  w.poll_for(microseconds(2000), microseconds(10));
+  assert_true(w.driver.application_drives());
+  // The post of much: 8 passes later at the earliest somebody else may do it.
+  w.driver.serve_until(w.driver.passes() + 8);
+  assert_true(w.driver.reclaim());
+  assert_false(w.driver.reclaim());
+  assert_false(w.driver.application_drives());
+  assert_true(w.driver.step(w.now) == State::serving);
+  w.now += microseconds(60);
+  for (int i = 0; i < 7; ++i) w.driver.passed(64 * 1024);
+  assert_true(w.driver.step(w.now) == State::serving);
+  for (int i = 0; i < 60; ++i) w.driver.passed(0);
+  w.now += microseconds(60);
+  assert_true(w.driver.step(w.now) == State::aside);
+}
+
+// A reclaim between two looks is not undone by the second.
+void a_reclaim_is_not_lost(void**) {
+  World w(2);
+  w.poll_for(microseconds(2000), microseconds(10));
+  assert_true(w.driver.application_drives());
+  for (int i = 0; i < 1000; ++i) w.driver.passed(0);
+  assert_true(w.driver.reclaim());
+  w.now = w.driver.returns_at();
+  assert_true(w.driver.step(w.now) == State::serving);
+  assert_false(w.driver.application_drives());
+}
+
+// Without a CPU to spare: what nobody waits for wakes the thread a few times, and it looks every 2 kLongest at the
+// latest.
+void sends_leave_who_computes_alone(void**) {
+  World w(1, true);
+  w.waited_for = false;
+  w.compute_for(microseconds(5000), microseconds(50));
+  assert_true(w.driver.application_drives());
+  const int before = w.wakes;
+  assert_in_range(w.compute_for(microseconds(50000), microseconds(50)).count(), 0, 2 * kLongest.count() + 100);
+  assert_in_range(w.wakes - before, 49, 51);
+}
+
+void where_cpus_are_spare_sends_are_served_at_once(void**) {
+  World w(4);
+  w.waited_for = false;
+  assert_in_range(w.compute_for(microseconds(10000), microseconds(200)).count(), 0, 100);
+  assert_false(w.driver.application_drives());
+}
+
+// A Read among the Sends waits once; those behind it do not.
+void what_a_peer_waits_for_is_served_at_once_again(void**) {
+  World w(2, true);
+  w.waited_for = false;
+  w.compute_for(microseconds(5000), microseconds(50));
+  w.waited_for = true;
+  assert_in_range(w.compute_for(microseconds(5000), microseconds(200)).count(), 200, 2 * kLongest.count() + 100);
+  assert_false(w.driver.application_drives());
+  assert_in_range(w.compute_for(microseconds(5000), microseconds(200)).count(), 0, 100);
+}
+
+// Between two sweeps nothing comes for a while: as long as the application calls, it is as before; then the thread
+// sleeps.
+void patience_lasts_while_the_application_calls(void**) {
+  World w(2, true);
+  w.waited_for = false;
+  w.compute_for(microseconds(5000), microseconds(50));
+  for (int i = 0; i < 20; ++i) {
+    w.driver.passed(0);
+    w.compute_for(microseconds(500), microseconds(1000000));
+  }
+  assert_true(w.driver.application_drives());
+  w.compute_for(microseconds(5000), microseconds(1000000));
+  assert_false(w.driver.application_drives());
+}
+
+// Who is about to sleep is served at once.
+void a_reclaim_ends_patience(void**) {
+  World w(2, true);
+  w.waited_for = false;
+  w.compute_for(microseconds(5000), microseconds(50));
+  assert_true(w.driver.reclaim());
+  assert_true(w.driver.step(w.now) == State::serving);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(who_does_not_poll_is_served),
+      cmocka_unit_test(who_polls_drives),
+      cmocka_unit_test(who_stops_polling_is_served_again),
+      cmocka_unit_test(a_poll_now_and_then_is_not_driving),
+      cmocka_unit_test(who_polls_seldom_does_not_put_off),
+      cmocka_unit_test(each_socket_counts),
+      cmocka_unit_test(long_passes_count_for_what_they_move),
+      cmocka_unit_test(what_is_left_to_the_thread_is_its),
+      cmocka_unit_test(a_reclaim_is_not_lost),
+      cmocka_unit_test(sends_leave_who_computes_alone),
+      cmocka_unit_test(where_cpus_are_spare_sends_are_served_at_once),
+      cmocka_unit_test(what_a_peer_waits_for_is_served_at_once_again),
+      cmocka_unit_test(patience_lasts_while_the_application_calls),
+      cmocka_unit_test(a_reclaim_ends_patience),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

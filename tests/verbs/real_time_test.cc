@@ -1,0 +1,36 @@
+// A program with SCHED_FIFO threads: they may wait for a normal thread on the same CPU, but must let it run.
+#include "tests/verbs/two_qps.h"
+
+// After the above: cmocka.h comes with it.
+#include "tests/llp/one_cpu.h"
+#include "tests/wire/peer.h"
+
+using namespace ewarp::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+// Deregistration waits for a copy that is under way.
+void deregistration(void**) {
+  Context context(any_device(), channel(16));
+  Pd pd(context);
+  std::array<std::byte, 64> octets{};
+  MemoryRegion* region = nullptr;
+  assert_int_equal(memory().add(pd, octets.data(), octets.size(), 0, 0, &region), 0);
+  const auto cost =
+      cost_of_waiting([&] { assert_true(memory().enter(region, region->stag())); }, [&] { memory().leave(region); },
+                      [&] { assert_int_equal(memory().remove(region), 0); });
+  if (cost.count() < 0) {
+    print_message("skipped: needs CAP_SYS_NICE\n");
+    memory().remove(region);
+    skip();
+  }
+  assert_true(cost < 100ms);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {cmocka_unit_test(deregistration)};
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
