@@ -4,7 +4,7 @@
 #   lib/libibverbs/libetherwarp-rdmav34.so    beside rdma-core's own providers, with a link for each further interface
 #   lib/libetherwarpdv.so                     EtherWARP's own verbs (include/infiniband/etherwarpdv.h)
 #   lib/libfabric/libetherwarp-fi.so          where libfabric looks by itself, if the prefix is its own
-#   lib/libewarp_channel.a, libewarp_channel_core.a, include/etherwarp/mpi_shim/channel/*.h
+#   lib/libewarp_channel.a, and what it needs of ours, include/etherwarp/mpi_shim/channel/
 #   lib/pkgconfig/etherwarp.pc, etherwarp-channel.pc, etherwarpdv.pc
 #   share/doc/etherwarp/examples/channel_pingpong.cc
 #   share/man/man1/etherwarp.1
@@ -17,10 +17,12 @@ install(TARGETS etherwarp-rdmav34 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/li
 if(TARGET etherwarp-fi)
   install(TARGETS etherwarp-fi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/libfabric)
 endif()
-install(TARGETS ewarp_channel ewarp_channel_core ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
-# What channel.h includes, under the names by which it does.
-foreach(header address channel counters device types wire)
-  install(FILES mpi_shim/channel/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/etherwarp/mpi_shim/channel)
+install(TARGETS ewarp_channel ewarp_channel_core ewarp_channel_options ewarp_option_table
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# channel.h and what it includes, under the names by which it does.
+foreach(header channel core/counters core/types core/wire verbs/address verbs/device)
+  get_filename_component(folder ${header} DIRECTORY)
+  install(FILES mpi_shim/channel/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/etherwarp/mpi_shim/channel/${folder})
 endforeach()
 install(FILES mpi_shim/channel/examples/pingpong.cc DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/etherwarp/examples
         RENAME channel_pingpong.cc)

@@ -9,11 +9,14 @@ die() {
   exit 1
 }
 
-# Installs what packages.txt names and this machine lacks. Says what it does; does nothing when nothing is missing.
+# install_packages GROUP...: installs what these groups of packages.txt name and this machine lacks. Says what it does;
+# does nothing when nothing is missing.
 install_packages() {
   command -v dpkg-query >/dev/null || die "this is no Debian; install what scripts/packages.txt names, then add --no-packages"
-  local wanted missing=() package
-  wanted=$(sed 's/#.*//; s/[[:space:]].*//; /^$/d' "$EWARP_ROOT/scripts/packages.txt")
+  local group wanted="" missing=() package
+  for group in "$@"; do
+    wanted+=" $(sed -n "/^\[$group\]/,/^\[/ { /^[a-z]/ s/[[:space:]].*//p }" "$EWARP_ROOT/scripts/packages.txt")"
+  done
   for package in $wanted; do
     dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
   done
@@ -31,16 +34,20 @@ install_packages() {
   "${install[@]}" || die "apt-get could not install ${missing[*]}; see above"
 }
 
-# build_preset PRESET: configures and builds quietly; everything is shown when it fails.
+# build_preset PRESET [TARGET...]: configures and builds quietly (all, unless targets are named); everything is shown when
+# it fails. EWARP_CONFIGURE: further arguments for cmake.
 build_preset() {
-  local preset=$1 log
+  local preset=$1 log began=$SECONDS
+  shift
   log=$(mktemp)
   echo "== building: preset $preset"
   cd "$EWARP_ROOT"
-  if ! { cmake --preset "$preset" && cmake --build --preset "$preset" -j "$EWARP_JOBS"; } >"$log" 2>&1; then
+  if ! { cmake --preset "$preset" ${EWARP_CONFIGURE-} &&
+    cmake --build --preset "$preset" -j "$EWARP_JOBS" ${1+--target "$@"}; } >"$log" 2>&1; then
     cat "$log" >&2
     rm -f "$log"
     die "the build of preset $preset failed; see above"
   fi
   rm -f "$log"
+  echo "== built: preset $preset, $((SECONDS - began)) s"
 }
