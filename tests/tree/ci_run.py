@@ -1,0 +1,83 @@
+"""What .ci/run does with what its steps did, beside steps that only print: its exit status, its record, its last lines."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+SOURCE = Path(sys.argv[1])
+LINES = 100_000  # more than the buffer of any pipe
+COMMON = 'EWARP_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)\nEWARP_JOBS=1\n' \
+         'install_packages() { :; }\nbuild_preset() { :; }\nctest() { :; }\n'
+RELEASE = f"""#!/bin/bash
+echo "== testing: preset asan"
+echo "  7/9 Test   #7: slow_one ......   Passed   52.60 sec"
+echo "100% tests passed, 0 tests failed out of 9"
+echo "== testing: preset release"
+for ((i = 0; i < {LINES}; i++)); do echo "line $i of a long log"; done
+echo "  1/1 Test   #1: last_one ......   Passed    1.50 sec"
+echo "$CLOSING"
+echo "Total Test time (real) =   1.50 sec"
+exit $STATUS
+"""
+
+
+def program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def run(root, status, closing):
+    record = root.parent / "record"
+    record.unlink(missing_ok=True)
+    ended = subprocess.run(["bash", ".ci/run"], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50,
+                           env={**os.environ, "STATUS": str(status), "CLOSING": closing, "EWARP_CI_PASSED": str(record)})
+    return ended, record.read_text().strip() if record.exists() else None
+
+
+def main():
+    with tempfile.TemporaryDirectory() as scratch:
+        root = Path(scratch) / "tree"
+        for file in (".ci/run", "scripts/ci_summary.py"):
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(SOURCE / file, root / file)
+        (root / ".gitignore").write_text("/build*/\n")
+        program(root / "scripts/common.sh", COMMON)
+        for step in ("demo", "lint"):
+            program(root / "scripts" / step, "#!/bin/bash\n")
+        program(root / "scripts/test", RELEASE)
+        git = ["git", "-c", "user.name=test", "-c", "user.email=test@invalid"]
+        for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a tree"]):
+            subprocess.run(git + words, cwd=root, check=True)
+        head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=root, check=True, capture_output=True, text=True).stdout.strip()
+
+        passed = "100% tests passed, 0 tests failed out of 1"
+        ended, record = run(root, 0, passed)
+        assert ended.returncode == 0, (ended.returncode, ended.stderr, ended.stdout[-500:])
+        assert record == head, record
+        assert (root / "build/.ci-passed").read_text().strip() == head
+        lines = ended.stdout.splitlines()
+        assert lines[-2:] == [passed, "Total Test time (real) =   1.50 sec"], lines[-3:]
+        slowest = lines[lines.index("== the ten slowest tests") + 1:][:2]
+        assert [line.split() for line in slowest] == [["52.6", "s", "asan", "slow_one"], ["1.5", "s", "release", "last_one"]], slowest
+
+        failed = "0% tests passed, 1 tests failed out of 1"
+        ended, record = run(root, 8, failed)
+        assert ended.returncode == 1, ended.returncode
+        assert record is None and not (root / "build/.ci-passed").exists()
+        assert f"== failed: commit {head}" in ended.stdout
+        assert ended.stdout.splitlines()[-2] == failed
+
+        (root / "scripts/demo").write_text("#!/bin/bash\nexit 3\n")
+        ended, record = run(root, 0, passed)
+        assert ended.returncode == 1 and record is None, "a step before the tests failed"
+
+        (root / "scripts/demo").write_text("#!/bin/bash\n# changed\n")
+        ended, record = run(root, 0, passed)
+        assert ended.returncode == 0 and record is None, "a tree that differs from the commit is no commit that passed"
+
+
+main()
