@@ -10,7 +10,7 @@
 #   share/man/man1/etherwarp.1
 #   /etc/libibverbs.d/etherwarp.driver        (below the prefix, unless that is /usr or /usr/local)
 install(TARGETS etherwarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES docs/etherwarp.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES docs/user/etherwarp.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 install(TARGETS etherwarp-preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/etherwarp)
 install(TARGETS etherwarp-rdmav34 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/libibverbs)
 

@@ -1,4 +1,4 @@
-// A message channel over RDMA: tagged sends and receives between many peers, in MPI's order (docs/channel.md).
+// A message channel over RDMA: tagged sends and receives between many peers, in MPI's order (docs/design/channel.md).
 //
 //   auto endpoint = Endpoint::open({.address = "192.0.2.1:0"}, &error);
 //   PeerId other = endpoint->peer("192.0.2.2:7000");
@@ -133,7 +133,7 @@ class Endpoint {
   Request call(PeerId peer, Octets question, MutableOctets answer, const Report& report = {});
   void answer_with(Answerer* answerer);
 
-  // This memory is about to be unmapped. Needed where registrations are kept (docs/channel.md).
+  // This memory is about to be unmapped. Needed where registrations are kept (docs/design/channel.md).
   void forget(const void* memory, std::size_t octets);
   // Handles what has come; for applications without a progress thread, or with listeners.
   void progress();

@@ -1,4 +1,4 @@
-// Counters of the MPI channel that a process publishes beside its own: files PID.channel.PORT (docs/channel.md).
+// Counters of the MPI channel that a process publishes beside its own: files PID.channel.PORT (docs/design/channel.md).
 #pragma once
 
 #include <cstdint>

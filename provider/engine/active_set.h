@@ -51,7 +51,7 @@ class ActiveSet {
 
  private:
   static constexpr std::size_t kBatch = llp::ReadySet::kMost;
-  // Fewer receives are cheaper as single system calls (docs/llp.md).
+  // Fewer receives are cheaper as single system calls (docs/design/llp.md).
   static constexpr std::size_t kWorthABatch = 8;
 
   static std::size_t turn(Pollable& p);

@@ -1,4 +1,4 @@
-// The engine: drives every stream of this process (docs/engine.md). Whoever holds it may touch the streams: an
+// The engine: drives every stream of this process (docs/design/engine.md). Whoever holds it may touch the streams: an
 // application thread for one non-blocking pass, or the background thread.
 //
 // Lock order, outermost first: engine, work queue (SQ, RQ or SRQ), CQ. Registration never takes the engine: an

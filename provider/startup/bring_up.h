@@ -1,5 +1,5 @@
 // Brings up the stream of an RC QP that was told its peer by ibv_modify_qp() instead of rdma_cm: {GID, QPN} of either
-// side, over TCP with the MPA start-up exchange (docs/byaddr.md).
+// side, over TCP with the MPA start-up exchange (docs/user/byaddr.md).
 //
 // Threading: engine held for everything.
 #pragma once

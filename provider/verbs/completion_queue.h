@@ -56,7 +56,7 @@ class CompletionQueue {
   // (the CQ is dead; CQ_ERR has been raised).
   bool push(const ibv_wc& wc, bool solicited, WriteHold* hold = nullptr);
   // A peer's Write arrived on a QP of this CQ. Wakes a sleeper that may be waiting for it: completions lie here unread,
-  // or (`quiet`) sends have completed without telling it (docs/verbs.md).
+  // or (`quiet`) sends have completed without telling it (docs/design/verbs.md).
   void written(bool quiet);
 
  private:

@@ -1,5 +1,5 @@
 // RDMAP on reliable datagrams: one queue pair's end of all its associations. Requests become segments, segments become
-// placements and completions, errors are told without ending an association (docs/rd.md). No sockets, no clock.
+// placements and completions, errors are told without ending an association (docs/design/rd.md). No sockets, no clock.
 #pragma once
 
 #include <cstdint>

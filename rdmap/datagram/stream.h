@@ -12,7 +12,7 @@ namespace ewarp::rdmap {
 // In place of the octets of a Write: it failed, so that its Immediate Data, if that is under way, counts for nothing.
 inline constexpr std::uint32_t kWriteFailed = ~std::uint32_t{0};
 
-// Idle or not. With the index and the association itself 256 octets (docs/rd.md).
+// Idle or not. With the index and the association itself 256 octets (docs/design/rd.md).
 struct DatagramEndpoint::Stream {
   std::array<std::uint32_t, ddp::kMaxQueues> tx_msn;
   // Of queues 0, 1 and 3; while there is an activity, its queues have them. Reports are in order by their PSN.

@@ -218,7 +218,7 @@ void it_is_said_once(void**) {
                       "EWARP_CHANNEL_COPY_LIMIT?; ignored\n");
 }
 
-// docs/channel.md has the rows that the tool prints, no more and no fewer.
+// docs/design/channel.md has the rows that the tool prints, no more and no fewer.
 void the_page_of_documentation_is_complete(void**) {
   std::ifstream file(EWARP_CHANNEL_PAGE);
   assert_true(file.good());
@@ -226,7 +226,7 @@ void the_page_of_documentation_is_complete(void**) {
   std::string rows = "| name | unit or values | default | meaning |\n|---|---|---|---|\n";
   for (const auto& d : option_docs())
     rows += std::string("| `") + d.name + "` | " + d.unit + " | " + d.initial + " | " + d.meaning + " |\n";
-  if (!contains(page, "\n\n" + rows + "\n")) fail_msg("docs/channel.md lacks:\n%s", rows.c_str());
+  if (!contains(page, "\n\n" + rows + "\n")) fail_msg("docs/design/channel.md lacks:\n%s", rows.c_str());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Control messages against octets written down from the figures of docs/channel.md, not made by emit().
+// Control messages against octets written down from the figures of docs/design/channel.md, not made by emit().
 #include <algorithm>
 
 #include "tests/channel/scene.h"

@@ -1,4 +1,4 @@
-"""docs/etherwarp.1 against the tool: no warning of man, and every command, argument, option and exit status is in it.
+"""docs/user/etherwarp.1 against the tool: no warning of man, and every command, argument, option and exit status is in it.
 
 Arguments: the tool, the page. In the page an option is a paragraph `name (unit; default: value)` with its meaning in the
 words of `etherwarp options`.

@@ -197,7 +197,7 @@ void check_option_judges_without_side_effects(void**) {
   assert_true(contains(check_option("crcc", "always"), "did you mean crc?"));
 }
 
-// docs/options.md has a row for each option, with the unit and the default that the program prints.
+// docs/user/options.md has a row for each option, with the unit and the default that the program prints.
 void the_page_of_documentation_is_complete(void**) {
   std::ifstream file(EWARP_OPTIONS_PAGE);
   assert_true(file.good());
@@ -205,7 +205,7 @@ void the_page_of_documentation_is_complete(void**) {
   for (const auto& d : option_docs()) {
     const std::string row =
         std::string("| `") + d.name + "` | " + d.unit + " | " + d.initial + " | " + d.meaning + " |";
-    if (!contains(page, row.c_str())) fail_msg("docs/options.md lacks: %s", row.c_str());
+    if (!contains(page, row.c_str())) fail_msg("docs/user/options.md lacks: %s", row.c_str());
   }
 }
 

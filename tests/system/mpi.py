@@ -31,7 +31,7 @@ def job(rig, name, ranks, program, least, seconds=60, **how):
 
 
 def run_suite(rig, ranks, subjects, *options, least=1 << 20, seconds=200, mpirun=()):
-    """mpirun: options of its own. Open MPI before 4.1.5 crashes at some swaps (docs/mpi.md, Limits)."""
+    """mpirun: options of its own. Open MPI before 4.1.5 crashes at some swaps (docs/user/mpi.md, Limits)."""
     name = f"suite{''.join(f' {o}' for o in (*mpirun, *options))}"
     output = job(rig, name, ranks, [suite("openmpi"), "--no-own-swaps", *options, *subjects], least, seconds,
                  options=mpirun)  # fmt: skip
@@ -210,7 +210,7 @@ exec ip netns exec {hosts[0][:-1]}$number unshare --uts sh -c "hostname host$num
     inside = ["ip", "netns", "exec", hosts[0], "unshare", "--uts", "sh", "-c", 'hostname host1 && exec "$@"', "sh"]
     # Open MPI does not know that these hosts have the same CPUs, so it is told that ranks which wait are to let others run.
     env = {**KEPT, "TMPDIR": rig.rundir, "EWARP_CHANNEL_SHARES_CPU": "1", "OMPI_MCA_mpi_yield_when_idle": "1"}
-    # Open MPI before 4.1.5 hangs in dynamic windows between hosts (docs/mpi.md, Limits).
+    # Open MPI before 4.1.5 hangs in dynamic windows between hosts (docs/user/mpi.md, Limits).
     for name, program, least in (("suite", [suite("openmpi"), "--no-dynamic-windows", "blocking", "wildcard", "collectives",
                                             *ONE_SIDED], 10 << 20),
                                  ("hostname", ["sh", "-c", "hostname; exec $0 -B $1", DEBIAN_PYTHON, SCRIPTS / "objects.py"],

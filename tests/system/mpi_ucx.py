@@ -2,7 +2,7 @@
 from harness import FULL, main, need
 from mpi_jobs import check_suite, open_mpi, run_job, suite
 
-# docs/mpi.md
+# docs/user/mpi.md
 UCX = {"UCX_NET_DEVICES": "ewarpx_lo:1", "UCX_UD_VERBS_ETH_DGID_CHECK": "n"}
 UD, RC = "ud_verbs,self", "rc_verbs,ud_verbs:aux,self"
 OPEN_MPI = ["--mca", "pml", "ucx", "--mca", "btl", "^vader,tcp,openib,ofi,uct",

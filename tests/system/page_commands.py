@@ -1,4 +1,4 @@
-"""The command lines that README.md and docs/*.md tell people to type, extracted from the pages."""
+"""The command lines that README.md and the pages in docs/ tell people to type, extracted from the pages."""
 import pathlib
 import re
 
@@ -58,7 +58,7 @@ def of_sentences(text):
 def extracted():
     """By page, in the order of the page, each command once."""
     found = {}
-    for file in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    for file in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
         text = file.read_text(encoding="utf-8")
         commands = [c for block in blocks(text) for c in of_block(block)] + list(of_sentences(text))
         found[str(file.relative_to(ROOT))] = list(dict.fromkeys(commands))

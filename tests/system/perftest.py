@@ -32,7 +32,7 @@ def by_address(rig, tool, *options, **how):
     """The same without rdma_cm."""
     if tool != "ib_send_bw":
         return perftest(rig, tool, *options, by=BY_ADDRESS, **how)
-    # Without -R it forgets a memory region of its own on iWARP, and its exit status tells of that (docs/byaddr.md).
+    # Without -R it forgets a memory region of its own on iWARP, and its exit status tells of that (docs/user/byaddr.md).
     run = perftest(rig, tool, *options, by=BY_ADDRESS, client_status=(1,), server_status=(1,), **how)
     for report in (run.client, run.server):
         check("Failed to deallocate PD" in report, f"an exit status of 1, and another complaint:\n{report}")

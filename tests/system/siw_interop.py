@@ -214,7 +214,7 @@ def start_ups(siw):
 def revision_1(siw):
     """The start-up of RFC 5044, asked for by either side."""
     need("rping", "ucmatose", "ib_send_lat", "ib_write_lat", "ib_read_lat")
-    # Not rping with siw's server: it reads with the depth that siw told it, which is 0 (docs/cm.md).
+    # Not rping with siw's server: it reads with the depth that siw told it, which is 0 (docs/design/cm.md).
     siw.rping(OURS, 65535)
     for serves in DIRECTIONS:
         for crc in (True, False):

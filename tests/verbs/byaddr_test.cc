@@ -1,4 +1,4 @@
-// RC queue pairs that are told their peer by ibv_modify_qp(), without rdma_cm (docs/byaddr.md).
+// RC queue pairs that are told their peer by ibv_modify_qp(), without rdma_cm (docs/user/byaddr.md).
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>

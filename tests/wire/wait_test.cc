@@ -1,4 +1,4 @@
-// A Send that finds no receive waits for one, for a bounded time (docs/rdmap.md).
+// A Send that finds no receive waits for one, for a bounded time (docs/design/rdmap.md).
 #include <cstring>
 #include <thread>
 
@@ -143,8 +143,8 @@ void a_send_that_arrives_while_we_close(void**) {
   }
 }
 
-// A plain responder (no peer-to-peer) whose initiator never speaks may at last speak first (docs/rdmap.md); one that
-// was promised an RTR waits for that.
+// A plain responder (no peer-to-peer) whose initiator never speaks may at last speak first (docs/design/rdmap.md); one
+// that was promised an RTR waits for that.
 void a_responder_that_has_waited_long_enough(void**) {
   for (const bool crc : {false, true}) {
     Scene s(Setup{.crc = crc}, 8192), t(Setup{.crc = crc, .peer_to_peer = true, .rtr = mpa::kRtrWrite}, 8192);

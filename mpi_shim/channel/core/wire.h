@@ -1,4 +1,4 @@
-// The control messages, octet by octet (docs/channel.md has the figures). Big-endian. A message is what one Send
+// The control messages, octet by octet (docs/design/channel.md has the figures). Big-endian. A message is what one Send
 // carries.
 #pragma once
 

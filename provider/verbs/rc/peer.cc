@@ -1,4 +1,4 @@
-// Queue pairs that are told their peer by ibv_modify_qp() (docs/byaddr.md): the QP's side of bring_up.h.
+// Queue pairs that are told their peer by ibv_modify_qp() (docs/user/byaddr.md): the QP's side of bring_up.h.
 #include <algorithm>
 
 #include "provider/base/log.h"

@@ -16,7 +16,7 @@ namespace {
 constexpr unsigned kKnownSendFlags = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 // early: the QP is being connected by address. Sends are taken in RTR then, as hardware does: perftest's server
-// grants its credits there (docs/byaddr.md).
+// grants its credits there (docs/user/byaddr.md).
 bool can_post_send(ibv_qp_state s, bool early) {
   return (s == IBV_QPS_RTR && early) || s == IBV_QPS_RTS || s == IBV_QPS_SQD || s == IBV_QPS_SQE || s == IBV_QPS_ERR;
 }
@@ -154,7 +154,7 @@ rdmap::Status RcQueuePair::request_memory(const rdmap::SendRequest& request, std
   return resolve_sges(pd_, std::span(sq_.sge(position), e.sge_count), offset, n, need, out);
 }
 
-// In a graceful close nothing more is received (docs/verbs.md).
+// In a graceful close nothing more is received (docs/design/verbs.md).
 bool RcQueuePair::has_receive() const {
   if (rq_.head() != rq_.tail()) return true;
   return srq_ != nullptr && phase_ == Phase::running && srq_->ready_for(*this);
