@@ -56,7 +56,9 @@ class Page:
             self.lines.append((number, kind, line))
 
     def prose(self):
-        return [(number, line) for number, kind, line in self.lines if kind != "code"]
+        """(number, text): paragraphs, items of lists, rows of tables, headings."""
+        rows = [(number, line) for number, kind, line in self.lines if kind in ("table", "heading")]
+        return sorted([*rows, *self.paragraphs()])
 
     def anchors(self):
         """The names of the headings, as GitHub and GitLab make them."""
