@@ -1,12 +1,12 @@
-"""The command lines that README.md and the pages in docs/ tell people to type, extracted from the pages."""
+"""The command lines that README.md, the other pages at the top and the pages in docs/ tell people to type, extracted from
+the pages."""
 import pathlib
 import re
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # The first line of each code block that holds no commands.
-PICTURES = ("programs: perftest, rping, rsockets, libfabric, yours",
-            "octet 0      1      2         3      4        8      16       24      32")  # fmt: skip
+PICTURES = ("octet 0      1      2         3      4        8      16       24      32",)
 
 # What a command in the middle of a sentence begins with, behind variables that are set for it.
 PROGRAM = re.compile(
@@ -58,7 +58,7 @@ def of_sentences(text):
 def extracted():
     """By page, in the order of the page, each command once."""
     found = {}
-    for file in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+    for file in [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]:
         text = file.read_text(encoding="utf-8")
         commands = [c for block in blocks(text) for c in of_block(block)] + list(of_sentences(text))
         found[str(file.relative_to(ROOT))] = list(dict.fromkeys(commands))

@@ -1,6 +1,7 @@
-"""What README.md and the pages in docs/ tell people to type, typed: in a network namespace that has the pages' address, in a directory
-that looks like the source tree, with EtherWARP installed below a prefix. A command of the pages that is neither typed here nor
-listed with the reason why not is a failure, and so is one here that no page tells of."""
+"""What README.md, CONTRIBUTING.md and the pages in docs/ tell people to type, typed: in a network namespace that has the
+pages' address, in a directory that looks like the source tree, with EtherWARP installed below a prefix. A command of the
+pages that is neither typed here nor listed with the reason why not is a failure, and so is one here that no page tells
+of."""
 import contextlib
 import json
 import os
@@ -23,6 +24,13 @@ ELSEWHERE = {
     "./scripts/demo": "installs packages; demo_smoke runs it with --smoke",
     "./scripts/test": "runs this",
     "./scripts/build": "installs packages, and builds what is tested here",
+    "./scripts/build --no-packages checked": "builds another preset; .ci/run builds it",
+    "./scripts/test --quick": "runs other tests",
+    "./scripts/test --sanitizers": "runs other tests",
+    "./scripts/test --quick -- -R wire": "runs other tests",
+    "./scripts/lint": "installs clang and takes minutes; .ci/run runs it",
+    ".ci/run": "runs this",
+    "build/bin/wire_segments_test": "a test of its own",
     "./scripts/bench": "takes a quarter of an hour; bench_smoke runs bench.py with small counts",
     "./scripts/bench --smoke": "installs packages and builds; bench_smoke runs bench.py --smoke",
     "tests/bench/datagram_bench.py": "takes minutes; datagram_bench_smoke runs datagram_bench.py --smoke",
