@@ -2,7 +2,7 @@
 
 Every relative link leads to a file, and to a heading of it. Every page that a page or a comment names exists, and so do the
 files and functions that a page names. Lines are at most 120 characters long, in tables and code blocks 130.
-Sentences do not begin as riddles.
+Sentences do not begin as riddles. An index names every page of docs/.
 
 Arguments: the root of the sources. All findings are printed, not the first.
 """
@@ -143,6 +143,17 @@ def riddles(page):
             yield number, f"hard to read: {sentence[:60]}"
 
 
+def unlisted(root, pages):
+    """Pages of docs/ that no index names: docs/README.md, or the README.md of their folder."""
+    named_by = {path: {(path.parent / target.partition("#")[0]).resolve() for target in LINK.findall(pages[path].text)}
+                for path in pages if path.name == "README.md"}
+    for path in pages:
+        indices = {path.parent / "README.md", root / "docs" / "README.md"} - {path}
+        if path.is_relative_to(root / "docs") and path != root / "docs" / "README.md":
+            if not any(path in named_by.get(index, ()) for index in indices):
+                yield path
+
+
 # --- comments ---------------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +215,9 @@ def main():
         for number, what in sorted({*links(root, page, pages), *named(root, page), *lengths(page), *riddles(page)}):
             print(f"{path.relative_to(root)}:{number}: {what}")
             count += 1
+    for path in unlisted(root, pages):
+        print(f"{path.relative_to(root)}: not in docs/README.md")
+        count += 1
     for path in sources(root):
         for number, what in citations(root, path):
             print(f"{path.relative_to(root)}:{number}: {what}")
