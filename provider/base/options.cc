@@ -304,6 +304,18 @@ unsigned local_processes() {
 
 }  // namespace
 
+bool asks_for_crc(bool near) {
+  switch (options().crc) {
+    case CrcPolicy::always:
+      return true;
+    case CrcPolicy::never:
+      return false;
+    case CrcPolicy::by_path:
+      break;
+  }
+  return !near;
+}
+
 unsigned usable_cpus() {
   return cpus_of(0);
 }
