@@ -213,7 +213,7 @@ void the_page_of_documentation_is_complete(void**) {
   const std::string page = joined(std::string{std::istreambuf_iterator<char>(file), {}});
   for (const auto& d : option_docs()) {
     const std::string item =
-        std::string("- `") + d.name + "` (" + d.unit + "; default: " + d.initial + "): " + joined(d.meaning);
+        std::string("* `") + d.name + "` (" + d.unit + "; default: " + d.initial + "): " + joined(d.meaning);
     if (!contains(page, item.c_str())) fail_msg("docs/user/options.md lacks: %s", item.c_str());
   }
 }
