@@ -50,8 +50,8 @@ void watch_listener(const Lock&, const IdRef& id) EWARP_REQUIRES(manager_mutex) 
 void starve(const Lock&, const IdRef& id, int error) EWARP_REQUIRES(manager_mutex) {
   Listener& l = *id->listener;
   if (!l.starved)
-    log::error("listener {} cannot accept connections: {}; raise the limit on open files (ulimit -n)", id->local.text(),
-               std::strerror(error));
+    log::error("listener {} cannot accept connections: {}; raise the hard limit on open files (ulimit -Hn)",
+               id->local.text(), std::strerror(error));
   l.starved = true;
   l.retry_timer = reactor().add_timer(Reactor::Clock::now() + kStarvedRetry, [weak = std::weak_ptr(id)] {
     const IdRef alive = weak.lock();
