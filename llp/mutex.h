@@ -15,6 +15,7 @@ class EWARP_CAPABILITY("mutex") Mutex {
   Mutex& operator=(const Mutex&) = delete;
   void lock() EWARP_ACQUIRE() { mutex_.lock(); }
   void unlock() EWARP_RELEASE() { mutex_.unlock(); }
+  bool try_lock() EWARP_TRY_ACQUIRE() { return mutex_.try_lock(); }
   // A forked child, whose one thread has not taken it: whoever held it is not there.
   void renew_in_child() { new (&mutex_) std::mutex; }
 
@@ -27,6 +28,8 @@ template <class Lockable>
 class EWARP_SCOPED_CAPABILITY Guard {
  public:
   explicit Guard(Lockable& lock) EWARP_ACQUIRE(lock) : lock_(lock) { lock_.lock(); }
+  // Of one that is held already.
+  Guard(Lockable& lock, std::adopt_lock_t) EWARP_REQUIRES(lock) : lock_(lock) {}
   ~Guard() EWARP_RELEASE() { lock_.unlock(); }
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;

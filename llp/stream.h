@@ -16,15 +16,17 @@ class Stream {
  public:
   virtual ~Stream() = default;  // as close()
 
-  // Readable while receive() gives something, writable while send() takes something: for poll() and what is built upon
-  // it. -1 once it is closed.
+  // Readable while receive() gives something, writable while send() takes something, for poll() and what is built upon
+  // it: level-triggered, so that who read only a part hears of the rest. -1 once it is closed.
   virtual int fd() const = 0;
   // Whether recvmsg() on fd() is what receive() does, so that many streams can share a system call (batch.h).
   virtual bool is_socket() const = 0;
 
-  // Octets; 0: the peer has ended its direction; -EAGAIN: nothing is there; or why the stream has ended, as -errno.
+  // Octets; 0: the peer has ended its direction; -EAGAIN, -EINTR: nothing now; -EFAULT: the memory cannot be written,
+  // and what was meant for it is still there; or why the stream has ended, as -errno.
   virtual long receive(std::span<const iovec> into) = 0;
-  // Octets; -EAGAIN: no room; -EFAULT: the memory cannot be read, and nothing was taken; or as above.
+  // Octets; -EAGAIN, -EINTR, -ENOBUFS: no room now; -EFAULT: the memory cannot be read, and nothing was taken; or why
+  // the stream has ended.
   virtual long send(std::span<const iovec> from) = 0;
   // POLLIN and POLLOUT, as far as they hold now. Both at the end of the stream, which the calls above then tell.
   virtual short ready() const = 0;

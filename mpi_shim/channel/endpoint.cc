@@ -60,12 +60,12 @@ PeerId Endpoint::peer(const Address& address) {
 }
 
 std::string Endpoint::address_of(PeerId peer) const {
-  const std::lock_guard lock(impl_->mutex);
+  const llp::Guard lock(impl_->mutex);
   return impl_->transport.address_of(peer).text();
 }
 
 std::string Endpoint::why_lost(PeerId peer) const {
-  const std::lock_guard lock(impl_->mutex);
+  const llp::Guard lock(impl_->mutex);
   return impl_->transport.reason(peer);
 }
 
@@ -183,7 +183,7 @@ Request Endpoint::get(PeerId peer, MutableOctets target, wire::Remote source, co
 }
 
 void Endpoint::tell_puts(const Report& report) {
-  const std::lock_guard lock(impl_->mutex);
+  const llp::Guard lock(impl_->mutex);
   impl_->machine->tell_puts(report);
 }
 
@@ -193,7 +193,7 @@ Request Endpoint::call(PeerId peer, Octets question, MutableOctets answer, const
 }
 
 void Endpoint::answer_with(Answerer* answerer) {
-  const std::lock_guard lock(impl_->mutex);
+  const llp::Guard lock(impl_->mutex);
   impl_->machine->answer_with(answerer);
 }
 
@@ -215,12 +215,12 @@ void Endpoint::progress() {
 }
 
 bool Endpoint::rest() {
-  const std::lock_guard lock(impl_->mutex);
+  const llp::Guard lock(impl_->mutex);
   return impl_->rest();
 }
 
 Counters Endpoint::counters() const {
-  const std::lock_guard lock(impl_->mutex);
+  const llp::Guard lock(impl_->mutex);
   Counters out = impl_->machine->counters();
   out.add(Count::progress_wakeups, impl_->progress.wakeups());
   out.add(Count::progress_takeovers, impl_->progress.takeovers());

@@ -39,7 +39,7 @@ std::string Endpoint::Impl::open() {
   [[maybe_unused]] const PeerId self = machine->add_peer(true);
   assert(self == Endpoint::self());
   published.publish(machine->counters(), transport.address().text(), transport.address().port);
-  transport.attach(*machine, machine->counters(), [this] { return machine->add_peer(); });
+  transport.attach(*machine, machine->counters(), [this]() EWARP_NO_LOCK_ANALYSIS { return machine->add_peer(); });
   if (options.progress_thread && !progress.start()) return "no progress thread";
   return {};
 }
@@ -48,7 +48,7 @@ void Endpoint::Impl::close() {
   if (closed_ || !machine) return;
   closed_ = true;
   progress.stop();
-  const std::lock_guard lock(mutex);
+  const llp::Guard lock(mutex);
   const std::uint64_t until = transport.now() + options.close_timeout_ns;
   machine->begin_close();
   while (!machine->idle() && transport.now() < until)
@@ -110,7 +110,7 @@ void Endpoint::Impl::tick(std::uint64_t now) {
 // --- the progress thread ---
 
 void Endpoint::Impl::drive(bool connections) {
-  const std::lock_guard lock(mutex);
+  const llp::Guard lock(mutex);
   if (connections) transport.look_at_connections();
   while (transport.poll(connections)) {
   }
@@ -133,7 +133,7 @@ void Endpoint::Impl::take_events() {
 }
 
 int Endpoint::Impl::patience_ms() {
-  const std::lock_guard lock(mutex);
+  const llp::Guard lock(mutex);
   const std::uint64_t now = transport.now(), at = transport.deadline();
   // Also where nothing is pending: a request that is posted later does not wake the progress thread, which is to
   // notice all the same that its peer is dead.

@@ -9,10 +9,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "llp/annotations.h"
+#include "llp/mutex.h"
 #include "mpi_shim/channel/channel.h"
 #include "mpi_shim/channel/core/machine.h"
 #include "mpi_shim/channel/progress.h"
@@ -22,30 +23,31 @@
 
 namespace ewarp::channel {
 
-// Locks: `mutex` covers everything but the atomics of Progress and `helps_`. Functions want it held unless they say
-// otherwise.
+// Locks: `mutex` covers everything but the atomics of Progress and `helps_`; transport's descriptors and events are
+// looked at without it. Each function says whether it is held.
 class Endpoint::Impl final : public Driven {
  public:
   Impl(const EndpointOptions& options, const Address& address);
 
   // Opens the device, listens, and starts the progress thread. What was refused and why; empty if nothing was. Takes no
   // lock: nobody else knows of it yet.
-  std::string open();
+  std::string open() EWARP_NO_LOCK_ANALYSIS;
   // Takes the lock. Only the first call does anything.
-  void close();
+  void close() EWARP_EXCLUDES(mutex);
 
   // One call of an application thread, which holds the lock. Leaving with a request that may need help, it arms the
   // events for the progress thread, unless a call like this one is usually followed by another at once.
-  class Visit {
+  class EWARP_SCOPED_CAPABILITY Visit {
    public:
-    explicit Visit(Impl& impl, Rhythm::Kind kind = Rhythm::Kind::other) : impl_(impl), kind_(kind) {
+    explicit Visit(Impl& impl, Rhythm::Kind kind = Rhythm::Kind::other) EWARP_ACQUIRE(impl.mutex)
+        : impl_(impl), kind_(kind) {
       impl_.progress.enter();
       // Before the lock: what the progress thread does with it is no pause of the application's.
       entered_at_ = impl_.transport.now();
       impl_.mutex.lock();
       at_once_ = impl_.rhythm_.enter(entered_at_);
     }
-    ~Visit() {
+    ~Visit() EWARP_RELEASE() {
       if (++impl_.unpolled_ > kMostUnpolled) impl_.poll();
       if (!followed() || impl_.armed_for_less()) impl_.arm();
       impl_.note_help();
@@ -57,14 +59,14 @@ class Endpoint::Impl final : public Driven {
       if (timers) impl_.progress.wake();
     }
     // Whether the last one of its kind was followed by another at once.
-    bool followed() const { return impl_.rhythm_.followed(kind_); }
+    bool followed() const EWARP_NO_LOCK_ANALYSIS { return impl_.rhythm_.followed(kind_); }
     std::uint64_t entered_at() const { return entered_at_; }
     // Whether it followed the one before at once.
     bool at_once() const { return at_once_; }
     // There was nothing to do, so it has taken no time worth a look at the clock.
     void was_idle() { idle_ = true; }
     // For others to have a turn.
-    void pause() {
+    void pause() EWARP_NO_LOCK_ANALYSIS {
       if (!impl_.waiters_.empty()) impl_.wake_waiters();
       impl_.mutex.unlock();
       impl_.mutex.lock();
@@ -82,7 +84,7 @@ class Endpoint::Impl final : public Driven {
   };
 
   // By application threads. True if something had come.
-  bool poll(bool connections = true) {
+  bool poll(bool connections = true) EWARP_REQUIRES(mutex) {
     unpolled_ = 0;
     progress.polled();
     return transport.poll(connections);
@@ -90,59 +92,62 @@ class Endpoint::Impl final : public Driven {
   // More than the adapter alone may be needed for it.
   bool large(Octets data) const { return data.size() > options.tuning.always_eager(); }
   // As Endpoint::rest().
-  bool rest();
+  bool rest() EWARP_REQUIRES(mutex);
   // One more poll that found nothing, or one that begins anew. now: of the visit. True: they have followed each other
   // for long, and others need the CPU.
-  bool waits_in_vain(std::uint64_t now, bool anew);
+  bool waits_in_vain(std::uint64_t now, bool anew) EWARP_REQUIRES(mutex);
   // Looks after silent peers, now and then. now: of the visit.
-  void tick(std::uint64_t now);
+  void tick(std::uint64_t now) EWARP_REQUIRES(mutex);
   // As Endpoint::wait_for(). Takes the lock.
-  bool wait(Request request, Status* status, std::uint64_t patience_ns);
+  bool wait(Request request, Status* status, std::uint64_t patience_ns) EWARP_EXCLUDES(mutex);
 
   // By the progress thread, without the lock.
-  void drive(bool connections) override;
+  void drive(bool connections) override EWARP_EXCLUDES(mutex);
   void take_events() override;
   int completion_fd() const override { return transport.completion_fd(); }
   int connection_fd() const override { return transport.connection_fd(); }
   // While another thread polls, waiting for the lock costs both of them a system call each time.
   bool needs_help() override { return helps_.load(std::memory_order_relaxed); }
-  int patience_ms() override;
+  int patience_ms() override EWARP_EXCLUDES(mutex);
 
   const EndpointOptions options;
-  mutable std::mutex mutex;
+  mutable llp::Mutex mutex;
   VerbsTransport transport;
   PublishedCounters published;
-  std::unique_ptr<Machine> machine;
+  std::unique_ptr<Machine> machine EWARP_PT_GUARDED_BY(mutex);
 
  private:
   struct Waiter {
     Request request;
-    std::condition_variable woken;
+    std::condition_variable_any woken;
   };
 
   // endpoint_impl.cc: what wakes the progress thread
-  void arm();
+  void arm() EWARP_REQUIRES(mutex);
   // It relies on events, and would get too few.
-  bool armed_for_less() const {
+  bool armed_for_less() const EWARP_REQUIRES(mutex) {
     const Wake armed = progress.armed();
     return armed != Wake::nothing && armed < machine->wake_for();
   }
-  void arm_events(Wake wake);
-  void note_help() { helps_.store(machine->wake_for() != Wake::nothing, std::memory_order_relaxed); }
+  void arm_events(Wake wake) EWARP_REQUIRES(mutex);
+  void note_help() EWARP_REQUIRES(mutex) {
+    helps_.store(machine->wake_for() != Wake::nothing, std::memory_order_relaxed);
+  }
 
   // endpoint_wait.cc
-  void wake_waiters();
-  void sleep(std::unique_lock<std::mutex>& lock, Request request, std::uint64_t ns);
-  void sleep_on_progress(std::unique_lock<std::mutex>& lock, Request request, std::uint64_t ns);
-  void sleep_on_adapter(std::unique_lock<std::mutex>& lock, Request request, std::uint64_t ns);
+  void wake_waiters() EWARP_REQUIRES(mutex);
+  void sleep(Request request, std::uint64_t ns) EWARP_REQUIRES(mutex);
+  void sleep_on_progress(Request request, std::uint64_t ns) EWARP_REQUIRES(mutex);
+  void sleep_on_adapter(Request request, std::uint64_t ns) EWARP_REQUIRES(mutex);
 
   const std::uint64_t spin_ns_;  // how long wait() polls
-  std::vector<Waiter*> waiters_;
-  Rhythm rhythm_;
-  int unpolled_ = 0;    // visits since one polled
-  bool rests_ = false;  // somebody sleeps on what a listener does, now and then
+  std::vector<Waiter*> waiters_ EWARP_GUARDED_BY(mutex);
+  Rhythm rhythm_ EWARP_GUARDED_BY(mutex);
+  int unpolled_ EWARP_GUARDED_BY(mutex) = 0;    // visits since one polled
+  bool rests_ EWARP_GUARDED_BY(mutex) = false;  // somebody sleeps on what a listener does, now and then
   std::atomic<bool> helps_{false};
-  std::uint64_t ticked_at_ = 0, vain_since_ = 0;
+  std::uint64_t ticked_at_ EWARP_GUARDED_BY(mutex) = 0;
+  std::uint64_t vain_since_ EWARP_GUARDED_BY(mutex) = 0;
   bool closed_ = false;
 
  public:

@@ -22,7 +22,7 @@ void Endpoint::Impl::wake_waiters() {
 
 bool Endpoint::Impl::wait(Request request, Status* status, std::uint64_t patience_ns) {
   const std::uint64_t began = transport.now();
-  const auto ended = [&] {
+  const auto ended = [&]() EWARP_REQUIRES(mutex) {
     if (machine->pending_request(request)) return false;
     *status = machine->test(request).value_or(Status{.error = Error::cancelled});
     return true;
@@ -37,45 +37,43 @@ bool Endpoint::Impl::wait(Request request, Status* status, std::uint64_t patienc
       if (spent >= kPoliteNs) sched_yield();
     }
   }
-  std::unique_lock lock(mutex);
+  const llp::Guard lock(mutex);
   while (!ended()) {
     const std::uint64_t spent = transport.now() - began;
     if (spent >= patience_ns) return false;
-    sleep(lock, request, patience_ns - spent);
+    sleep(request, patience_ns - spent);
   }
   return true;
 }
 
 // Once; maybe for nothing. At most so many nanoseconds.
-void Endpoint::Impl::sleep(std::unique_lock<std::mutex>& lock, Request request, std::uint64_t ns) {
-  assert(lock.owns_lock());
+void Endpoint::Impl::sleep(Request request, std::uint64_t ns) {
   if (progress.running())
-    sleep_on_progress(lock, request, ns);
+    sleep_on_progress(request, ns);
   else
-    sleep_on_adapter(lock, request, ns);
-  assert(lock.owns_lock());
+    sleep_on_adapter(request, ns);
 }
 
-void Endpoint::Impl::sleep_on_progress(std::unique_lock<std::mutex>& lock, Request request, std::uint64_t ns) {
+void Endpoint::Impl::sleep_on_progress(Request request, std::uint64_t ns) {
   if (progress.armed() != Wake::everything) {
     arm_events(Wake::everything);
     if (transport.poll()) return wake_waiters();
   }
   Waiter waiter{.request = request, .woken = {}};
   waiters_.push_back(&waiter);
-  waiter.woken.wait_for(lock, std::chrono::nanoseconds(std::min(ns, kLongestSleepNs)));
+  waiter.woken.wait_for(mutex, std::chrono::nanoseconds(std::min(ns, kLongestSleepNs)));
   [[maybe_unused]] const std::size_t erased = std::erase(waiters_, &waiter);
   assert(erased == 1);
 }
 
-void Endpoint::Impl::sleep_on_adapter(std::unique_lock<std::mutex>& lock, Request request, std::uint64_t ns) {
+void Endpoint::Impl::sleep_on_adapter(Request request, std::uint64_t ns) {
   transport.arm(Wake::everything);
   if (!transport.poll() && machine->pending_request(request)) {
     pollfd fds[] = {{completion_fd(), POLLIN, 0}, {connection_fd(), POLLIN, 0}};
-    lock.unlock();
+    mutex.unlock();
     const int mine = static_cast<int>(std::min<std::uint64_t>(ns / 1'000'000 + 1, 1'000'000));
     ::poll(fds, 2, std::min(patience_ms(), mine));
-    lock.lock();
+    mutex.lock();
     transport.take_events();
     transport.look_at_connections();
   }

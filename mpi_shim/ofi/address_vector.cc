@@ -21,7 +21,7 @@ AddressVector::~AddressVector() {
 }
 
 fi_addr_t AddressVector::insert(const channel::Address& address) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   const auto [at, added] = by_address_.try_emplace(address, size_);
   if (added) entries_.make(size_++).address = address;
   ++entries_.find(at->second)->insertions;
@@ -29,7 +29,7 @@ fi_addr_t AddressVector::insert(const channel::Address& address) {
 }
 
 bool AddressVector::remove(fi_addr_t at) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   Entry* e = at < size_ ? entries_.find(at) : nullptr;
   if (e == nullptr || e->insertions == 0) return false;
   if (--e->insertions == 0) by_address_.erase(e->address);
@@ -37,13 +37,13 @@ bool AddressVector::remove(fi_addr_t at) {
 }
 
 std::optional<channel::Address> AddressVector::find(fi_addr_t at) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   const Entry* e = at < size_ ? entries_.find(at) : nullptr;
   return e != nullptr && e->insertions > 0 ? std::optional(e->address) : std::nullopt;
 }
 
 fi_addr_t AddressVector::find(const channel::Address& address) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   const auto at = by_address_.find(address);
   return at == by_address_.end() ? FI_ADDR_NOTAVAIL : at->second;
 }

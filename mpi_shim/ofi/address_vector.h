@@ -6,9 +6,10 @@
 
 #include <atomic>
 #include <map>
-#include <mutex>
 #include <optional>
 
+#include "llp/annotations.h"
+#include "llp/mutex.h"
 #include "mpi_shim/ofi/domain.h"
 #include "mpi_shim/ofi/table.h"
 
@@ -36,10 +37,10 @@ class AddressVector : public fid_av {
     int insertions = 0;
   };
   Domain& domain_;
-  std::mutex mutex_;
-  Table<Entry> entries_;
-  std::size_t size_ = 0;
-  std::map<channel::Address, fi_addr_t> by_address_;
+  llp::Mutex mutex_;
+  Table<Entry> entries_ EWARP_GUARDED_BY(mutex_);
+  std::size_t size_ EWARP_GUARDED_BY(mutex_) = 0;
+  std::map<channel::Address, fi_addr_t> by_address_ EWARP_GUARDED_BY(mutex_);
 };
 
 int open_address_vector(fid_domain* domain, fi_av_attr* attributes, fid_av** out, void* context) noexcept;

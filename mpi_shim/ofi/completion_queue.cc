@@ -57,7 +57,7 @@ void CompletionQueue::grow() {
 
 void CompletionQueue::add(const fi_cq_tagged_entry& entry, Origin origin) {
   {
-    const std::lock_guard lock(mutex_);
+    const llp::Guard lock(mutex_);
     const std::size_t waiting = waiting_.load(std::memory_order_relaxed);
     if (waiting == ring_.size()) grow();
     ring_[(first_ + waiting) & (ring_.size() - 1)] = {entry, origin};
@@ -68,7 +68,7 @@ void CompletionQueue::add(const fi_cq_tagged_entry& entry, Origin origin) {
 
 void CompletionQueue::add_error(const fi_cq_err_entry& entry) {
   {
-    const std::lock_guard lock(mutex_);
+    const llp::Guard lock(mutex_);
     errors_.push_back(entry);
     failed_.store(errors_.size());
   }
@@ -76,31 +76,37 @@ void CompletionQueue::add_error(const fi_cq_err_entry& entry) {
 }
 
 void CompletionQueue::forget(const Endpoint& endpoint) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   for (std::size_t i = 0; i < waiting_.load(); ++i) {
     Origin& origin = ring_[(first_ + i) & (ring_.size() - 1)].origin;
     if (origin.endpoint == &endpoint) origin.endpoint = nullptr;
   }
 }
 
-// What is taken out of the ring is turned into addresses after the lock is gone: that asks the endpoint.
-ssize_t CompletionQueue::take(void* buffer, std::size_t count, fi_addr_t* sources_out) {
-  if (failed_.load() > 0) return -FI_EAVAIL;
-  if (waiting_.load() == 0) return -FI_EAGAIN;
-  std::unique_lock lock(mutex_);
+// At most `count` entries leave the ring; returns how many. origins: null, or becomes whom each came from.
+std::size_t CompletionQueue::take_entries(void* buffer, std::size_t count, std::vector<Origin>* origins) {
+  const llp::Guard lock(mutex_);
   const std::size_t waiting = waiting_.load(std::memory_order_relaxed), n = std::min(count, waiting);
   assert(waiting <= ring_.size());
-  if (waiting == 0) return -FI_EAGAIN;
-  std::vector<Origin> origins(sources_out != nullptr ? n : 0);
+  if (origins != nullptr) origins->resize(n);
   auto* out = static_cast<std::byte*>(buffer);
   for (std::size_t i = 0; i < n; ++i) {
     const Entry& e = ring_[(first_ + i) & (ring_.size() - 1)];
     std::memcpy(out + i * entry_size_, &e.data, entry_size_);
-    if (sources_out != nullptr) origins[i] = e.origin;
+    if (origins != nullptr) (*origins)[i] = e.origin;
   }
   first_ += n;
   waiting_.store(waiting - n);
-  lock.unlock();
+  return n;
+}
+
+// Origins become addresses without the lock: that asks the endpoint.
+ssize_t CompletionQueue::take(void* buffer, std::size_t count, fi_addr_t* sources_out) {
+  if (failed_.load() > 0) return -FI_EAVAIL;
+  if (waiting_.load() == 0) return -FI_EAGAIN;
+  std::vector<Origin> origins;
+  const std::size_t n = take_entries(buffer, count, sources_out != nullptr ? &origins : nullptr);
+  if (n == 0) return -FI_EAGAIN;
   for (std::size_t i = 0; i < origins.size(); ++i)
     sources_out[i] =
         origins[i].endpoint != nullptr ? origins[i].endpoint->address_of(origins[i].peer) : FI_ADDR_NOTAVAIL;
@@ -129,7 +135,7 @@ ssize_t CompletionQueue::read(void* buffer, std::size_t count, fi_addr_t* source
 }
 
 ssize_t CompletionQueue::read_error(fi_cq_err_entry* out) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   if (errors_.empty()) return -FI_EAGAIN;
   void* const data = out->err_data;
   const std::size_t room = out->err_data_size;

@@ -5,9 +5,10 @@
 
 #include <atomic>
 #include <deque>
-#include <mutex>
 #include <vector>
 
+#include "llp/annotations.h"
+#include "llp/mutex.h"
 #include "mpi_shim/ofi/domain.h"
 #include "mpi_shim/ofi/waiter.h"
 
@@ -49,16 +50,18 @@ class CompletionQueue : public fid_cq {
     fi_cq_tagged_entry data;
     Origin origin;
   };
+  std::size_t take_entries(void* buffer, std::size_t count, std::vector<Origin>* origins);
   ssize_t take(void* buffer, std::size_t count, fi_addr_t* sources);
   void poll();
-  void grow();
+  void grow() EWARP_REQUIRES(mutex_);
 
   Domain& domain_;
-  const std::size_t entry_size_;  // what read() writes
-  std::mutex mutex_;              // covers what follows; taken under endpoints' locks
-  std::vector<Entry> ring_;       // a power of two, so that positions wrap
-  std::size_t first_ = 0;         // counts on without end
-  std::deque<fi_cq_err_entry> errors_;
+  const std::size_t entry_size_;                      // what read() writes
+  llp::Mutex mutex_;                                  // taken under endpoints' locks
+  std::vector<Entry> ring_ EWARP_GUARDED_BY(mutex_);  // a power of two, so that positions wrap
+  std::size_t first_ EWARP_GUARDED_BY(mutex_) = 0;    // counts on without end
+  std::deque<fi_cq_err_entry> errors_ EWARP_GUARDED_BY(mutex_);
+  // Written with the lock held.
   std::atomic<std::size_t> waiting_{0}, failed_{0};  // entries; looked at without the lock
   std::atomic<bool> signalled_{false};
   std::atomic<bool> had_some_{false};  // the last read() did

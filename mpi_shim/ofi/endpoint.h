@@ -11,11 +11,12 @@
 #include <atomic>
 #include <cassert>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
+#include "llp/annotations.h"
+#include "llp/mutex.h"
 #include "mpi_shim/channel/channel.h"
 #include "mpi_shim/ofi/address_vector.h"
 #include "mpi_shim/ofi/atomics.h"
@@ -171,11 +172,11 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   Asked& take_asked();
   void give_asked(Asked& asked);
   void answered(const channel::Completion& c);
-  std::mutex asking_;  // taken under the channel's lock
-  std::vector<std::unique_ptr<Asked>> all_asked_;
-  std::vector<Asked*> free_asked_;
-  std::mutex claiming_;
-  std::unordered_map<const void*, channel::Message> claimed_;  // by context
+  llp::Mutex asking_;  // taken under the channel's lock
+  std::vector<std::unique_ptr<Asked>> all_asked_ EWARP_GUARDED_BY(asking_);
+  std::vector<Asked*> free_asked_ EWARP_GUARDED_BY(asking_);
+  llp::Mutex claiming_;
+  std::unordered_map<const void*, channel::Message> claimed_ EWARP_GUARDED_BY(claiming_);  // by context
 };
 
 int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** out, void* context) noexcept;

@@ -11,7 +11,7 @@
 namespace ewarp::ofi {
 
 Endpoint::Asked& Endpoint::take_asked() {
-  const std::lock_guard lock(asking_);
+  const llp::Guard lock(asking_);
   if (free_asked_.empty()) {
     all_asked_.push_back(std::make_unique<Asked>());
     free_asked_.push_back(all_asked_.back().get());
@@ -22,7 +22,7 @@ Endpoint::Asked& Endpoint::take_asked() {
 }
 
 void Endpoint::give_asked(Asked& asked) {
-  const std::lock_guard lock(asking_);
+  const llp::Guard lock(asking_);
   assert(free_asked_.size() < all_asked_.size());
   free_asked_.push_back(&asked);
 }

@@ -48,7 +48,7 @@ ssize_t Endpoint::peek(const Receive& r, channel::PeerId source) {
     if (there && (r.flags & FI_DISCARD) != 0) {
       channel_->discard(std::move(message));
     } else if (there) {
-      const std::lock_guard lock(claiming_);
+      const llp::Guard lock(claiming_);
       claimed_.insert_or_assign(r.context, std::move(message));
     }
   } else if (const auto status = channel_->iprobe(source, r.tag, r.ignore)) {
@@ -75,7 +75,7 @@ ssize_t Endpoint::peek(const Receive& r, channel::PeerId source) {
 ssize_t Endpoint::claim(const Receive& r) {
   channel::Message message;
   {
-    const std::lock_guard lock(claiming_);
+    const llp::Guard lock(claiming_);
     auto node = claimed_.extract(r.context);
     if (!node) return -FI_EINVAL;
     message = std::move(node.mapped());

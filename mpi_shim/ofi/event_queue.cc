@@ -22,7 +22,7 @@ ssize_t EventQueue::write(std::uint32_t event, const void* buffer, std::size_t l
   if (!writable_) return -FI_EINVAL;
   const auto* octets = static_cast<const std::byte*>(buffer);
   {
-    const std::lock_guard lock(mutex_);
+    const llp::Guard lock(mutex_);
     events_.push_back({.kind = event, .data = std::vector<std::byte>(octets, octets + length)});
   }
   waiter.wake();
@@ -30,7 +30,7 @@ ssize_t EventQueue::write(std::uint32_t event, const void* buffer, std::size_t l
 }
 
 ssize_t EventQueue::read(std::uint32_t* event, void* buffer, std::size_t length, std::uint64_t flags) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   if (events_.empty()) return -FI_EAGAIN;
   const Event& e = events_.front();
   if (length < e.data.size()) return -FI_ETOOSMALL;
@@ -44,7 +44,7 @@ ssize_t EventQueue::read(std::uint32_t* event, void* buffer, std::size_t length,
 bool EventQueue::prepare_to_sleep() {
   if (!waiter.is_open()) return false;
   waiter.arm();
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   return events_.empty();
 }
 

@@ -6,9 +6,10 @@
 
 #include <atomic>
 #include <deque>
-#include <mutex>
 #include <vector>
 
+#include "llp/annotations.h"
+#include "llp/mutex.h"
 #include "mpi_shim/ofi/fabric.h"
 #include "mpi_shim/ofi/waiter.h"
 
@@ -35,8 +36,8 @@ class EventQueue : public fid_eq {
   };
   Fabric& fabric_;
   const bool writable_;
-  std::mutex mutex_;
-  std::deque<Event> events_;
+  llp::Mutex mutex_;
+  std::deque<Event> events_ EWARP_GUARDED_BY(mutex_);
 };
 
 int open_event_queue(fid_fabric* fabric, fi_eq_attr* attributes, fid_eq** out, void* context) noexcept;

@@ -9,12 +9,12 @@
 namespace ewarp::ofi {
 
 void Regions::add(const MemoryRegion& region) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   by_key_[region.key] = &region;
 }
 
 void Regions::remove(const MemoryRegion& region) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   [[maybe_unused]] const std::size_t erased = by_key_.erase(region.key);
   assert(erased == 1);
 }

@@ -5,8 +5,9 @@
 
 #include <cstdint>
 #include <map>
-#include <mutex>
 
+#include "llp/annotations.h"
+#include "llp/mutex.h"
 #include "mpi_shim/channel/verbs/device.h"
 
 namespace ewarp::ofi {
@@ -27,17 +28,18 @@ class Regions {
   // Runs f while the region stays registered. False, without running it: there is none with this key, range and rights.
   template <class F>
   bool with(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t rights, F&& f) {
-    const std::lock_guard lock(mutex_);
+    const llp::Guard lock(mutex_);
     if (!allows(key, address, length, rights)) return false;
     f();
     return true;
   }
 
  private:
-  bool allows(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t rights) const;
+  bool allows(std::uint64_t key, std::uint64_t address, std::uint64_t length, std::uint64_t rights) const
+      EWARP_REQUIRES(mutex_);
 
-  std::mutex mutex_;
-  std::map<std::uint64_t, const MemoryRegion*> by_key_;
+  llp::Mutex mutex_;
+  std::map<std::uint64_t, const MemoryRegion*> by_key_ EWARP_GUARDED_BY(mutex_);
 };
 
 extern fi_ops_mr memory_ops;

@@ -6,7 +6,8 @@
 #include <bit>
 #include <cstddef>
 #include <memory>
-#include <mutex>
+
+#include "llp/mutex.h"
 
 namespace ewarp::ofi {
 
@@ -30,7 +31,7 @@ class Table {
   // Requires: index < 2^40.
   T& make(std::size_t index) {
     if (T* there = find(index)) return *there;
-    const std::lock_guard lock(growing_);
+    const llp::Guard lock(growing_);
     const Place p(index);
     if (chunks_[p.chunk].load() == nullptr)
       chunks_[p.chunk].store(std::make_unique<T[]>(kFirst << p.chunk).release(), std::memory_order_release);
@@ -47,7 +48,7 @@ class Table {
     std::size_t chunk, offset;
   };
   std::array<std::atomic<T*>, kChunks> chunks_{};
-  std::mutex growing_;
+  llp::Mutex growing_;
 };
 
 }  // namespace ewarp::ofi

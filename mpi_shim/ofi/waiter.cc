@@ -37,23 +37,23 @@ std::uint64_t spin_ns() {
 }  // namespace
 
 void Sources::add(channel::Endpoint& endpoint) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   if (std::find(endpoints_.begin(), endpoints_.end(), &endpoint) == endpoints_.end()) endpoints_.push_back(&endpoint);
 }
 
 void Sources::remove(channel::Endpoint& endpoint) {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   std::erase(endpoints_, &endpoint);
 }
 
 void Sources::poll() {
-  const std::unique_lock lock(mutex_, std::try_to_lock);
-  if (!lock) return;
+  if (!mutex_.try_lock()) return;
+  const llp::Guard lock(mutex_, std::adopt_lock);
   for (channel::Endpoint* e : endpoints_) e->progress();
 }
 
 bool Sources::rest() {
-  const std::lock_guard lock(mutex_);
+  const llp::Guard lock(mutex_);
   return std::all_of(endpoints_.begin(), endpoints_.end(), [](channel::Endpoint* e) { return e->rest(); });
 }
 

@@ -8,9 +8,10 @@
 #include <rdma/fi_eq.h>
 
 #include <atomic>
-#include <mutex>
 #include <vector>
 
+#include "llp/annotations.h"
+#include "llp/mutex.h"
 #include "mpi_shim/channel/channel.h"
 
 namespace ewarp::ofi {
@@ -27,8 +28,8 @@ class Sources {
   bool rest();
 
  private:
-  std::mutex mutex_;
-  std::vector<channel::Endpoint*> endpoints_;
+  llp::Mutex mutex_;
+  std::vector<channel::Endpoint*> endpoints_ EWARP_GUARDED_BY(mutex_);
 };
 
 // An event descriptor that is written to only where somebody said that he would sleep.

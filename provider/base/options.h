@@ -49,6 +49,8 @@ struct Options {
 
 // Read once, at first use. A bad value or an unknown ETHERWARP_ name is said once on stderr and ignored.
 const Options& options();
+// Whether a CRC is asked for towards such a peer, and of it (option crc). near: the octets do not leave this host.
+bool asks_for_crc(bool near);
 
 // Problems found while reading (unknown names, bad values), one line each.
 std::span<const std::string> option_problems();

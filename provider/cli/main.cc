@@ -22,11 +22,9 @@ void print_option(const std::string& variable, const OptionDoc& d) {
 
 int list_options() {
   fmt::print(
-      "Each option is an environment variable, or a line `name = value` in the configuration file (ETHERWARP_CONFIG, "
-      "else\n"
-      "$XDG_CONFIG_HOME/etherwarp.conf, else /etc/etherwarp.conf), or --name value of `etherwarp run`. The last wins "
-      "over\n"
-      "the first, the environment over the file.\n\n");
+      "An option is set in three places. An argument of `etherwarp run` (--name value) wins over an environment\n"
+      "variable, and that over a line `name = value` of the configuration file (ETHERWARP_CONFIG, else\n"
+      "$XDG_CONFIG_HOME/etherwarp.conf, else /etc/etherwarp.conf).\n\n");
   for (const auto& d : option_docs()) print_option(option_variable(d.name), d);
   fmt::print(
       "\nOptions of the message channel (MPI and libfabric over EtherWARP, programs on the channel library):\n"

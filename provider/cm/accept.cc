@@ -35,7 +35,7 @@ int send_whole(int fd, Octets frame) {
 // As the kernel does, a failed ACCEPT ends the connection; the consumer learns it from the return value alone.
 int give_up(const IdRef& id, Socket socket, int error) {
   socket.abort();
-  const auto lock = lock_manager();
+  const Lock lock;
   log::info("cm: accepting {} failed: {}", id->remote.text(), std::strerror(error));
   id->uid = 0;
   if (id->state != State::destroyed) fail(lock, id, EventType::connect_error, error);
@@ -49,7 +49,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
   const std::lock_guard serial(id->command_mutex);
   Address remote;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     if (id->state != State::request) return EINVAL;
     remote = id->remote;
   }
@@ -62,7 +62,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
   mpa::StreamParams params;
   std::vector<std::byte> reply;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     if (id->state != State::request) return EINVAL;
     socket = std::move(id->socket);
     if (usable) {
@@ -84,7 +84,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
   if (error != 0) return give_up(id, Socket(), error);
   bool orphaned;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     orphaned = id->state == State::destroyed;  // the channel was closed meanwhile
   }
   if (orphaned) abort_stream(qp);
@@ -94,7 +94,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
 int reject(const IdRef& id, Octets private_data) {
   if (id->is_datagram()) return sidr_reject(id, private_data);
   const std::lock_guard serial(id->command_mutex);
-  const auto lock = lock_manager();
+  const Lock lock;
   if (id->state != State::request) return EINVAL;
   mpa::StartupConfig config;
   config.want_markers = options().markers;

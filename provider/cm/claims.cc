@@ -106,7 +106,7 @@ int settle(const IdRef& id, Claim claim, int error) {
 // A local address that was bound here already goes along.
 int settle_in_kernel(const IdRef& id, const WrittenCommand& command) {
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     if (id->state == State::bound) {
       id->socket.close();
       if (const int error = bind_in_kernel(*id); error != 0) return error;
@@ -166,7 +166,7 @@ int run_beside_kernel(const FileRef& file, const WrittenCommand& command, const 
   IdRef id;
   int found;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     found = find_id(lock, file, number, &id);
   }
   if (found == ENOENT) return forward(*file, command);  // one that a kernel's listener made, or none at all

@@ -33,7 +33,7 @@ struct Command {
 };
 
 int with_id(const Command& c, std::uint32_t number, IdRef* id) {
-  const auto lock = lock_manager();
+  const Lock lock;
   return find_id(lock, c.file, number, id);
 }
 
@@ -66,7 +66,7 @@ int create_id(const Command& c) {
     default:
       return EINVAL;
   }
-  const auto lock = lock_manager();
+  const Lock lock;
   if (!c.file->open) return EBADF;
   IdRef id;
   if (const int error = new_id(lock, c.file, command.uid, command.ps, qp_type, &id); error != 0) return error;
@@ -87,7 +87,7 @@ int destroy_id(const Command& c) {
     rdma_ucm_destroy_id_resp response{};
     std::shared_ptr<verbs::QueuePair> stream;
     {
-      const auto lock = lock_manager();
+      const Lock lock;
       if (id->state == State::destroyed) return ENOENT;
       stream = destroy(lock, id);
       response.events_reported = id->events_reported;

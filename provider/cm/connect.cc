@@ -27,7 +27,7 @@ void when_ready(const IdRef& id, const AttemptRef& attempt, std::uint32_t events
   reactor().watch(attempt->socket.fd(), events, [weak = std::weak_ptr(id), attempt, handler](std::uint32_t) {
     const IdRef alive = weak.lock();
     if (alive == nullptr) return;
-    auto lock = lock_manager();
+    Lock lock;
     if (!attempt->done) handler(lock, alive, attempt);
   });
 }
@@ -47,18 +47,18 @@ EventType event_of(int error) {
   }
 }
 
-void give_up(const Lock& lock, const IdRef& id, int error, const char* why) {
+void give_up(const Lock& lock, const IdRef& id, int error, const char* why) EWARP_REQUIRES(manager_mutex) {
   log::info("cm: connection {} -> {} failed: {} ({})", id->local.text(), id->remote.text(), why, std::strerror(error));
   cancel_attempt(lock, *id);
   fail(lock, id, event_of(error), error);
 }
 
-void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt);
+void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex);
 void open_connection(const IdRef& id, const AttemptRef& attempt);
 
 // Servers tell their port before they listen (qperf), or close one listener and open the next on the same port
 // (perftest): a client that was asked to come just then shall not fail. True: it is tried again.
-bool retry_refused(const Lock&, const IdRef& id, const AttemptRef& attempt, int error) {
+bool retry_refused(const Lock&, const IdRef& id, const AttemptRef& attempt, int error) EWARP_REQUIRES(manager_mutex) {
   constexpr std::chrono::milliseconds kPause{10};
   const auto now = Reactor::Clock::now();
   if (error != ECONNREFUSED || now >= attempt->refused_limit) return false;
@@ -75,7 +75,7 @@ void open_connection(const IdRef& id, const AttemptRef& attempt) {
   SocketOptions options;
   Socket socket;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     if (attempt->done) return;
     socket = std::move(attempt->socket);
     local = id->local;
@@ -92,7 +92,7 @@ void open_connection(const IdRef& id, const AttemptRef& attempt) {
     tune_stream(socket.fd(), remote, llp::is_local(*remote.get()), options.tos);
     if (::connect(socket.fd(), remote.get(), remote.size()) != 0 && errno != EINPROGRESS) error = errno;
   }
-  const auto lock = lock_manager();
+  const Lock lock;
   if (attempt->done) return;
   attempt->socket = std::move(socket);
   if (error != 0 && retry_refused(lock, id, attempt, error)) return;
@@ -101,7 +101,7 @@ void open_connection(const IdRef& id, const AttemptRef& attempt) {
 }
 
 // A responder that knows only RFC 5044 closes on an enhanced Request: try once more without (RFC 6581 section 10).
-void retry_plain(const Lock&, const IdRef& id, const AttemptRef& attempt) {
+void retry_plain(const Lock&, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
   log::info("cm: {} closed on an MPA revision 2 Request; trying revision 1", id->remote.text());
   attempt->enhanced = false;
   attempt->sent = 0;
@@ -112,13 +112,14 @@ void retry_plain(const Lock&, const IdRef& id, const AttemptRef& attempt) {
   });
 }
 
-void peer_closed(const Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+void peer_closed(const Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
   if (attempt->enhanced && !attempt->heard) return retry_plain(lock, id, attempt);
   give_up(lock, id, ECONNRESET, "the peer closed during MPA start-up");
 }
 
-// The QP takes over. The observer's on_established() reports.
-void hand_over(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+// The QP takes over. The observer's on_established() reports. The caller's lock is given back.
+void hand_over(Lock& lock, const IdRef& id, const AttemptRef& attempt)
+    EWARP_REQUIRES(manager_mutex) EWARP_NO_LOCK_ANALYSIS {
   const mpa::StreamParams params = attempt->initiator->params();
   const Octets data = attempt->initiator->private_data();
   id->params = params;
@@ -143,7 +144,7 @@ void hand_over(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
   if (error == 0 && orphaned) abort_stream(qp);
 }
 
-void rejected(const Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+void rejected(const Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
   const mpa::StreamParams& params = attempt->initiator->params();
   const auto param = event_param(params.peer_ord, params.peer_ird, attempt->initiator->private_data());
   log::info("cm: connection {} -> {} rejected by the peer", id->local.text(), id->remote.text());
@@ -151,7 +152,7 @@ void rejected(const Lock& lock, const IdRef& id, const AttemptRef& attempt) {
   fail(lock, id, EventType::rejected, ECONNRESET, &param);
 }
 
-void on_reply(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+void on_reply(Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
   std::byte buffer[mpa::kStartupHeader + mpa::kMaxPrivateData];
   while (true) {
     // Never beyond the frame: what follows is the QP's.
@@ -175,7 +176,7 @@ void on_reply(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
   }
 }
 
-void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
   int error = llp::take_error(attempt->socket.fd());
   // Once connected, a reset is the peer's answer to the Request.
   if (error != 0 && attempt->initiator) return peer_closed(lock, id, attempt);
@@ -209,7 +210,7 @@ int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
   const std::lock_guard serial(id->command_mutex);
   Address remote;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     if (id->state != State::route_resolved || param.valid == 0) return EINVAL;
     remote = id->remote;
   }
@@ -222,7 +223,7 @@ int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
   const auto data = std::as_bytes(std::span(param.private_data)).first(param.private_data_len);
   attempt->private_data.assign(data.begin(), data.end());
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     if (id->state != State::route_resolved) return EINVAL;
     attempt->socket = std::move(id->socket);
     id->attempt = attempt;
@@ -234,7 +235,7 @@ int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
     attempt->timer = reactor().add_timer(limit, [weak = std::weak_ptr(id), attempt] {
       const IdRef alive = weak.lock();
       if (alive == nullptr) return;
-      const auto lock = lock_manager();
+      const Lock lock;
       if (!attempt->done) give_up(lock, alive, ETIMEDOUT, attempt->initiator ? "no MPA Reply" : "no TCP connection");
     });
   }

@@ -80,7 +80,7 @@ File::~File() {
 }
 
 FileRef find_file(int fd) {
-  const auto lock = lock_manager();
+  const Lock lock;
   const auto it = manager().files.find(fd);
   return it == manager().files.end() ? nullptr : it->second;
 }
@@ -115,7 +115,7 @@ namespace {
 // The front event to the consumer. EAGAIN: there is none; EBADF: the channel was closed.
 int fetch_event(const FileRef& file, std::uint64_t response, std::size_t size) {
   const NoCancel guard;
-  const auto lock = lock_manager();
+  const Lock lock;
   if (!file->open) return EBADF;
   if (file->events().empty()) return EAGAIN;
   Event& event = file->events().front();
@@ -165,7 +165,7 @@ int migrate(const FileRef& to, int from_fd, std::uint32_t number, std::uint32_t*
   if (from == nullptr) return EINVAL;
   const bool beside_kernel = to->kernel() != nullptr && from->kernel() != nullptr;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     IdRef id;
     const int error = find_id(lock, from, number, &id);
     if (error == ENOENT && beside_kernel) {
@@ -229,7 +229,7 @@ int ucma_open(int flags) {
     return -error;
   }
   auto file = std::make_shared<File>(fd, counter, std::move(kernel));
-  const auto lock = lock_manager();
+  const Lock lock;
   if (!file_registry().add(fd)) {
     raw_close(fd);
     return -EMFILE;
@@ -245,7 +245,7 @@ void ucma_close(int fd) {
   if (file == nullptr) return;  // inherited over fork()
   std::vector<std::shared_ptr<verbs::QueuePair>> streams;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     manager().files.erase(fd);
     file->open = false;
     const std::vector<std::uint32_t> numbers(file->ids().begin(), file->ids().end());

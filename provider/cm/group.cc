@@ -13,7 +13,7 @@ int join(const IdRef& id, std::uint64_t uid, const Address& address, std::uint32
   Address local;
   verbs::Device* device;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     if (id->state != State::bound && id->state != State::address_resolved && id->state != State::route_resolved)
       return EINVAL;
     local = id->local;
@@ -23,7 +23,7 @@ int join(const IdRef& id, std::uint64_t uid, const Address& address, std::uint32
   if (device == nullptr || local.family() != address.family()) return EINVAL;
   const std::uint8_t index = gid_index_of(*device, local);
 
-  const auto lock = lock_manager();
+  const Lock lock;
   if (id->state == State::destroyed) return EINVAL;
   Manager& m = manager();
   auto group = std::make_shared<Group>();
@@ -44,7 +44,7 @@ int join(const IdRef& id, std::uint64_t uid, const Address& address, std::uint32
 }
 
 int leave(const FileRef& file, std::uint32_t number, std::uint32_t* events_reported) {
-  const auto lock = lock_manager();
+  const Lock lock;
   Manager& m = manager();
   const auto found = m.groups.find(number);
   if (found == m.groups.end()) return ENOENT;

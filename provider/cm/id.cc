@@ -100,7 +100,7 @@ Event make_event(const IdRef& id, EventType type, int status) {
   return event;
 }
 
-bool is_known(const Id& id) {
+bool is_known(const Id& id) EWARP_REQUIRES(manager_mutex) {
   return id.uid != 0 && id.state != State::destroyed;
 }
 
@@ -137,7 +137,7 @@ bool has_other_interfaces(const verbs::Device& device) {
 }
 
 bool state_is(const IdRef& id, std::initializer_list<State> states) {
-  const auto lock = lock_manager();
+  const Lock lock;
   for (const State s : states)
     if (id->state == s) return true;
   return false;
@@ -175,7 +175,7 @@ bool reachable(const IdRef& id, const Address& destination) {
   if (destination.is_any()) return true;  // this host
   Address local;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     local = id->local;
   }
   Route route;
@@ -192,7 +192,7 @@ int bind_serialized(const IdRef& id, Address address) {
   if (device != nullptr && device->loopback() && has_other_interfaces(*device)) device = nullptr;
   SocketOptions options;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     options = id->options;
   }
   options.datagram = id->is_datagram();
@@ -200,7 +200,7 @@ int bind_serialized(const IdRef& id, Address address) {
   if (const int error = open_bound(address, options, &socket); error != 0) return error;
   const bool own_port = address.port() != 0;
   address = Address::of_socket(socket.fd());
-  const auto lock = lock_manager();
+  const Lock lock;
   if (id->state != State::idle) return EINVAL;
   id->socket = std::move(socket);
   id->local = address;
@@ -234,7 +234,7 @@ int resolve_address(const IdRef& id, Address source, Address destination) {
   SocketOptions options;
   bool has_socket;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     local = id->local;
     options = id->options;
     has_socket = static_cast<bool>(id->socket);
@@ -245,7 +245,7 @@ int resolve_address(const IdRef& id, Address source, Address destination) {
   const int error = find_route(local, destination, &route);
   if (error == 0 && !has_socket && !id->is_datagram()) reserve_port(options, &route.source, &socket);
 
-  const auto lock = lock_manager();
+  const Lock lock;
   if (id->state != State::idle && id->state != State::bound) return EINVAL;
   id->remote = destination;
   if (error != 0) {
@@ -263,7 +263,7 @@ int resolve_address(const IdRef& id, Address source, Address destination) {
 
 int resolve_route(const IdRef& id) {
   const std::lock_guard serial(id->command_mutex);
-  const auto lock = lock_manager();
+  const Lock lock;
   if (id->state != State::address_resolved) return EINVAL;
   id->enter(State::route_resolved);
   report(lock, id, EventType::route_resolved);
@@ -274,7 +274,7 @@ int disconnect(const IdRef& id) {
   const std::lock_guard serial(id->command_mutex);
   std::shared_ptr<verbs::QueuePair> qp;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     // The peer was first: its DISCONNECTED event is the only one.
     if (id->state == State::disconnected || id->state == State::closing) return 0;
     // Datagrams know no connection, and the kernel says so too.
@@ -294,7 +294,7 @@ int disconnect(const IdRef& id) {
 namespace {
 
 // IPV6_V6ONLY cannot change on a bound socket: bind another one to the same port.
-int rebind(const Lock&, Id& id) {
+int rebind(const Lock&, Id& id) EWARP_REQUIRES(manager_mutex) {
   if (!id.socket || id.local.family() != AF_INET6) return 0;
   id.socket.close();
   SocketOptions options = id.options;
@@ -302,7 +302,7 @@ int rebind(const Lock&, Id& id) {
   return open_bound(id.local, options, &id.socket);
 }
 
-int set_id_option(const Lock& lock, Id& id, std::uint32_t name, Octets value) {
+int set_id_option(const Lock& lock, Id& id, std::uint32_t name, Octets value) EWARP_REQUIRES(manager_mutex) {
   const auto byte = [&] { return std::to_integer<std::uint8_t>(value[0]); };
   const auto flag = [&] {
     int v;
@@ -337,7 +337,7 @@ int set_option(const IdRef& id, std::uint32_t level, std::uint32_t name, std::ui
   if (level == RDMA_OPTION_IB && name == RDMA_OPTION_IB_PATH) {
     // An explicit path takes the place of RESOLVE_ROUTE; its contents mean nothing on IP.
     if (length == 0 || length % sizeof(ib_path_rec_data) != 0) return EINVAL;
-    const auto lock = lock_manager();
+    const Lock lock;
     if (id->state != State::address_resolved) return EINVAL;
     id->enter(State::route_resolved);
     report(lock, id, EventType::route_resolved);
@@ -347,7 +347,7 @@ int set_option(const IdRef& id, std::uint32_t level, std::uint32_t name, std::ui
   std::byte copy[sizeof(int)];
   if (length == 0 || length > sizeof(copy)) return name <= RDMA_OPTION_ID_ACK_TIMEOUT ? EINVAL : ENOSYS;
   if (!copy_in(copy, reinterpret_cast<const void*>(value), length)) return EFAULT;
-  const auto lock = lock_manager();
+  const Lock lock;
   return set_id_option(lock, *id, name, Octets(copy).first(length));
 }
 

@@ -1,7 +1,7 @@
 // The objects of the connection manager: event files, ids, connections that are starting up.
 //
 // Threading: commands come from any application thread, readiness and timers from the reactor's thread. One mutex
-// (Manager::mutex) guards everything below; it never covers a blocking call, nor attach() and disconnect() of a QP. An
+// (manager_mutex) guards everything below; it never covers a blocking call, nor attach() and disconnect() of a QP. An
 // id's command_mutex, taken before it, keeps two commands on one id apart while the first is outside the manager's
 // lock. Callbacks hold weak pointers and look at `done` or the state first: whatever was cancelled meanwhile ends
 // there.
@@ -12,6 +12,7 @@
 #include <rdma/rdma_user_cm.h>
 
 #include <atomic>
+#include <cassert>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -25,6 +26,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "llp/annotations.h"
+#include "llp/mutex.h"
 #include "mpa/startup.h"
 #include "provider/cm/address.h"
 #include "provider/cm/kernel.h"
@@ -37,6 +40,10 @@ class QueuePair;
 }  // namespace ewarp::verbs
 
 namespace ewarp::cm {
+
+// Guards the manager, and of ids and files what is not atomic. Taken inside an id's command_mutex and inside the
+// engine.
+inline constinit llp::Mutex manager_mutex;
 
 // rdma_cm_event_type of <rdma/rdma_cma.h>, which cannot be included beside <rdma/rdma_user_cm.h>.
 enum class EventType : std::uint32_t {
@@ -133,7 +140,7 @@ struct Id {
   std::uint16_t port_space = 0;
   std::uint8_t qp_type = 0;
   FileRef file;
-  State state = State::idle;
+  State state EWARP_GUARDED_BY(manager_mutex) = State::idle;
   std::uint32_t events_reported = 0;  // by GET_EVENT; the consumer must acknowledge as many
 
   Address local, remote;
@@ -152,8 +159,8 @@ struct Id {
   std::shared_ptr<SidrArrival> sidr_arrival;
 
   std::mutex command_mutex;
-  bool is_datagram() const;  // UD
-  void enter(State next);    // the only writer of state; logs
+  bool is_datagram() const;                              // UD
+  void enter(State next) EWARP_REQUIRES(manager_mutex);  // the only writer of state; logs
 };
 
 // An open event channel (file.cc).
@@ -168,37 +175,56 @@ class File {
   int counter() const { return counter_; }
   const KernelChannel* kernel() const { return kernel_.get(); }
 
-  // The following require Manager::mutex.
-  void post(Event event);
+  void post(Event event) EWARP_REQUIRES(manager_mutex);
   // Removes the events that belong to `owner`, with their tokens; returns them.
-  std::vector<Event> take_events_of(const Id& owner);
+  std::vector<Event> take_events_of(const Id& owner) EWARP_REQUIRES(manager_mutex);
   // The same for the events that `gone` says so of.
-  std::vector<Event> take_events_if(const std::function<bool(const Event&)>& gone);
-  std::deque<Event>& events() { return events_; }
-  std::unordered_set<std::uint32_t>& ids() { return ids_; }
-  bool open = true;
+  std::vector<Event> take_events_if(const std::function<bool(const Event&)>& gone) EWARP_REQUIRES(manager_mutex);
+  std::deque<Event>& events() EWARP_REQUIRES(manager_mutex) { return events_; }
+  std::unordered_set<std::uint32_t>& ids() EWARP_REQUIRES(manager_mutex) { return ids_; }
+  bool open EWARP_GUARDED_BY(manager_mutex) = true;
 
  private:
   const int fd_, counter_;
   const std::unique_ptr<KernelChannel> kernel_;
-  std::deque<Event> events_;
-  std::unordered_set<std::uint32_t> ids_;
+  std::deque<Event> events_ EWARP_GUARDED_BY(manager_mutex);
+  std::unordered_set<std::uint32_t> ids_ EWARP_GUARDED_BY(manager_mutex);
 };
 
 struct Manager {
-  std::mutex mutex;
-  std::unordered_map<int, FileRef> files;
-  std::map<std::uint32_t, IdRef> ids;
-  std::set<std::uint32_t> free_numbers;
-  std::uint32_t next_number = 1;
-  std::map<std::uint32_t, std::shared_ptr<Group>> groups;
-  std::uint32_t next_group = 1u << 30;  // a kernel beside us counts its own from 0
+  std::unordered_map<int, FileRef> files EWARP_GUARDED_BY(manager_mutex);
+  std::map<std::uint32_t, IdRef> ids EWARP_GUARDED_BY(manager_mutex);
+  std::set<std::uint32_t> free_numbers EWARP_GUARDED_BY(manager_mutex);
+  std::uint32_t next_number EWARP_GUARDED_BY(manager_mutex) = 1;
+  std::map<std::uint32_t, std::shared_ptr<Group>> groups EWARP_GUARDED_BY(manager_mutex);
+  // A kernel beside us counts its own from 0.
+  std::uint32_t next_group EWARP_GUARDED_BY(manager_mutex) = 1u << 30;
 };
 Manager& manager();
-using Lock = std::unique_lock<std::mutex>;
-inline Lock lock_manager() {
-  return Lock(manager().mutex);
-}
+
+// Holds manager_mutex until the end of its scope, but between unlock() and lock(). As a parameter: the caller holds it.
+class EWARP_SCOPED_CAPABILITY Lock {
+ public:
+  Lock() EWARP_ACQUIRE(manager_mutex) { manager_mutex.lock(); }
+  ~Lock() EWARP_RELEASE() {
+    if (held_) manager_mutex.unlock();
+  }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+  void lock() EWARP_ACQUIRE() {
+    assert(!held_);
+    manager_mutex.lock();
+    held_ = true;
+  }
+  void unlock() EWARP_RELEASE() {
+    assert(held_);
+    held_ = false;
+    manager_mutex.unlock();
+  }
+
+ private:
+  bool held_ = true;
+};
 
 FileRef find_file(int fd);
 
@@ -206,18 +232,20 @@ FileRef find_file(int fd);
 
 // 0, or ENOMEM when librdmacm's index (16 bits) is full; beside a kernel its errno.
 int new_id(const Lock&, const FileRef& file, std::uint64_t uid, std::uint16_t port_space, std::uint8_t qp_type,
-           IdRef* out);
+           IdRef* out) EWARP_REQUIRES(manager_mutex);
 // 0, ENOENT (no such id) or EINVAL (another file's).
-int find_id(const Lock&, const FileRef& file, std::uint32_t number, IdRef* out);
+int find_id(const Lock&, const FileRef& file, std::uint32_t number, IdRef* out) EWARP_REQUIRES(manager_mutex);
 // Takes the id and all that hangs on it out of the world. Returns the QP whose stream must be aborted, without the
 // lock, if any.
-std::shared_ptr<verbs::QueuePair> destroy(const Lock&, const IdRef& id);
+std::shared_ptr<verbs::QueuePair> destroy(const Lock&, const IdRef& id) EWARP_REQUIRES(manager_mutex);
 // After destroy(): the kernel's half, where there is one. Returns how many events the kernel reported of it. Waits for
 // callbacks of an id that the kernel has claimed: without the lock then.
 std::uint32_t forget_in_kernel(const Id& id);
 // Queues an event, unless the consumer does not know the id yet.
-void report(const Lock&, const IdRef& id, EventType type, int status = 0, const rdma_ucm_conn_param* param = nullptr);
-void report_datagram(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_ud_param& param);
+void report(const Lock&, const IdRef& id, EventType type, int status = 0, const rdma_ucm_conn_param* param = nullptr)
+    EWARP_REQUIRES(manager_mutex);
+void report_datagram(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_ud_param& param)
+    EWARP_REQUIRES(manager_mutex);
 
 // True if a device of ours leads from this id's address, if it has one, to the destination.
 bool reachable(const IdRef& id, const Address& destination);
@@ -232,15 +260,15 @@ int set_option(const IdRef& id, std::uint32_t level, std::uint32_t name, std::ui
 
 // --- connect.cc ---
 int connect(const IdRef& id, const rdma_ucm_conn_param& param);
-void cancel_attempt(const Lock&, Id& id);
+void cancel_attempt(const Lock&, Id& id) EWARP_REQUIRES(manager_mutex);
 
 // --- listen.cc ---
 int listen(const IdRef& id, std::uint32_t backlog);
 // GET_EVENT took a CONNECT_REQUEST of this listener out of the queue: another one may take its place.
-void request_fetched(const Lock&, const IdRef& listener);
+void request_fetched(const Lock&, const IdRef& listener) EWARP_REQUIRES(manager_mutex);
 // CONNECT_REQUESTs that may wait, of what listen() was given.
 unsigned backlog_of(std::uint32_t wanted);
-void cancel_listener(const Lock&, Id& id);
+void cancel_listener(const Lock&, Id& id) EWARP_REQUIRES(manager_mutex);
 
 // --- accept.cc ---
 int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param);
@@ -255,7 +283,8 @@ int attach(const IdRef& id, verbs::QueuePair& qp, std::unique_ptr<llp::Stream> s
 // Ends the stream at once, if there is one; without the lock.
 void abort_stream(const std::shared_ptr<verbs::QueuePair>& qp);
 // A connection that never came to be: counts it, enters State::failed, reports.
-void fail(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param = nullptr);
+void fail(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param = nullptr)
+    EWARP_REQUIRES(manager_mutex);
 rdma_ucm_conn_param event_param(unsigned responder_resources, unsigned initiator_depth, Octets private_data);
 
 // --- query.cc: writes at most `size` octets to the consumer's memory; 0, ENOSPC or EFAULT. ---

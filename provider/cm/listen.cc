@@ -39,7 +39,7 @@ bool has_room(const Listener& l) {
 
 void accept_connections(const std::weak_ptr<Id>& weak);
 
-void watch_listener(const Lock&, const IdRef& id) {
+void watch_listener(const Lock&, const IdRef& id) EWARP_REQUIRES(manager_mutex) {
   Listener& l = *id->listener;
   if (l.watching || l.retry_timer != 0 || !has_room(l)) return;
   l.watching = true;
@@ -47,23 +47,23 @@ void watch_listener(const Lock&, const IdRef& id) {
 }
 
 // Out of descriptors or memory: the listening socket stays readable, so waiting for readiness would spin.
-void starve(const Lock&, const IdRef& id, int error) {
+void starve(const Lock&, const IdRef& id, int error) EWARP_REQUIRES(manager_mutex) {
   Listener& l = *id->listener;
   if (!l.starved)
-    log::error("listener {} cannot accept connections: {}; raise the limit on open files (ulimit -n)", id->local.text(),
-               std::strerror(error));
+    log::error("listener {} cannot accept connections: {}; raise the hard limit on open files (ulimit -Hn)",
+               id->local.text(), std::strerror(error));
   l.starved = true;
   l.retry_timer = reactor().add_timer(Reactor::Clock::now() + kStarvedRetry, [weak = std::weak_ptr(id)] {
     const IdRef alive = weak.lock();
     if (alive == nullptr) return;
-    const auto lock = lock_manager();
+    const Lock lock;
     if (alive->listener == nullptr) return;
     alive->listener->retry_timer = 0;
     watch_listener(lock, alive);
   });
 }
 
-void drop(const Lock& lock, const IncomingRef& incoming) {
+void drop(const Lock& lock, const IncomingRef& incoming) EWARP_REQUIRES(manager_mutex) {
   incoming->done = true;
   reactor().cancel_timer(incoming->timer);
   incoming->socket.close();
@@ -81,7 +81,7 @@ unsigned depth(std::uint16_t value, bool enhanced) {
 
 // Makes the new id and queues its CONNECT_REQUEST. The peer's IRD bounds what we may have outstanding, its ORD is what
 // it wants to have: initiator_depth and responder_resources as the consumer of this side must read them.
-void announce(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
+void announce(const Lock& lock, const IdRef& id, const IncomingRef& incoming) EWARP_REQUIRES(manager_mutex) {
   incoming->done = true;
   id->listener->open.erase(incoming->number);
   IdRef fresh;
@@ -110,7 +110,7 @@ void announce(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
   id->file->post(std::move(event));
 }
 
-void announce_complete(const Lock& lock, const IdRef& id) {
+void announce_complete(const Lock& lock, const IdRef& id) EWARP_REQUIRES(manager_mutex) {
   Listener& l = *id->listener;
   while (!l.complete.empty() && l.queued < l.backlog) {
     const IncomingRef next = l.complete.front();
@@ -126,7 +126,7 @@ void await_request(const IncomingRef& incoming) {
 }
 
 // Takes what has arrived of the Request.
-void receive_request(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
+void receive_request(const Lock& lock, const IdRef& id, const IncomingRef& incoming) EWARP_REQUIRES(manager_mutex) {
   std::byte buffer[mpa::kStartupHeader + mpa::kMaxPrivateData];
   auto outcome = mpa::Responder::Outcome::more;
   while (outcome == mpa::Responder::Outcome::more) {
@@ -151,7 +151,7 @@ void receive_request(const Lock& lock, const IdRef& id, const IncomingRef& incom
 // nobody; looking for its Request costs one receive, kMaxOpen bounds them.
 void on_request(const IncomingRef& incoming) {
   const IdRef id = incoming->listener.lock();
-  const auto lock = lock_manager();
+  const Lock lock;
   if (incoming->done || incoming->complete || id == nullptr || id->listener == nullptr) return;
   auto& open = id->listener->open;
   for (auto it = open.begin(); it != open.end() && it->first <= incoming->number;) {
@@ -162,7 +162,7 @@ void on_request(const IncomingRef& incoming) {
   watch_listener(lock, id);
 }
 
-void admit(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
+void admit(const Lock& lock, const IdRef& id, const IncomingRef& incoming) EWARP_REQUIRES(manager_mutex) {
   incoming->listener = id;
   incoming->number = ++id->listener->accepted;
   id->listener->open.emplace(incoming->number, incoming);
@@ -170,7 +170,7 @@ void admit(const Lock& lock, const IdRef& id, const IncomingRef& incoming) {
   incoming->timer = reactor().add_timer(limit, [weak = std::weak_ptr(incoming)] {
     const IncomingRef alive = weak.lock();
     if (alive == nullptr) return;
-    const auto held = lock_manager();
+    const Lock held;
     if (alive->done) return;
     log::info("cm: no MPA Request from {} in time", alive->remote.text());
     drop(held, alive);
@@ -197,7 +197,7 @@ bool prepare(Incoming& incoming, std::optional<std::uint8_t> tos) {
 void accept_connections(const std::weak_ptr<Id>& weak) {
   const IdRef id = weak.lock();
   if (id == nullptr) return;
-  auto lock = lock_manager();
+  Lock lock;
   if (id->listener == nullptr) return;
   id->listener->watching = false;
   for (int i = 0; i < kAcceptsAtOnce && has_room(*id->listener); ++i) {
@@ -232,14 +232,14 @@ int listen(const IdRef& id, std::uint32_t backlog) {
   const std::lock_guard serial(id->command_mutex);
   bool idle;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     if (id->state != State::idle && id->state != State::bound) return EINVAL;
     idle = id->state == State::idle;
   }
   if (idle)
     if (const int error = bind_serialized(id, Address::any(AF_INET)); error != 0) return error;
   const unsigned requests = backlog_of(backlog);
-  const auto lock = lock_manager();
+  const Lock lock;
   if (id->state != State::bound) return EINVAL;
   if (::listen(id->socket.fd(), std::max(static_cast<int>(requests), kTcpBacklog)) != 0) return errno;
   id->listener = std::make_unique<Listener>();

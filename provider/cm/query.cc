@@ -83,7 +83,7 @@ int query_route(const IdRef& id, std::uint64_t response, std::size_t size) {
   rdma_ucm_query_route_resp r{};
   r.ibdev_index = kNoIndex;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     copy_address(r.src_addr, id->local);
     copy_address(r.dst_addr, id->remote);
     if (id->device != nullptr) {
@@ -102,7 +102,7 @@ int query(const IdRef& id, std::uint32_t option, std::uint64_t response, std::si
     case RDMA_USER_CM_QUERY_ADDR:
     case RDMA_USER_CM_QUERY_GID: {
       if (size < offsetof(rdma_ucm_query_addr_resp, ibdev_index)) return ENOSPC;
-      auto lock = lock_manager();
+      Lock lock;
       const auto r = address_response(*id, option == RDMA_USER_CM_QUERY_GID);
       lock.unlock();
       return copy_out(response, &r, sizeof(r), size);
@@ -122,7 +122,7 @@ int init_qp_attr(const IdRef& id, std::uint32_t qp_state, std::uint64_t response
   if (size < sizeof(r)) return ENOSPC;
   if (qp_state > IBV_QPS_ERR) return EINVAL;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     if (id->device == nullptr) return EINVAL;
     r.qp_attr_mask = IBV_QP_PORT;
     if (id->is_datagram()) {

@@ -27,7 +27,7 @@ std::uint32_t random_transaction() {
   return n;
 }
 
-void send_request(const Lock& lock, const IdRef& id, const AttemptRef& attempt) {
+void send_request(const Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
   if (attempt->sent == kTries) {
     log::info("cm: no answer from {}", id->remote.text());
     cancel_sidr(lock, *id);
@@ -39,13 +39,13 @@ void send_request(const Lock& lock, const IdRef& id, const AttemptRef& attempt) 
   attempt->timer = reactor().add_timer(Reactor::Clock::now() + kRetry, [weak = std::weak_ptr(id), attempt] {
     const IdRef alive = weak.lock();
     if (alive == nullptr) return;
-    const auto held = lock_manager();
+    const Lock held;
     if (!attempt->done) send_request(held, alive, attempt);
   });
 }
 
 void on_reply(const Lock& lock, const IdRef& id, const AttemptRef& attempt, const llp::SidrReply& reply,
-              Octets private_data) {
+              Octets private_data) EWARP_REQUIRES(manager_mutex) {
   const auto param =
       ud_param(id->remote.gid(), attempt->gid_index, id->options.tos.value_or(0), reply.qpn, reply.qkey, private_data);
   cancel_sidr(lock, *id);
@@ -65,14 +65,16 @@ void await_reply(const IdRef& id, const AttemptRef& attempt) {
   reactor().watch(attempt->socket.fd(), POLLIN, [weak = std::weak_ptr(id), attempt](std::uint32_t) {
     const IdRef alive = weak.lock();
     if (alive == nullptr) return;
-    const auto lock = lock_manager();
+    const Lock lock;
     if (attempt->done) return;
-    receive_datagrams(lock, attempt->socket, [&](const llp::UdpArrival& a, const llp::Datagram& d) {
-      const bool from_peer = std::memcmp(&a.from.sin6_addr, &attempt->to.to.sin6_addr, sizeof a.from.sin6_addr) == 0;
-      if (attempt->done || !from_peer || d.prefix.type != llp::DatagramType::sidr_reply) return;
-      const auto reply = llp::SidrReply::parse(d);
-      if (reply.transaction == attempt->transaction) on_reply(lock, alive, attempt, reply, d.segment);
-    });
+    receive_datagrams(lock, attempt->socket,
+                      [&](const llp::UdpArrival& a, const llp::Datagram& d) EWARP_REQUIRES(manager_mutex) {
+                        const bool from_peer =
+                            std::memcmp(&a.from.sin6_addr, &attempt->to.to.sin6_addr, sizeof a.from.sin6_addr) == 0;
+                        if (attempt->done || !from_peer || d.prefix.type != llp::DatagramType::sidr_reply) return;
+                        const auto reply = llp::SidrReply::parse(d);
+                        if (reply.transaction == attempt->transaction) on_reply(lock, alive, attempt, reply, d.segment);
+                      });
     if (!attempt->done) await_reply(alive, attempt);
   });
 }
@@ -82,7 +84,7 @@ int open_socket(const IdRef& id, Socket* socket) {
   Address local;
   SocketOptions options;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     *socket = std::move(id->socket);
     local = id->local;
     options = id->options;
@@ -99,7 +101,7 @@ int sidr_connect(const IdRef& id, const rdma_ucm_conn_param& param) {
   Address local, remote;
   const verbs::Device* device;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     if (id->state != State::route_resolved || param.valid == 0 || id->device == nullptr) return EINVAL;
     local = id->local;
     remote = id->remote;
@@ -117,7 +119,7 @@ int sidr_connect(const IdRef& id, const rdma_ucm_conn_param& param) {
   const llp::SidrRequest request{attempt->transaction, remote.port()};
   llp::finish_datagram(attempt->request, request.emit(attempt->request, param.qp_num), data);
 
-  const auto lock = lock_manager();
+  const Lock lock;
   if (id->state != State::route_resolved) return EINVAL;
   id->local = Address::of_socket(attempt->socket.fd());
   id->sidr_attempt = attempt;

@@ -33,7 +33,7 @@ std::string key_of(const llp::UdpArrival& a, std::uint32_t transaction) {
 }
 
 // Through the listener's socket, or where that is gone from one of its own.
-void send_reply(const Lock& lock, const Id& id) {
+void send_reply(const Lock& lock, const Id& id) EWARP_REQUIRES(manager_mutex) {
   const SidrArrival& arrival = *id.sidr_arrival;
   const IdRef listener = arrival.listener.lock();
   if (listener != nullptr && listener->socket) {
@@ -56,7 +56,7 @@ void make_reply(SidrArrival& arrival, llp::SidrStatus status, std::uint32_t qpn,
 }
 
 // True: it is a request that is known, and answered if it has an answer.
-bool is_repeated(const Lock& lock, Listener& l, const std::string& key) {
+bool is_repeated(const Lock& lock, Listener& l, const std::string& key) EWARP_REQUIRES(manager_mutex) {
   const auto found = l.sidr.find(key);
   if (found == l.sidr.end()) return false;
   const IdRef id = found->second.lock();
@@ -69,7 +69,7 @@ bool is_repeated(const Lock& lock, Listener& l, const std::string& key) {
 }
 
 void announce(const Lock& lock, const IdRef& id, const llp::UdpArrival& a, const llp::Datagram& d,
-              verbs::Device* device) {
+              verbs::Device* device) EWARP_REQUIRES(manager_mutex) {
   Listener& l = *id->listener;
   const auto request = llp::SidrRequest::parse(d);
   const std::string key = key_of(a, request.transaction);
@@ -119,7 +119,7 @@ void on_requests(const std::weak_ptr<Id>& weak) {
   const IdRef id = weak.lock();
   if (id == nullptr) return;
   std::vector<Request> requests;
-  auto lock = lock_manager();
+  Lock lock;
   if (id->listener == nullptr) return;
   receive_datagrams(lock, id->socket, [&](const llp::UdpArrival& a, const llp::Datagram& d) {
     if (d.prefix.type == llp::DatagramType::sidr_request && d.segment.size() <= RDMA_MAX_PRIVATE_DATA)
@@ -135,7 +135,7 @@ void on_requests(const std::weak_ptr<Id>& weak) {
   watch(id);
 }
 
-int check_request(const IdRef& id) {
+int check_request(const IdRef& id) EWARP_REQUIRES(manager_mutex) {
   return id->state == State::request && id->sidr_arrival != nullptr ? 0 : EINVAL;
 }
 
@@ -145,12 +145,12 @@ int sidr_listen(const IdRef& id, std::uint32_t backlog) {
   const std::lock_guard serial(id->command_mutex);
   bool idle;
   {
-    const auto lock = lock_manager();
+    const Lock lock;
     idle = id->state == State::idle;
   }
   if (idle)
     if (const int error = bind_serialized(id, Address::any(AF_INET)); error != 0) return error;
-  const auto lock = lock_manager();
+  const Lock lock;
   if (id->state != State::bound || !id->socket) return EINVAL;
   llp::prepare_udp_socket(handle_of(id->socket));
   id->listener = std::make_unique<Listener>();
@@ -162,7 +162,7 @@ int sidr_listen(const IdRef& id, std::uint32_t backlog) {
 
 int sidr_accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param) {
   const std::lock_guard serial(id->command_mutex);
-  const auto lock = lock_manager();
+  const Lock lock;
   if (const int error = check_request(id); error != 0) return error;
   const auto data = std::as_bytes(std::span(param.private_data)).first(param.private_data_len);
   make_reply(*id->sidr_arrival, llp::SidrStatus::success, param.qp_num, param.qkey != 0 ? param.qkey : kUdpQkey, data);
@@ -175,7 +175,7 @@ int sidr_accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& p
 
 int sidr_reject(const IdRef& id, Octets private_data) {
   const std::lock_guard serial(id->command_mutex);
-  const auto lock = lock_manager();
+  const Lock lock;
   if (const int error = check_request(id); error != 0) return error;
   make_reply(*id->sidr_arrival, llp::SidrStatus::rejected, 0, 0, private_data);
   id->enter(State::failed);

@@ -27,7 +27,7 @@ class Observer final : public verbs::StreamObserver {
 void Observer::on_established() {
   const IdRef id = id_.lock();
   if (id == nullptr) return;
-  const auto lock = lock_manager();
+  const Lock lock;
   if (id->state != State::connecting && id->state != State::accepting) return;
   id->enter(State::established);
   const auto param = event_param(id->params.ird, id->params.ord, id->reply_data);
@@ -37,7 +37,7 @@ void Observer::on_established() {
 void Observer::on_disconnected() {
   const IdRef id = id_.lock();
   if (id == nullptr) return;
-  const auto lock = lock_manager();
+  const Lock lock;
   switch (id->state) {
     case State::connecting:
     case State::accepting:  // before the first FPDU: for the consumer there never was a connection

@@ -1,8 +1,8 @@
 // The engine: drives every stream of this process (docs/design/engine.md). Whoever holds it may touch the streams: an
 // application thread for one non-blocking pass, or the background thread.
 //
-// Lock order, outermost first: engine, work queue (SQ, RQ or SRQ), CQ. Registration never takes the engine: an
-// application's memory hooks may deregister from inside free() while this thread holds it.
+// Lock order, outermost first: engine, work queue (SQ, RQ or SRQ), CQ; and engine, inbox. Registration never takes the
+// engine: an application's memory hooks may deregister from inside free() while this thread holds it.
 #pragma once
 
 #include <array>

@@ -20,9 +20,9 @@ namespace ewarp::verbs {
 // Both are seq_cst, so at least one of the two sees the other.
 class EWARP_CAPABILITY("engine") EngineLock {
  public:
-  // Whether this thread holds the engine.
-  // Aborts unless this thread holds it.
+  // An assert, for what clang's analysis cannot follow.
   void assert_held() const EWARP_ASSERTS_HELD(this) { assert(held()); }
+  // Whether this thread holds the engine.
   bool held() const { return holder_.load(std::memory_order_relaxed) == self(); }
   // Whether any thread does, at this moment.
   bool busy() const { return holder_.load(std::memory_order_relaxed) != nullptr; }

@@ -292,7 +292,7 @@ int BringUp::join_itself() {
   if (::connect(socket.fd(), self.get(), self.size) != 0 && errno != EINPROGRESS) return errno;
   mpa::StreamParams params;
   params.initiator = true;
-  params.crc = wants_crc(true);
+  params.crc = asks_for_crc(true);
   params.extensions = options().extensions;
   std::uint16_t ird = 0, ord = 0;
   user_.read_limits(&ird, &ord);

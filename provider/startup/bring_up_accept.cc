@@ -144,7 +144,8 @@ void admit(Socket socket) {
 // The listening socket stays readable, so waiting for readiness would spin.
 void starve(Listener& l, int error) {
   if (!std::exchange(l.starved, true))
-    log::error("cannot accept connections for QPs: {}; raise the limit on open files (ulimit -n)", strerror(error));
+    log::error("cannot accept connections for QPs: {}; raise the hard limit on open files (ulimit -Hn)",
+               strerror(error));
   l.watching = true;
   engine().add_timer(Reactor::Clock::now() + kStarvedRetry,
                      with_engine(engine(), l.shared_from_this(), [](Listener& again) {

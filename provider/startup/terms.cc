@@ -6,21 +6,9 @@
 
 namespace ewarp::verbs {
 
-bool wants_crc(bool peer_is_here) {
-  switch (options().crc) {
-    case CrcPolicy::always:
-      return true;
-    case CrcPolicy::never:
-      return false;
-    case CrcPolicy::by_path:
-      break;
-  }
-  return !peer_is_here;
-}
-
 mpa::StartupConfig terms(bool peer_is_here) {
   mpa::StartupConfig c;
-  c.want_crc = wants_crc(peer_is_here);
+  c.want_crc = asks_for_crc(peer_is_here);
   c.want_markers = options().markers;
   c.extensions = options().extensions;
   return c;

@@ -5,9 +5,7 @@
 
 namespace ewarp::verbs {
 
-// Whether a CRC is asked for (option crc). peer_is_here: on this host.
-bool wants_crc(bool peer_is_here);
-// CRC, markers and extensions as the options say; the rest as it is by default.
+// CRC, markers and extensions as the options say; the rest as it is by default. peer_is_here: on this host.
 mpa::StartupConfig terms(bool peer_is_here);
 // llp::tune_stream() with our options; a refusal is logged.
 void tune_socket(int fd, bool peer_is_here);

@@ -94,10 +94,23 @@ class Bench(bench.Bench):
 # --- rows -----------------------------------------------------------------------------------------------------------
 
 
+def wait_for_ports(count):
+    """Until so many local ports are free: an ended connection keeps its own for a minute (TIME_WAIT)."""
+    low, high = map(int, pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split())
+    limit = time.monotonic() + 90
+    while time.monotonic() < limit:
+        waiting = int(re.search(r"^TCP: .*\btw (\d+)", pathlib.Path("/proc/net/sockstat").read_text(encoding="ascii"), re.M)[1])
+        if high - low - waiting > 1.5 * count:
+            return
+        time.sleep(1)
+    raise Failure(f"fewer than {count} local ports came free in 90 s")
+
+
 def many(b):
     """4096 connections of rdma_cm between two processes: connecting, a round trip on all three times, ending."""
     count, found, unfinished = 200 if b.a.quick else 4096, collections.defaultdict(list), 0
     for n in range(b.a.rounds):
+        wait_for_ports(count)
         rig = Rig(b.build)
         port, program = free_port(), b.build / "bin" / "ewarp_limits"
         try:

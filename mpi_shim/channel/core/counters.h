@@ -1,4 +1,4 @@
-// What the channel did, counted. docs/design/channel.md says what each counter means.
+// What the channel did, counted. docs/user/channel.md says what each counter means.
 #pragma once
 
 #include <algorithm>

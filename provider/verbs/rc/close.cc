@@ -50,6 +50,7 @@ void RcQueuePair::close_progress() {
 
 void RcQueuePair::disconnect(bool graceful) {
   engine().run_control([&] {
+    engine().assert_held();
     if (connection_ == nullptr || phase_ == Phase::terminating) return;
     if (graceful && phase_ == Phase::running)
       begin_close();

@@ -86,6 +86,7 @@ std::size_t Connection::finish_turn(ssize_t result) {
 // The stream may have ended when this returns; it stays in memory until the engine buries it.
 std::size_t Connection::progress(bool any, std::uint64_t octets_before, bool writable) {
   engine_.assert_held();
+  qp_.engine().assert_held();  // the same one, by another name
   if (writable && end_ == End::none && has_output() && engine_.may_send(qp_)) any |= send();
   const std::uint64_t moved = rx_octets + tx_octets - octets_before;
   if (any || end_ != End::none) qp_.stream_progress();

@@ -135,7 +135,10 @@ int RcQueuePair::modify(const ibv_qp_attr& attr, int mask) {
   if (by_address)
     if (const int error = e.start()) return error;
   int rc = 0;
-  e.run_control([&] { rc = modify_now(attr, mask, by_address ? &peer : nullptr, bad_peer); });
+  e.run_control([&] {
+    engine().assert_held();
+    rc = modify_now(attr, mask, by_address ? &peer : nullptr, bad_peer);
+  });
   return rc;
 }
 

@@ -9,8 +9,14 @@
 namespace ewarp::verbs {
 
 bool RcQueuePair::may_be_told_its_peer() const {
+  engine().assert_held();
   const ibv_qp_state s = state_.load(std::memory_order_relaxed);
   return bring_up_ == nullptr && connection_ == nullptr && (s == IBV_QPS_RESET || s == IBV_QPS_INIT);
+}
+
+BringUp* RcQueuePair::bring_up() const {
+  engine().assert_held();
+  return bring_up_.get();
 }
 
 int RcQueuePair::start_bring_up(const PeerAddress& peer) {
@@ -38,11 +44,13 @@ void RcQueuePair::stop_bring_up() {
 
 // In RTR the QP stays there: it is the application that makes RTS.
 void RcQueuePair::take_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params) {
+  engine().assert_held();
   ord_ = std::min<std::uint16_t>(ord_, params.ord);
   run_stream(std::move(stream), params);
 }
 
 void RcQueuePair::bring_up_failed(const std::string& why) {
+  engine().assert_held();
   log::error("QP {:#08x}: {}", number_, why);
   stats::add(context().device().counters().connect_failures);
   context().raise(IBV_EVENT_QP_FATAL, handle_);

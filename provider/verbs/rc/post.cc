@@ -1,4 +1,4 @@
-// Posting work, and the memory that work requests name.
+// Posting work.
 #include <errno.h>
 
 #include <algorithm>
@@ -129,61 +129,6 @@ int RcQueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   const ibv_qp_state s = state_.load(std::memory_order_seq_cst);
   if (s == IBV_QPS_ERR || s == IBV_QPS_SQD || stalled_.load(std::memory_order_seq_cst)) engine().kick(*this);
   return rc;
-}
-
-rdmap::SendRequest* RcQueuePair::next_send() {
-  const std::uint64_t limit = phase_ == Phase::closing ? close_limit_ : sq_.tail();
-  while (started_ < limit) {
-    SendEntry& e = sq_.entry(started_);
-    if (e.local == LocalOperation::none) return local_failed_ ? nullptr : &e;
-    if (!execute_local(e)) break;
-  }
-  return nullptr;
-}
-
-rdmap::Status RcQueuePair::request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
-                                          rdmap::ExtentList& out) {
-  const auto& e = static_cast<const SendEntry&>(request);
-  const std::uint64_t position = sq_.position(e);
-  if (e.is_inline) {
-    out.clear();
-    out.add(llp::Extent{sq_.extra(position) + offset, static_cast<std::size_t>(n), nullptr, 0});
-    return rdmap::Status::success;
-  }
-  const unsigned need = rdmap::has_response(e.operation) ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
-  return resolve_sges(pd_, std::span(sq_.sge(position), e.sge_count), offset, n, need, out);
-}
-
-// In a graceful close nothing more is received (docs/design/verbs.md).
-bool RcQueuePair::has_receive() const {
-  if (rq_.head() != rq_.tail()) return true;
-  return srq_ != nullptr && phase_ == Phase::running && srq_->ready_for(*this);
-}
-
-bool RcQueuePair::take_receive() {
-  receive_at_ = rq_.head();
-  if (receive_at_ == rq_.tail() && (srq_ == nullptr || phase_ != Phase::running || !srq_->take(rq_))) return false;
-  receive_length_ = rq_.entry(receive_at_).length;
-  return true;
-}
-
-rdmap::Status RcQueuePair::receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) {
-  const Pd& pd = srq_ != nullptr ? srq_->pd() : pd_;
-  return resolve_sges(pd, std::span(rq_.sge(receive_at_), rq_.entry(receive_at_).sge_count), offset, n,
-                      IBV_ACCESS_LOCAL_WRITE, out);
-}
-
-ddp::Verdict RcQueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
-                                  llp::Extent& out) {
-  // rdma_cm on an RNIC hands out rights that programs do not choose, and no atomics: those do not bind.
-  const unsigned need = access_for(right);
-  if (bring_up_ != nullptr && access_given_ && (access_.load(std::memory_order_relaxed) & need) != need)
-    return ddp::Verdict::access;
-  return memory().resolve(stag, pd_, to, n, need, &out, number_);
-}
-
-ddp::Verdict RcQueuePair::invalidate(std::uint32_t stag) {
-  return memory().invalidate(stag, pd_, number_);
 }
 
 }  // namespace ewarp::verbs

@@ -1,4 +1,4 @@
-// Creation, completion and the end of queue pairs.
+// Creation and the end of queue pairs, and what is counted of a stream.
 #include "provider/verbs/rc/rc_queue_pair.h"
 
 #include <endian.h>
@@ -28,11 +28,6 @@ struct Registry {
 Registry& registry() {
   static Registry* r = new Registry;
   return *r;
-}
-
-ibv_wc_opcode wc_opcode(const SendEntry& e) {
-  if (e.local != LocalOperation::none) return e.local == LocalOperation::bind ? IBV_WC_BIND_MW : IBV_WC_LOCAL_INV;
-  return verbs::wc_opcode(e.operation);
 }
 
 }  // namespace
@@ -103,10 +98,9 @@ void RcQueuePair::destroy() {
     if (std::exchange(destroyed_, true)) return;
     r.pairs.erase(number_);
   }
-  Engine& e = engine();
-  e.run([&] {
-    e.assert_held();
-    e.serve_kicks();  // nobody posts to this QP any more, so it cannot come back to the list
+  engine().run([&] {
+    engine().assert_held();
+    engine().serve_kicks();  // nobody posts to this QP any more, so it cannot come back to the list
     stop_bring_up();
     if (connection_ != nullptr) drop_stream(true);
     state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
@@ -114,79 +108,6 @@ void RcQueuePair::destroy() {
     leave_queues();
   });
   leave_owners();
-}
-
-// --- completions ---
-
-void RcQueuePair::send_done(rdmap::SendRequest& request, rdmap::Status status) {
-  engine().assert_held();
-  auto& e = static_cast<SendEntry&>(request);
-  assert(!e.done);
-  e.done = true;
-  e.status = status;
-  retire_sends();
-}
-
-// Completions leave in posting order (RFC 5040 section 5.5 rule 8): a Write behind an unfinished Read waits for it.
-void RcQueuePair::retire_sends() {
-  assert(sq_.head() <= started_ && started_ <= sq_.tail());
-  std::uint64_t head = sq_.head();
-  while (head < started_ && sq_.entry(head).done) {
-    const SendEntry& e = sq_.entry(head);
-    const bool told = e.signaled || e.status != rdmap::Status::success;
-    ibv_wc wc{};
-    wc.wr_id = e.wr_id;
-    wc.status = wc_status(e.status);
-    wc.opcode = wc_opcode(e);
-    if (e.local == LocalOperation::bind && e.status == rdmap::Status::local_protection) wc.status = IBV_WC_MW_BIND_ERR;
-    wc.byte_len = e.length;
-    // The slot first: who sees the completion may post into it at once.
-    sq_.retire(++head);
-    quiet_ = !told;
-    // Who has posted more does not wait for the peer's answer to this one.
-    const bool holdable = wc.opcode == IBV_WC_RDMA_WRITE && wc.status == IBV_WC_SUCCESS && head == sq_.tail();
-    if (told) complete(*send_cq_, wc, false, holdable ? hold_.get() : nullptr);
-  }
-}
-
-void RcQueuePair::receive_done(const rdmap::Received& received) {
-  assert(rq_.head() == receive_at_ && receive_at_ < rq_.tail());
-  const ReceiveEntry& e = rq_.entry(receive_at_);
-  ibv_wc wc{};
-  wc.wr_id = e.wr_id;
-  wc.status = wc_status(received.status);
-  wc.opcode = received.by_write ? IBV_WC_RECV_RDMA_WITH_IMM : IBV_WC_RECV;
-  wc.byte_len = received.length;
-  if (received.invalidated && received.status == rdmap::Status::success) {
-    wc.wc_flags = IBV_WC_WITH_INV;
-    wc.invalidated_rkey = received.invalidated_stag;
-  } else if (received.immediate) {
-    wc.wc_flags = IBV_WC_WITH_IMM;
-    wc.imm_data = htobe32(received.immediate_data);
-  }
-  rq_.retire(receive_at_ + 1);
-  complete(*recv_cq_, wc, received.solicited);
-}
-
-// Everything on the send queue that is not complete. first: the status of the oldest one.
-void RcQueuePair::flush_sends(rdmap::Status first) {
-  engine().assert_held();
-  const std::uint64_t tail = sq_.tail();
-  started_ = tail;
-  for (std::uint64_t at = sq_.head(); at < tail; ++at) {
-    SendEntry& e = sq_.entry(at);
-    if (e.done) continue;
-    e.done = true;
-    e.status = std::exchange(first, rdmap::Status::flushed);
-  }
-  retire_sends();
-}
-
-void RcQueuePair::flush_receives() {
-  engine().assert_held();
-  const std::uint64_t tail = rq_.tail();
-  for (receive_at_ = rq_.head(); receive_at_ < tail; ++receive_at_)
-    receive_done(rdmap::Received{.status = rdmap::Status::flushed});
 }
 
 // What is new since the last call.

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <span>
 
+#include "llp/annotations.h"
 #include "provider/engine/kickable.h"
 #include "provider/startup/bring_up.h"
 #include "provider/verbs/completion_queue.h"
@@ -62,11 +63,9 @@ class RcQueuePair final : public QueuePairBase,
 
   // New work was posted, or the socket may take more.
   void serve() override;
-  void broken() noexcept override {
-    if (connection_ != nullptr) connection_->broken();
-  }
+  void broken() noexcept override;
   // After octets arrived, the stream ended, or something was written.
-  void stream_progress();
+  void stream_progress() EWARP_REQUIRES(engine());
 
  private:
   friend class Connection;
@@ -77,18 +76,15 @@ class RcQueuePair final : public QueuePairBase,
     std::uint64_t tx_octets = 0, rx_octets = 0;  // framing included
   };
 
-  // rdmap::Consumer
+  // rdmap::Consumer (consumer.cc). Engine held.
   rdmap::SendRequest* next_send() override;
-  void send_started() override {
-    assert(started_ < sq_.tail());
-    ++started_;
-  }
+  void send_started() override;
   void send_done(rdmap::SendRequest& request, rdmap::Status status) override;
   rdmap::Status request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
                                rdmap::ExtentList& out) override;
   bool take_receive() override;
   bool has_receive() const override;
-  std::uint64_t receive_capacity() const override { return receive_length_; }
+  std::uint64_t receive_capacity() const override;
   rdmap::Status receive_memory(std::uint64_t offset, std::uint64_t n, rdmap::ExtentList& out) override;
   void receive_done(const rdmap::Received& received) override;
   ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
@@ -96,7 +92,7 @@ class RcQueuePair final : public QueuePairBase,
   ddp::Verdict invalidate(std::uint32_t stag) override;
 
   // BringUpUser (peer.cc). Engine held.
-  BringUp* bring_up() const override { return bring_up_.get(); }
+  BringUp* bring_up() const override;
   bool may_be_told_its_peer() const override;
   std::uint32_t send_psn() const override { return given_.sq_psn; }
   void read_limits(std::uint16_t* ird, std::uint16_t* ord) override { get_read_limits(ird, ord); }
@@ -109,20 +105,20 @@ class RcQueuePair final : public QueuePairBase,
   int put_next(const ibv_send_wr& wr, std::uint64_t position);
   int put_send(const ibv_send_wr& wr, std::uint64_t position);
   int put_local(const ibv_send_wr& wr, std::uint64_t position);
-  bool execute_local(SendEntry& e);
+  bool execute_local(SendEntry& e) EWARP_REQUIRES(engine());
 
   // States (modify.cc). Engine held.
-  int modify_now(const ibv_qp_attr& attr, int mask, const PeerAddress* peer, int bad_peer);
-  void enter_state(ibv_qp_state state);
+  int modify_now(const ibv_qp_attr& attr, int mask, const PeerAddress* peer, int bad_peer) EWARP_REQUIRES(engine());
+  void enter_state(ibv_qp_state state) EWARP_REQUIRES(engine());
   int check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attr, int mask) const;
-  void apply(const ibv_qp_attr& attr, int mask);
-  void reset_queues();
+  void apply(const ibv_qp_attr& attr, int mask) EWARP_REQUIRES(engine());
+  void reset_queues() EWARP_REQUIRES(engine());
 
   // Who the peer is, without rdma_cm (peer.cc). Engine held.
-  int start_bring_up(const PeerAddress& peer);
-  void stop_bring_up();
-  bool wait_again();
-  bool peer_left();
+  int start_bring_up(const PeerAddress& peer) EWARP_REQUIRES(engine());
+  void stop_bring_up() EWARP_REQUIRES(engine());
+  bool wait_again() EWARP_REQUIRES(engine());
+  bool peer_left() EWARP_REQUIRES(engine());
 
   // The stream (stream.cc). Engine held.
   enum class Phase : std::uint8_t {
@@ -132,37 +128,37 @@ class RcQueuePair final : public QueuePairBase,
     terminating,  // a Terminate of ours leaves; ERR
   };
   static constexpr bool allowed(Phase from, Phase to);
-  void enter_phase(Phase next);
+  void enter_phase(Phase next) EWARP_REQUIRES(engine());
   int attach_now(std::unique_ptr<llp::Stream>& stream, const mpa::StreamParams& params,
-                 std::shared_ptr<StreamObserver> observer);
-  void run_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params);
-  void notify_established();
-  void tell_driver(const Tally& news);
-  Tally publish_counters();
-  void stream_fault();
-  void stream_ended();
-  void finish_terminate();
-  void fail_stream(rdmap::Status first);
-  void drop_stream(bool drain);  // with what was not written yet; the work stays queued
-  void end_stream(bool drain);
-  void raise_for(const Fault& fault);
+                 std::shared_ptr<StreamObserver> observer) EWARP_REQUIRES(engine());
+  void run_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params) EWARP_REQUIRES(engine());
+  void notify_established() EWARP_REQUIRES(engine());
+  void tell_driver(const Tally& news) EWARP_REQUIRES(engine());
+  Tally publish_counters() EWARP_REQUIRES(engine());
+  void stream_fault() EWARP_REQUIRES(engine());
+  void stream_ended() EWARP_REQUIRES(engine());
+  void finish_terminate() EWARP_REQUIRES(engine());
+  void fail_stream(rdmap::Status first) EWARP_REQUIRES(engine());
+  void drop_stream(bool drain) EWARP_REQUIRES(engine());  // with what was not written yet; the work stays queued
+  void end_stream(bool drain) EWARP_REQUIRES(engine());
+  void raise_for(const Fault& fault) EWARP_REQUIRES(engine());
 
   // Its graceful end (close.cc). Engine held.
-  void begin_close();
-  void close_progress();
+  void begin_close() EWARP_REQUIRES(engine());
+  void close_progress() EWARP_REQUIRES(engine());
 
   // Serving (serve.cc). Engine held.
-  void check_stall();
-  bool leave_stall();
-  void flush_posted();
-  void start_timer(unsigned milliseconds);
-  void stop_timer();
-  void on_timer(unsigned generation);
+  void check_stall() EWARP_REQUIRES(engine());
+  bool leave_stall() EWARP_REQUIRES(engine());
+  void flush_posted() EWARP_REQUIRES(engine());
+  void start_timer(unsigned milliseconds) EWARP_REQUIRES(engine());
+  void stop_timer() EWARP_REQUIRES(engine());
+  void on_timer(unsigned generation) EWARP_REQUIRES(engine());
 
-  // What becomes of the work (rc_queue_pair.cc). Engine held.
-  void flush_sends(rdmap::Status first);
-  void flush_receives();
-  void retire_sends();
+  // What becomes of the work (consumer.cc). Engine held.
+  void flush_sends(rdmap::Status first) EWARP_REQUIRES(engine());
+  void flush_receives() EWARP_REQUIRES(engine());
+  void retire_sends() EWARP_REQUIRES(engine());
 
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   bool destroyed_ = false;
@@ -174,28 +170,31 @@ class RcQueuePair final : public QueuePairBase,
   std::uint16_t pkey_index_ = 0;
 
   WorkQueue<SendEntry> sq_;
-  WorkQueue<ReceiveEntry> rq_;     // with an SRQ: of one entry, the receive that this QP has taken from it
-  std::uint64_t started_ = 0;      // position of the next send to start
-  std::uint64_t close_limit_ = 0;  // sends posted before the close began
-  std::uint64_t receive_at_ = 0;   // position of the current receive
-  std::uint64_t receive_length_ = 0;
+  WorkQueue<ReceiveEntry> rq_;  // with an SRQ: of one entry, the receive that this QP has taken from it
+  std::uint64_t started_ EWARP_GUARDED_BY(engine()) = 0;      // position of the next send to start
+  std::uint64_t close_limit_ EWARP_GUARDED_BY(engine()) = 0;  // sends posted before the close began
+  std::uint64_t receive_at_ EWARP_GUARDED_BY(engine()) = 0;   // position of the current receive
+  std::uint64_t receive_length_ EWARP_GUARDED_BY(engine()) = 0;
 
-  Phase phase_ = Phase::none;
-  bool established_told_ = false;
-  bool local_failed_ = false;
-  bool last_receive_told_ = false;    // LAST_WQE_REACHED, since the QP was reset
-  bool quiet_ = false;                // the last send that completed did not say so
+  Phase phase_ EWARP_GUARDED_BY(engine()) = Phase::none;
+  bool established_told_ EWARP_GUARDED_BY(engine()) = false;
+  bool local_failed_ EWARP_GUARDED_BY(engine()) = false;
+  bool last_receive_told_ EWARP_GUARDED_BY(engine()) = false;  // LAST_WQE_REACHED, since the QP was reset
+  bool quiet_ EWARP_GUARDED_BY(engine()) = false;              // the last send that completed did not say so
   std::unique_ptr<WriteHold> hold_;   // the completions of Writes; null: none is (option write_hold_us)
   std::atomic<bool> stalled_{false};  // post_recv() must kick
-  std::shared_ptr<Connection> connection_;
-  std::shared_ptr<StreamObserver> observer_;
-  std::shared_ptr<BringUp> bring_up_;      // from RTR until ERR or RESET, if ibv_modify_qp() said the peer
-  std::atomic<bool> sends_in_rtr_{false};  // for posters: bring_up_ is there
-  bool peer_left_ = false;                 // its stream has ended well; the next send fails
-  ibv_qp_attr given_{};                    // what query() repeats
-  std::uint64_t timer_ = 0;
-  unsigned timer_generation_ = 0;
-  Tally published_;
+  std::shared_ptr<Connection> connection_ EWARP_GUARDED_BY(engine());
+  std::shared_ptr<StreamObserver> observer_ EWARP_GUARDED_BY(engine());
+  std::shared_ptr<BringUp> bring_up_
+      EWARP_GUARDED_BY(engine());                      // from RTR until ERR or RESET, if ibv_modify_qp() said the peer
+  std::atomic<bool> sends_in_rtr_{false};              // for posters: bring_up_ is there
+  bool peer_left_ EWARP_GUARDED_BY(engine()) = false;  // its stream has ended well; the next send fails
+  ibv_qp_attr given_{};                                // what query() repeats
+  // One timer, for what is waited for at the time (on_timer()): the first FPDU, a receive, a graceful close, a
+  // Terminate to leave, a peer that may come again.
+  std::uint64_t timer_ EWARP_GUARDED_BY(engine()) = 0;
+  unsigned timer_generation_ EWARP_GUARDED_BY(engine()) = 0;
+  Tally published_ EWARP_GUARDED_BY(engine());
 };
 
 }  // namespace ewarp::verbs

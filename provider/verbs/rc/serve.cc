@@ -6,6 +6,11 @@
 
 namespace ewarp::verbs {
 
+void RcQueuePair::broken() noexcept {
+  engine().assert_held();
+  if (connection_ != nullptr) connection_->broken();
+}
+
 void RcQueuePair::serve() {
   engine().assert_held();
   if (connection_ == nullptr) {
@@ -69,8 +74,10 @@ void RcQueuePair::start_timer(unsigned milliseconds) {
   stop_timer();
   timer_ =
       engine().add_timer(Reactor::Clock::now() + std::chrono::milliseconds(milliseconds),
-                         with_engine(engine(), weak_from_this(),
-                                     [generation = ++timer_generation_](RcQueuePair& qp) { qp.on_timer(generation); }));
+                         with_engine(engine(), weak_from_this(), [generation = ++timer_generation_](RcQueuePair& qp) {
+                           qp.engine().assert_held();
+                           qp.on_timer(generation);
+                         }));
 }
 
 void RcQueuePair::stop_timer() {

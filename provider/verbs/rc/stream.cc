@@ -38,7 +38,10 @@ int RcQueuePair::attach(std::unique_ptr<llp::Stream> stream, const mpa::StreamPa
   Engine& e = engine();
   if (const int error = e.start()) return error;
   int rc = 0;
-  e.run_control([&] { rc = attach_now(stream, params, std::move(observer)); });
+  e.run_control([&] {
+    engine().assert_held();
+    rc = attach_now(stream, params, std::move(observer));
+  });
   return rc;
 }
 

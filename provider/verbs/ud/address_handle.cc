@@ -36,18 +36,6 @@ bool stays_on_loopback(const Device& device, const sockaddr_in6& to, bool multic
   return there != nullptr && there->loopback();
 }
 
-bool needs_crc(bool loopback) {
-  switch (options().crc) {
-    case CrcPolicy::always:
-      return true;
-    case CrcPolicy::never:
-      return false;
-    case CrcPolicy::by_path:
-      break;
-  }
-  return !loopback;
-}
-
 }  // namespace
 
 std::uint16_t payload_of_mtu(unsigned mtu, bool v4) {
@@ -86,7 +74,7 @@ int make_address_handle(const Pd& pd, const ibv_ah_attr& attr, AddressHandle* ou
     d.interface = device.interface_index();
   }
   const bool local = ah.multicast ? device.loopback() : llp::is_local(reinterpret_cast<const sockaddr&>(d.to));
-  ah.crc = needs_crc(stays_on_loopback(device, d.to, ah.multicast));
+  ah.crc = asks_for_crc(stays_on_loopback(device, d.to, ah.multicast));
   const auto interface = llp::interface(device.interface_index());
   const bool v4 = llp::is_v4(d.to.sin6_addr);
   ah.max_payload = local ? std::uint16_t{llp::kMaxDatagram} : payload_of_mtu(interface ? interface->mtu : 0, v4);

@@ -55,15 +55,7 @@ bool came_by_loopback(const llp::UdpArrival& a) {
 
 // Flag N: who sends from this host may do without a CRC, as our own do (option crc).
 bool may_lack_crc(const llp::UdpArrival& a) {
-  switch (options().crc) {
-    case CrcPolicy::always:
-      return false;
-    case CrcPolicy::never:
-      return true;
-    case CrcPolicy::by_path:
-      break;
-  }
-  return came_by_loopback(a);
+  return !asks_for_crc(came_by_loopback(a));
 }
 
 static_assert(llp::kDatagramDrops == stats::Datagrams::kCauses);
