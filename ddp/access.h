@@ -7,7 +7,7 @@
 
 namespace ewarp::ddp {
 
-// In the order in which the checks are made (ddp.md section 8).
+// In the order in which the checks are made (docs/design/ddp.md, Order of checks).
 enum class Verdict : std::uint8_t { ok, invalid_stag, not_associated, access, wrap, bounds };
 
 // For tagged segments. DDP has no code for a missing right: the region "does not allow placement" is an invalid STag.

@@ -17,7 +17,7 @@ bool version_is_ours(std::uint8_t control) {
 
 }  // namespace
 
-// RFC 5041 figure 3. The version comes first: it also says whether the rest can be read at all. A segment shorter than
+// RFC 5041 figure 4. The version comes first: it also says whether the rest can be read at all. A segment shorter than
 // its header has no code of its own in section 7.2; "local catastrophic" is our choice.
 Result<TaggedHeader> TaggedHeader::parse(Octets in) {
   if (in.empty()) return fault::kDdpLocalCatastrophic;
@@ -35,7 +35,7 @@ void TaggedHeader::emit(std::span<std::byte, kSize> out) const {
   put_be<std::uint64_t>(out, 6, offset);
 }
 
-// RFC 5041 figure 4.
+// RFC 5041 figure 5.
 Result<UntaggedHeader> UntaggedHeader::parse(Octets in) {
   if (in.empty()) return fault::kDdpLocalCatastrophic;
   const auto first = get_be<std::uint8_t>(in, 0);

@@ -1,4 +1,4 @@
-// DDP segment headers (RFC 5041 section 4, figures 3 and 4): octets <-> values.
+// DDP segment headers (RFC 5041 section 4, figures 4 and 5): octets <-> values.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How a message is cut into segments (RFC 5041 section 5.1).
+// How a message is cut into segments (RFC 5041 section 5.2).
 #pragma once
 
 #include <algorithm>

@@ -15,7 +15,7 @@ std::optional<Fault> UntaggedQueues::check_queue(const UntaggedHeader& h) const 
 std::optional<Fault> UntaggedQueues::check_offset(const UntaggedHeader& h, std::size_t payload) const {
   assert(!check_queue(h));
   if (h.mo != state_[h.qn].mo) return fault::kDdpInvalidMo;
-  // In 64 bits: both summands are the peer's. A message is shorter than 2^32 octets (RFC 5041 section 5.1).
+  // In 64 bits: both summands are the peer's. A message is shorter than 2^32 octets (RFC 5041 section 5.2).
   if (std::uint64_t{h.mo} + payload > std::numeric_limits<std::uint32_t>::max()) return fault::kDdpInvalidMo;
   return std::nullopt;
 }

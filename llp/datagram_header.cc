@@ -12,7 +12,7 @@ namespace {
 constexpr std::size_t kShortest = 20;
 constexpr std::uint32_t kQpnMask = 0xffffff;
 
-// What a type implies, by its number (the table of section 4).
+// What a type implies, by its number (docs/protocol/datagrams.md section 3.3).
 struct TypeTraits {
   std::uint8_t words = 0;  // base HLen; 0: unassigned
   bool segment = false;

@@ -1,5 +1,6 @@
-// Datagram iWARP on the wire: what a UDP payload begins with, and the headers of UD and SIDR (datagram-iwarp.md section
-// 4). Those of RD are header.h's. A header is HLen words; a segment is octets that this layer does not look into.
+// Datagram iWARP on the wire: what a UDP payload begins with, and the headers of UD and SIDR
+// (docs/protocol/datagrams.md). Those of RD are llp/rd/header.h's. A header is HLen words; a segment is octets that
+// this layer does not look into.
 //
 //   header (HLen * 4) | [ SegLen (16) | segment ] | CRC32C (4)
 #pragma once
@@ -39,7 +40,7 @@ inline constexpr std::uint8_t kFlagImmediate = 0x80;    // I: immediate word pre
 inline constexpr std::uint8_t kFlagNoCrc = 0x40;        // N
 inline constexpr std::uint8_t kFlagErrorReport = 0x04;  // F: ErrPSN word present
 
-// Why a datagram is not for anybody, in the order of the checks (section 4).
+// Why a datagram is not for anybody, in the order of the checks (docs/protocol/datagrams.md section 4).
 enum class DatagramDrop : std::uint8_t {
   too_short,
   version,

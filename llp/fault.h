@@ -1,5 +1,5 @@
 // What the peer did wrong, in the words that a Terminate message carries (RFC 5040 section 4.8 and figure 9, RFC 5041
-// section 7, RFC 5044 section 8, RFC 6581 section 9). Errors of our own never travel as a Fault: they are an errno or a
+// section 7, RFC 5044 section 8, RFC 6581 section 8). Errors of our own never travel as a Fault: they are an errno or a
 // completion status.
 #pragma once
 
@@ -19,7 +19,7 @@ struct Fault {
 };
 
 namespace fault {
-// RDMAP, RFC 5040 section 7.
+// RDMAP, RFC 5040 section 4.8.
 inline constexpr Fault kRdmapLocalCatastrophic{Layer::rdmap, 0, 0x00};
 inline constexpr Fault kRdmapInvalidStag{Layer::rdmap, 1, 0x00};
 inline constexpr Fault kRdmapBounds{Layer::rdmap, 1, 0x01};
@@ -44,7 +44,7 @@ inline constexpr Fault kDdpMsnRange{Layer::ddp, 2, 0x03};
 inline constexpr Fault kDdpInvalidMo{Layer::ddp, 2, 0x04};
 inline constexpr Fault kDdpTooLong{Layer::ddp, 2, 0x05};
 inline constexpr Fault kDdpUntaggedVersion{Layer::ddp, 2, 0x06};
-// MPA, RFC 5044 section 8 and RFC 6581 section 9.
+// MPA, RFC 5044 section 8 and RFC 6581 section 8.
 inline constexpr Fault kMpaLost{Layer::llp, 0, 0x01};
 inline constexpr Fault kMpaCrc{Layer::llp, 0, 0x02};
 inline constexpr Fault kMpaMarker{Layer::llp, 0, 0x03};

@@ -39,7 +39,7 @@ class Stream {
   // gives -EBADF.
   virtual void close() = 0;
 
-  // Octets that the largest segment carries at present, for RFC 5044 section 5; 0: it has no segments.
+  // Octets that the largest segment carries at present, for RFC 5044 section 4.5; 0: it has no segments.
   virtual std::size_t segment_octets() const = 0;
   // "address:port", for people; may be empty.
   virtual std::string peer() const = 0;

@@ -27,7 +27,7 @@ constexpr std::size_t pad_octets(std::size_t ulpdu) {
 constexpr std::size_t fpdu_octets(std::size_t ulpdu) {
   return kLengthField + ulpdu + pad_octets(ulpdu) + kCrcField;
 }
-// Largest ULPDU for a TCP segment of emss octets (RFC 5044 section 4.2), never below kMinMulpdu nor above kMaxMulpdu.
+// Largest ULPDU for a TCP segment of emss octets (RFC 5044 section 4.5), never below kMinMulpdu nor above kMaxMulpdu.
 // Except where clamped, the result is 2 modulo 4, so that full segments need no PAD.
 std::size_t mulpdu(std::size_t emss, bool markers);
 

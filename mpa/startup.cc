@@ -6,7 +6,8 @@
 namespace ewarp::mpa {
 namespace {
 
-// Consent of mpa.md section 10. The answer is not the echo of the offer: Linux siw copies reserved bits.
+// Consent of docs/protocol/extensions.md section 1. The answer is not the echo of the offer: Linux siw copies reserved
+// bits.
 constexpr std::uint8_t kConsentMask = 0x03, kOffer = 0x02, kAccept = 0x01;
 
 constexpr std::uint8_t kAllRtr = kRtrSend | kRtrWrite | kRtrRead;
@@ -112,7 +113,7 @@ Initiator::Outcome Initiator::conclude() {
   return enter(Outcome::accepted);
 }
 
-// RFC 6581 section 6: both ORDs end up within the other side's IRD.
+// RFC 6581 section 9.1: both ORDs end up within the other side's IRD.
 void Initiator::agree_depths(const Enhanced& reply) {
   if (!config_.negotiate_depths) return;
   if (reply.ird != kDepthNotNegotiated) params_.ord = std::min(params_.ord, reply.ird);
@@ -177,7 +178,7 @@ StartupFrame Responder::answer(const StartupConfig& config, Octets private_data)
 
 namespace {
 
-// Forms that the Reply names. Supporting one form at least is mandatory (RFC 6581 section 5); a zero-length Write can
+// Forms that the Reply names. Supporting one form at least is mandatory (RFC 6581 section 9.2); a zero-length Write can
 // always be received.
 std::uint8_t answered_rtr(std::uint8_t asked, std::uint8_t own) {
   const std::uint8_t supported = (own & kAllRtr) != 0 ? own & kAllRtr : std::uint8_t{kRtrWrite};

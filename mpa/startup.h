@@ -17,7 +17,7 @@ struct StreamParams {
   bool crc = true;
   bool tx_markers = false;  // the peer demanded them
   bool rx_markers = false;  // we demanded them
-  bool extensions = false;  // extension set 1 (mpa.md section 10): large ULPDUs, Send with Immediate, RFC 7306
+  bool extensions = false;  // extension set 1 (docs/protocol/extensions.md)
   bool enhanced = false;
   bool peer_to_peer = false;
   // Initiator: the one RTR form to send first (0: none). Responder: the forms that the first FPDU may have (0: any).
@@ -98,7 +98,7 @@ class Responder {
   // The Reply to be written. config.ird/ord are what the consumer gave to accept(); the RFC's rules fit them: ord goes
   // down to the initiator's IRD, ird up to the initiator's ORD as far as max_ird allows.
   std::vector<std::byte> accept(const StartupConfig& config, Octets private_data);
-  // config.ird/ord are told as they are (RFC 6581 section 6: the depth that was needed).
+  // config.ird/ord are told as they are (RFC 6581 section 9.1: the depth that was needed).
   std::vector<std::byte> reject(const StartupConfig& config, Octets private_data);
   const StreamParams& params() const { return params_; }  // after accept()
   std::string_view why() const { return why_; }

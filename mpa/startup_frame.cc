@@ -15,7 +15,7 @@ constexpr std::size_t kFlagsAt = 16, kRevisionAt = 17, kLengthAt = 18;
 constexpr std::uint8_t kMarkersFlag = 0x80, kCrcFlag = 0x40, kRejectFlag = 0x20, kEnhancedFlag = 0x10;
 constexpr std::uint8_t kReservedMask = 0x0f;
 
-// The two halves of the enhanced word (RFC 6581 section 5).
+// The two halves of the enhanced word (RFC 6581 section 9).
 constexpr std::uint16_t kPeerToPeerBit = 0x8000, kRtrSendBit = 0x4000;  // A, B beside IRD
 constexpr std::uint16_t kRtrWriteBit = 0x8000, kRtrReadBit = 0x4000;    // C, D beside ORD
 constexpr std::uint16_t kDepthMask = 0x3fff;

@@ -1,4 +1,4 @@
-// The frames of MPA connection start-up (RFC 5044 section 7.1, RFC 6581 sections 4 to 7), and a reader that takes one
+// The frames of MPA connection start-up (RFC 5044 section 7.1, RFC 6581 sections 6 and 9), and a reader that takes one
 // off a stream. No I/O and no clock.
 #pragma once
 
@@ -25,10 +25,10 @@ constexpr std::size_t max_private_data(bool enhanced) {
   return enhanced ? kMaxPrivateData - kEnhancedWord : kMaxPrivateData;
 }
 
-// The RTR forms as bits (RFC 6581 section 5: B, C, D).
+// The RTR forms as bits (RFC 6581 section 9: B, C, D).
 enum RtrBits : std::uint8_t { kRtrSend = 1, kRtrWrite = 2, kRtrRead = 4 };
 
-// The 4 octets in front of the private data when S=1 (RFC 6581 section 5).
+// The 4 octets in front of the private data when S=1 (RFC 6581 section 9).
 struct Enhanced {
   bool peer_to_peer = false;  // A
   std::uint8_t rtr = 0;       // RtrBits
@@ -40,7 +40,8 @@ struct Enhanced {
 struct StartupFrame {
   bool reply = false;  // which of the two keys
   bool markers = false, crc = false, reject = false;
-  std::uint8_t reserved = 0;  // low 4 bits of octet 16: consent bits of mpa.md section 10 (offer 0x02, accept 0x01)
+  // Low 4 bits of octet 16: consent (offer 0x02, accept 0x01), docs/protocol/extensions.md section 1.
+  std::uint8_t reserved = 0;
   std::uint8_t revision = 2;
   std::optional<Enhanced> enhanced;     // S bit
   std::vector<std::byte> private_data;  // the consumer's, without the enhanced word

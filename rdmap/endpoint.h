@@ -80,7 +80,7 @@ class Endpoint {
   void stop_waiting() { patient_ = false; }
 
   // The peer closed its half; nothing more arrives. False: in the middle of an FPDU or a message (RFC 5044 section
-  // 7.4).
+  // 7.2).
   bool end_of_stream();
 
   // --- transmit ---

@@ -1,4 +1,4 @@
-// The receive side of an RDMAP stream: the checks of RFC 5041 section 7 and RFC 5040 section 6.3, placement, delivery.
+// The receive side of an RDMAP stream: the checks of RFC 5041 section 7 and RFC 5040 section 7, placement, delivery.
 #include <algorithm>
 #include <cassert>
 #include <cstring>
@@ -88,8 +88,8 @@ void Endpoint::handle_ulpdu(Octets ulpdu) {
   if (f) receive_fault(*f, &segment_);
 }
 
-// RFC 6581 section 6: a message without payload, of an agreed kind. Or the Terminate of an initiator that could not
-// agree (section 9), which must not be answered with another.
+// RFC 6581 section 9.2: a message without payload, of an agreed kind. Or the Terminate of an initiator that could not
+// agree (section 8), which must not be answered with another.
 bool Endpoint::is_rtr(const Segment& seg, Octets payload) const {
   if (seg.opcode == Opcode::terminate) return true;
   if (seg.opcode == Opcode::write) return (params_.rtr & mpa::kRtrWrite) != 0 && payload.empty() && seg.last;
@@ -100,7 +100,7 @@ bool Endpoint::is_rtr(const Segment& seg, Octets payload) const {
 }
 
 // Everything that can be said from the header and the length; resolves where the payload goes. Order of the checks:
-// ddp.md section 8. head: at least the DDP header, or the whole ULPDU if that is shorter.
+// docs/design/ddp.md, Order of checks. head: at least the DDP header, or the whole ULPDU if that is shorter.
 std::optional<Fault> Endpoint::begin_segment(Octets head, std::size_t ulpdu, Segment& seg) {
   if (const auto f = parse_segment(head, ulpdu, params_.extensions, seg)) return f;
   return seg.is_tagged() ? begin_tagged(seg) : begin_untagged(seg);
@@ -145,7 +145,7 @@ std::optional<Fault> Endpoint::begin_untagged(Segment& seg) {
 std::optional<Fault> Endpoint::begin_send(Segment& seg) {
   const ddp::UntaggedHeader& h = seg.untagged;
   seg.kind = Kind::send;
-  // An RTR by Send uses MSN 1 and nothing of the consumer's (mpa.md section 5.3).
+  // An RTR by Send uses MSN 1 and nothing of the consumer's (docs/protocol/start-up.md section 4).
   if (opening_.awaits_first() && params_.peer_to_peer && (params_.rtr & mpa::kRtrSend) != 0 && seg.payload == 0)
     return queues_.check_offset(h, 0);
   if (!receive_open_) {
@@ -255,7 +255,7 @@ std::optional<Fault> Endpoint::on_read_request(Segment& seg, Octets payload) {
   InboundRequest read;
   read.request = parsed.value();
   read.msn = seg.untagged.msn;
-  // The RTR is served even with an IRD of 0 (mpa.md section 5.3).
+  // The RTR is served even with an IRD of 0 (docs/protocol/start-up.md section 4).
   if (inbound_.full() && !(opening_.awaits_first() && read.request.length == 0)) return fault::kDdpNoBuffer;
   ++counters.rx_reads;
   llp::Extent source;  // all of it; looked up again when it is sent

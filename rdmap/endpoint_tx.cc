@@ -77,7 +77,7 @@ bool Endpoint::transmit_terminate(llp::Gather& out) {
   return true;
 }
 
-// RFC 6581 section 6: the initiator's first FPDU, empty and invisible to both consumers.
+// RFC 6581 section 9.2: the initiator's first FPDU, empty and invisible to both consumers.
 bool Endpoint::transmit_rtr(llp::Gather& out) {
   std::array<std::byte, kReadRequestHead> ulpdu;
   if (!fits(out, ulpdu.size(), 0, 0)) return false;
@@ -216,7 +216,7 @@ bool Endpoint::continue_request(llp::Gather& out) {
 }
 
 // Directly behind its Write, not even a response between them: the peer takes the length it reports from the message
-// before (rdmap.md section 9.1). That is also why the Write is sent when it is empty.
+// before (docs/protocol/extensions.md section 4). That is also why the Write is sent when it is empty.
 bool Endpoint::send_immediate(llp::Gather& out) {
   std::array<std::byte, kImmediateHead> ulpdu;
   if (!fits(out, ulpdu.size(), 0, 0)) return false;

@@ -197,7 +197,7 @@ struct FaultName {
   const char* name;
 };
 
-// RFC 5040 section 4.8, RFC 5041 section 7.2, RFC 5044 section 8, RFC 6581 section 9.
+// RFC 5040 section 4.8, RFC 5041 section 7.2, RFC 5044 section 8, RFC 6581 section 8.
 constexpr FaultName kFaultNames[] = {
     {fault::kRdmapLocalCatastrophic, "RDMAP: local catastrophic error"},
     {fault::kRdmapInvalidStag, "RDMAP: invalid STag"},

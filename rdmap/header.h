@@ -24,7 +24,7 @@ enum class Opcode : std::uint8_t {
   immediate_se = 9,
   atomic_request = 10,
   atomic_response = 11,
-  send_immediate = 15,  // proposal, by consent only (rdmap.md section 9.2)
+  send_immediate = 15,  // by consent only (docs/protocol/extensions.md section 5)
 };
 
 // What an opcode implies for its DDP segment: one table for both directions (RFC 5040 figure 4, RFC 7306 figure 3).
@@ -51,7 +51,8 @@ constexpr std::uint8_t opcode_of(std::uint8_t control) {
   return control & 0x0f;
 }
 
-// Send with Immediate alone: one of the two reserved bits says "solicited event" (rdmap.md section 9.2).
+// Send with Immediate alone: one of the two reserved bits says "solicited event" (docs/protocol/extensions.md section
+// 5).
 inline constexpr std::uint8_t kSolicited = 0x10;
 
 struct ReadRequest {
@@ -74,7 +75,7 @@ struct Terminate {
   std::uint16_t segment_length = 0;     // ULPDU octets of the offending segment
   std::vector<std::byte> ddp_header;    // D: 14 or 18 octets, else empty
   std::vector<std::byte> rdmap_header;  // R: 28 octets (Read Request), else empty
-  bool swapped = false;                 // arrived in the form that Linux siw sends (rdmap.md section 2.2)
+  bool swapped = false;                 // arrived in the form that Linux siw sends (docs/design/rdmap.md, Choices)
 
   // Accepts the RFC's form and siw's swapped one. Fails (0/2/FF) on a message too short for what it announces.
   static Result<Terminate> parse(Octets in);

@@ -9,7 +9,7 @@
 namespace ewarp::rdmap {
 
 // The initiator speaks first (RFC 5044 section 7.1.2); between peers its first FPDU is the agreed RTR, of which neither
-// consumer hears (RFC 6581 section 6).
+// consumer hears (RFC 6581 section 9.2).
 class Opening {
  public:
   enum class State : std::uint8_t {
@@ -57,7 +57,7 @@ class Opening {
   }
 
  private:
-  // An initiator that could not agree sends a Terminate instead (RFC 6581 section 9).
+  // An initiator that could not agree sends a Terminate instead (RFC 6581 section 8).
   static bool sends_rtr(const mpa::StreamParams& params) {
     return params.peer_to_peer && params.rtr != 0 && !params.terminate;
   }

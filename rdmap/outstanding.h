@@ -22,7 +22,7 @@ struct OutstandingRequest {
 
 // They are answered in the order in which they were sent (RFC 5040 section 5.5, RFC 7306 section 5), so only the oldest
 // can receive anything. At most ORD at once; an RTR comes before any other and does not ask for ORD (RFC 6581 section
-// 6). Each is named by a key of its own, never by a key of memory: a response can touch nothing but its request's
+// 9.2). Each is named by a key of its own, never by a key of memory: a response can touch nothing but its request's
 // memory (RFC 5042).
 class OutstandingRequests {
  public:

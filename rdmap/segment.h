@@ -85,7 +85,7 @@ inline std::optional<Fault> check_queue(const ddp::UntaggedQueues& queues, const
 inline std::optional<Fault> check_write(MemoryAccess& memory, Segment& seg) {
   assert(seg.is_tagged());
   seg.kind = Segment::Kind::write;
-  if (seg.payload == 0) return {};  // RFC 5041 section 5.2.1: STag and TO of an empty segment are not looked at
+  if (seg.payload == 0) return {};  // RFC 5041 section 7.1: STag and TO of an empty segment are not looked at
   llp::Extent target;
   const auto verdict = memory.resolve(seg.tagged.stag, seg.tagged.offset, seg.payload, RemoteRight::write, target);
   if (verdict != ddp::Verdict::ok) return ddp::tagged_fault(verdict);
@@ -106,7 +106,7 @@ inline std::optional<Fault> check_read_response(const Segment& seg, std::uint32_
 
 // Immediate Data (RFC 7306 section 6): nothing is placed, so what is checked is the message itself.
 std::optional<Fault> check_immediate(const ddp::UntaggedQueues& queues, const Segment& seg);
-// Faults of a Read Request's source (RFC 5040 section 7.1), and of an atomic's target (RFC 7306 section 8.2).
+// Faults of a Read Request's source (RFC 5040 section 7.2), and of an atomic's target (RFC 7306 section 8.2).
 Fault request_fault(ddp::Verdict v);
 // About a range of a peer's request that was good when it came and cannot be read or written now: its owner took it
 // back (invalid STag), or has unmapped the pages (a bounds violation). It may go between resolve() and the access.
@@ -189,7 +189,7 @@ Terminate terminate_about_request(const Fault& fault, std::uint32_t msn, ReadReq
 Terminate terminate_about_atomic(const Fault& fault, std::uint32_t msn);
 // Whether the peer's message is about this Read (its sink) or atomic (its MSN) of ours.
 bool is_about_response(const Terminate& message, bool atomic, std::uint32_t sink, std::uint32_t msn);
-// How a request ends that the peer's message names (verbs-semantics: 0/1, 1/1 are protection, and so on).
+// How a request ends that the peer's message names: 0/1 and 1/1 are protection, and so on.
 Status status_of(const Fault& fault);
 
 }  // namespace ewarp::rdmap

@@ -1,4 +1,5 @@
-// Datagrams of the reliable service, types 8 to 14: octets <-> values. No state, no allocation.
+// Datagrams of the reliable service, types 8 to 14 (docs/protocol/reliable-datagrams.md section 2): octets <-> values.
+// No state, no allocation.
 #pragma once
 
 #include <cassert>

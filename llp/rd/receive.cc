@@ -7,7 +7,7 @@
 namespace ewarp::llp::rd {
 namespace {
 
-constexpr unsigned kTagged = 0x80, kLast = 0x40;  // DDP's T and L (RFC 5041 figure 2)
+constexpr unsigned kTagged = 0x80, kLast = 0x40;  // DDP's T and L (RFC 5041 figure 3)
 constexpr std::size_t kTaggedHeader = 14, kMinSegment = 14;
 constexpr std::uint32_t kAckEvery = 8;
 constexpr std::uint32_t kMostInOneAnswer = 32;

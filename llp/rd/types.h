@@ -1,4 +1,4 @@
-// What the parts of the reliable-datagram sublayer share: time, serial numbers, names and limits (docs/design/rd.md).
+// What the parts of the reliable-datagram sublayer share: time, serial numbers, names and limits.
 #pragma once
 
 #include <array>

@@ -12,7 +12,7 @@
 
 namespace ewarp {
 
-// by_path: asked for unless the peer is on this host (mpa.md section 11).
+// by_path: asked for unless the peer is on this host (docs/protocol/start-up.md section 5).
 enum class CrcPolicy { by_path, always, never };
 
 struct Options {
@@ -21,7 +21,7 @@ struct Options {
   std::string log = "error";            // error, warn, info, debug
   CrcPolicy crc = CrcPolicy::by_path;
   bool markers = false;                // demand markers from peers
-  bool extensions = true;              // offer/accept extension set 1 (mpa.md section 10)
+  bool extensions = true;              // offer/accept extension set 1 (docs/protocol/extensions.md section 1)
   unsigned mpa_revision = 2;           // 1: plain RFC 5044 start-up
   bool peer_to_peer = true;            // ask for it (RFC 6581)
   std::string rtr = "write";           // first choice among write, read, send

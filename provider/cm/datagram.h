@@ -1,4 +1,5 @@
-// rdma_cm for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB): SIDR (datagram-iwarp.md section 5.5) and multicast groups.
+// rdma_cm for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB): SIDR (docs/protocol/datagrams.md section 9) and multicast
+// groups.
 //
 // Threading: as id.h; the functions take what the others of their name take.
 #pragma once

@@ -1,5 +1,5 @@
 // The background thread of the engine: sleeps in the kernel on every socket, runs timers and posted tasks, and drives
-// the engine when no application thread does (design.md section 3). One per process, started on first use.
+// the engine when no application thread does (docs/design/engine.md). One per process, started on first use.
 #pragma once
 
 #include <chrono>

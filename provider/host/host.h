@@ -1,4 +1,4 @@
-// Stands in for the kernel at the C library's boundary (design.md section 4).
+// Stands in for the kernel at the C library's boundary (docs/design/provider.md).
 #pragma once
 
 #include "provider/host/host_ops.h"

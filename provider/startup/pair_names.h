@@ -1,4 +1,4 @@
-// Private data of a start-up without a connection manager: which QP wants which (verbs-semantics.md section 3.1).
+// Private data of a start-up without a connection manager: which QP wants which (docs/protocol/start-up.md section 8).
 #pragma once
 
 #include <array>

@@ -141,8 +141,8 @@ void CompletionQueue::arm(bool solicited_only) {
   const int want = solicited_only ? kArmedSolicited : kArmedNext;
   polls_since_armed_.store(0, std::memory_order_relaxed);
   since_armed_.store(0, std::memory_order_relaxed);
-  // A read-modify-write that is ordered with push()'s: whoever comes second sees the other (verbs-semantics.md
-  // section 6). NEXT is never weakened to SOLICITED.
+  // A read-modify-write that is ordered with push()'s: whoever comes second sees the other (VRB-15). NEXT is never
+  // weakened to SOLICITED (VRB-17).
   int now = armed_.load(std::memory_order_seq_cst);
   while (!armed_.compare_exchange_weak(now, std::max(now, want), std::memory_order_seq_cst)) {
   }

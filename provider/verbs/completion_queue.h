@@ -1,4 +1,4 @@
-// Completion queues (verbs-semantics.md section 6).
+// Completion queues (VRB-14 to VRB-18 of docs/protocol/requirements.md section 6).
 #pragma once
 
 #include <infiniband/verbs.h>

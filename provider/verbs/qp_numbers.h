@@ -1,5 +1,5 @@
-// QP numbers, and the TCP and UDP ports behind them: number = index << 16 | port (datagram-iwarp.md section 3), so that
-// {GID, QPN} is all that a peer has to know.
+// QP numbers, and the TCP and UDP ports behind them: number = index << 16 | port (docs/protocol/datagrams.md section
+// 2), so that {GID, QPN} is all that a peer has to know.
 #pragma once
 
 #include <bitset>

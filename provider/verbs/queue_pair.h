@@ -23,7 +23,7 @@ class StreamObserver {
  public:
   virtual ~StreamObserver() = default;
   // Both directions may carry messages. Initiator, and responder without peer-to-peer: right after attach();
-  // responder with peer-to-peer: when the RTR arrived (RFC 6581 section 9).
+  // responder with peer-to-peer: when the RTR arrived (RFC 6581 section 9.2).
   virtual void on_established() = 0;
   // The stream has ended, for whatever reason; the QP left RTS and its work is flushed.
   virtual void on_disconnected() = 0;
@@ -63,7 +63,7 @@ class QueuePair {
   virtual int post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) = 0;
   // As post_send(), but all of them or none. For a queue pair of RD each is an AddressedSend.
   virtual int post_all(ibv_send_wr* wr) = 0;
-  // ibv_modify_qp(): the tables of verbs-semantics.md section 2, strictly by mask. On an RNIC, INIT→RTR→RTS are made by
+  // ibv_modify_qp(): the tables of ibv_modify_qp(3), strictly by mask. On an RNIC, INIT→RTR→RTS are made by
   // attach(), or by the application where it names the peer (bring_up.h); SQD begins a graceful close; ERR aborts.
   virtual int modify(const ibv_qp_attr& attr, int mask) = 0;
   // ibv_query_qp().

@@ -1,4 +1,4 @@
-// Shared receive queues (verbs-semantics.md section 7): where many queue pairs take their receives from.
+// Shared receive queues (ibv_create_srq(3)): where many queue pairs take their receives from.
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -17,7 +17,7 @@ using llp::rd::Ended;
 using llp::rd::Ending;
 using llp::rd::Lane;
 
-// How a request that was begun ends with its association (datagram-iwarp: RESET leaves delivery unknown).
+// How a request that was begun ends with its association (RESET leaves delivery unknown).
 Status status_by(const Ended& how, std::uint64_t name) {
   const bool named = how.message == name && how.lane == Lane::req;
   switch (how.why) {

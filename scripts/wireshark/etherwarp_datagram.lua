@@ -1,4 +1,4 @@
--- Wireshark dissector for EtherWARP's datagram form of iWARP (UD, SIDR and RD on UDP; docs/design/datagrams.md).
+-- Wireshark dissector for EtherWARP's datagram form of iWARP (UD, SIDR and RD on UDP): docs/protocol/datagrams.md.
 --
 --   wireshark -X lua_script:etherwarp_datagram.lua        (tshark likewise), or put it into the folder of personal plugins
 --

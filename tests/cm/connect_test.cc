@@ -48,7 +48,7 @@ void request_says_what_the_consumer_asked(void**) {
     Pending p(numbered(size), 3, 200);
     const Frame request = p.listener.accept().receive_frame();
     assert_false(request.reply);
-    // Loopback: no wire, so no CRC is asked for (mpa.md section 11).
+    // Loopback: no wire, so no CRC is asked for (docs/protocol/start-up.md section 5).
     assert_int_equal(request.flags, kS | kOffer);
     assert_int_equal(request.revision, 2);
     // ORD is cut to the queue pair's limit.

@@ -1,4 +1,4 @@
-// The end of an association: sections 6.8 and 6.7 (RESET) of the specification, rule by rule.
+// The end of an association: docs/protocol/reliable-datagrams.md sections 10 and 11, rule by rule.
 #include <algorithm>
 
 #include "tests/llp/rd_scene.h"

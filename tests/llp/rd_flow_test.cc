@@ -1,5 +1,5 @@
-// What holds a sender back, and what it does with reports: windows, credits, RNR, congestion, errors (sections 6.5
-// to 6.7).
+// What holds a sender back, and what it does with reports: windows, credits, RNR, congestion, errors
+// (docs/protocol/reliable-datagrams.md sections 7 to 9).
 #include <algorithm>
 
 #include "tests/llp/rd_scene.h"
@@ -9,7 +9,7 @@ using namespace ewarp::rdscene;
 
 namespace {
 
-// --- 6.5 ---
+// --- section 7: flow control ---
 
 void window_bounds_what_is_sent(void**) {
   Scene s;
@@ -155,7 +155,7 @@ void the_last_refusal_echoes_a_mark(void**) {
   assert_int_equal(s.table.counters().losses, 0);
 }
 
-// --- 6.6 ---
+// --- section 8: congestion ---
 
 void initial_window_and_its_growth(void**) {
   Scene s;
@@ -259,7 +259,7 @@ void a_full_window_does_not_hold_the_report(void**) {
   assert_true(s.expect(Type::rsp).data().error_psn == kPeerIsn[0]);
 }
 
-// --- 6.7: as requester ---
+// --- section 9: error reports, as requester ---
 
 void a_report_names_the_message(void**) {
   Scene s;

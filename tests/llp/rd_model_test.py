@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds llp's reliable datagrams against the executable model of the specification on the same schedules.
+"""Holds llp's reliable datagrams against an executable model of their rules on the same schedules.
 
 The model is not part of this repository: EWARP_RD_MODEL names it, and without it this test is skipped. Each seed's work
 (what is submitted when, which part is bad, when receives come, what the network is like) is taken from the model's own

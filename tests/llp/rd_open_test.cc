@@ -1,4 +1,4 @@
-// Opening, challenges, strangers: section 6.1 of the specification, rule by rule.
+// Opening, challenges, strangers: docs/protocol/reliable-datagrams.md section 3, rule by rule.
 #include <algorithm>
 
 #include "tests/llp/rd_scene.h"

@@ -1,4 +1,5 @@
-// What a receiver owes: lanes, acknowledgements, SACK, receive buffers, error reports (sections 6.2, 6.3, 6.5, 6.7).
+// What a receiver owes: lanes, acknowledgements, SACK, receive buffers, error reports
+// (docs/protocol/reliable-datagrams.md sections 4, 5, 7 and 9).
 #include "tests/llp/rd_scene.h"
 
 using namespace ewarp;
@@ -8,7 +9,7 @@ namespace {
 
 constexpr std::uint32_t kReq = kPeerIsn[0], kRsp = kPeerIsn[1];
 
-// --- 6.2 ---
+// --- section 4: lanes ---
 
 void lanes_do_not_wait_for_each_other(void**) {
   Scene s;
@@ -19,7 +20,7 @@ void lanes_do_not_wait_for_each_other(void**) {
   assert_true(s.delivered.size() == 1 && s.delivered[0].lane == Lane::rsp);
 }
 
-// --- 6.3: when to acknowledge ---
+// --- section 5: when to acknowledge ---
 
 void one_segment_is_acknowledged_after_a_while(void**) {
   Scene s;
@@ -118,7 +119,7 @@ void copies_are_delivered_once(void**) {
   assert_int_equal(s.table.held(), 0);
 }
 
-// Section 7: a tagged segment ahead of its turn may be placed; its header alone is kept.
+// A tagged segment ahead of its turn may be placed; its header alone is kept.
 void placed_ahead(void**) {
   Scene s;
   s.establish();
@@ -145,7 +146,7 @@ void memory_for_what_is_ahead_is_bounded(void**) {
   assert_int_equal(s.table.held(), 0);
 }
 
-// --- 6.5: receive buffers ---
+// --- section 7: receive buffers ---
 
 void no_receive(void**) {
   Config c;
@@ -265,7 +266,7 @@ void granted_credits_are_never_taken_back(void**) {
   assert_true(s.expect(Type::ack).ack().standing.msn_limit == 11);
 }
 
-// --- 6.7: error reports, as receiver ---
+// --- section 9: error reports, as receiver ---
 
 // A segment that is found bad: its report is queued by the layer above.
 void fail_at(Scene& s, std::uint32_t bad) {

@@ -1,4 +1,5 @@
-// What a sender owes: flags, retransmission, probes (sections 6.3 and 6.4).
+// What a sender owes: flags, retransmission, probes (docs/protocol/reliable-datagrams.md sections 5
+// and 6).
 #include <algorithm>
 
 #include "tests/llp/rd_scene.h"
@@ -8,7 +9,7 @@ using namespace ewarp::rdscene;
 
 namespace {
 
-// --- 6.3: flag A, and what never moves backwards ---
+// --- section 5: flag A, and what never moves backwards ---
 
 void the_last_segment_asks_for_an_acknowledgement(void**) {
   Scene s;
@@ -61,7 +62,7 @@ void a_message_is_done_with_its_last_segment(void**) {
   assert_true((s.acknowledged_messages == std::vector<std::uint64_t>{7, 8}));
 }
 
-// --- 6.4 ---
+// --- section 6: loss ---
 
 void sack_finds_the_loss_once(void**) {
   Scene s;

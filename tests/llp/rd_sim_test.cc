@@ -1,5 +1,5 @@
-// Random networks and random work, as the specification's executable model runs them: everything is done exactly once
-// and in order, errors name their request, and both ends forget each other. EWARP_SEED=n runs one seed, EWARP_SEEDS=n
+// Random networks and random work: everything is done exactly once and in order, errors name their request, and both
+// ends forget each other. EWARP_SEED=n runs one seed, EWARP_SEEDS=n
 // that many of each kind.
 #include <algorithm>
 #include <cstdlib>

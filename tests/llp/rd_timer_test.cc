@@ -126,7 +126,7 @@ SendLane lane_of(std::uint32_t n) {
   return lane;
 }
 
-// Section 6.4: three further on, and sent later.
+// docs/protocol/reliable-datagrams.md section 6.2: three further on, and sent later.
 void losses_by_sack(void**) {
   SendLane lane = lane_of(6);
   Progress p;

@@ -6,11 +6,11 @@
 
 namespace ewarp::test {
 
-inline constexpr unsigned kM = 0x80, kC = 0x40, kR = 0x20, kS = 0x10;  // octet 16, RFC 5044 figure 11 and RFC 6581
+inline constexpr unsigned kM = 0x80, kC = 0x40, kR = 0x20, kS = 0x10;  // octet 16, RFC 5044 figure 8 and RFC 6581
 
 // A start-up frame octet by octet; nothing is checked or clipped.
 Bytes raw_frame(bool reply, unsigned flags, unsigned revision, const Bytes& data);
-// A||B||IRD, C||D||ORD: RFC 6581 section 5. rtr in RtrBits.
+// A||B||IRD, C||D||ORD: RFC 6581 section 9. rtr in RtrBits.
 Bytes raw_word(bool peer_to_peer, unsigned rtr, unsigned ird, unsigned ord);
 
 Bytes numbered(std::size_t n);  // 0, 1, 2, ... modulo 256

@@ -65,7 +65,7 @@ def number(text):
 
 
 def golden_vectors(rig):
-    """Every field of every golden vector, as the specification has it; what is none of ours is left alone."""
+    """Every field of every golden vector, as docs/protocol has it; what is none of ours is left alone."""
     need("tshark")
     vectors = json.loads((ROOT / "tests" / "vectors" / "datagram.json").read_text(encoding="utf-8"))["vectors"]
     names = ["_ws.col.Protocol", "etherwarp.crc.bad", "etherwarp.sack_psn", "etherwarp.sack", "etherwarp.extension",

@@ -168,7 +168,7 @@ void prefetch_brings_memory_in(void**) {
   memory().remove(mr);
 }
 
-// VRB-22, VRB-23: each check, at the octet where it changes, in the order of ddp.md section 8.
+// VRB-22, VRB-23: each check, at the octet where it changes, in the order of docs/design/ddp.md.
 void every_verdict(void**) {
   World w;
   Pages p(4 * page());

@@ -43,7 +43,7 @@ struct InState {
   std::unique_ptr<Peer> peer;
 };
 
-// Which transitions there are on an RNIC; RTS is made by the stream alone (verbs-semantics sections 2 and 3).
+// Which transitions there are on an RNIC; RTS is made by the stream alone.
 bool allowed(ibv_qp_state from, ibv_qp_state to) {
   if (to == IBV_QPS_RESET) return true;
   if (to == IBV_QPS_ERR) return from != IBV_QPS_RESET;

@@ -1,4 +1,4 @@
-// The twin device: the same RNIC with IB's rules for ibv_modify_qp() (verbs-semantics section 2).
+// The twin device: the same RNIC with IB's rules for ibv_modify_qp().
 #include <errno.h>
 
 #include <bit>
@@ -52,7 +52,7 @@ struct Transition {
   ibv_qp_state from, to;
   int required, optional;
 };
-// Transcribed from the table of verbs-semantics section 2, RC.
+// Transcribed from the table of ibv_modify_qp(3), RC.
 constexpr Transition kTransitions[] = {
     {"RESET to INIT", IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS, 0},
     {"INIT to INIT", IBV_QPS_INIT, IBV_QPS_INIT, 0, IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS},

@@ -1,5 +1,5 @@
-// Errors that do not end an association (datagram-iwarp section 6.7), one by one: which request they name, what the
-// peer's receives say, and that everything around them goes on. Each under no loss and under much.
+// Errors that do not end an association (docs/protocol/reliable-datagrams.md section 9), one by one: which request they
+// name, what the peer's receives say, and that everything around them goes on. Each under no loss and under much.
 #include <algorithm>
 #include <functional>
 

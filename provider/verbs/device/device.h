@@ -1,5 +1,5 @@
 // One RDMA device per usable network interface, and on demand a second one, its twin: the same RNIC as programs that
-// know InfiniBand and RoCE only would have it (design.md section 4, docs/design/provider.md).
+// know InfiniBand and RoCE only would have it (docs/design/provider.md).
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,5 +1,5 @@
 // Asynchronous events of the port: PORT_ACTIVE and PORT_ERR follow the link of the interface underneath, GID_CHANGE its
-// addresses (verbs-semantics.md section 13).
+// addresses (ibv_get_async_event(3)).
 #pragma once
 
 #include <infiniband/verbs.h>

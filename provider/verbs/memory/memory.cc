@@ -96,7 +96,7 @@ MemoryRegion* MemoryTable::take_slot() {
         MemoryRegion* r = chunk + slots_ % kChunk;
         r->index_ = ((slots_ * factor_) + offset_) & kIndexMask;
         ++slots_;
-        if (r->index_ == 0) continue;  // STag 0 names no memory (ddp.md section 9)
+        if (r->index_ == 0) continue;  // STag 0 names no memory (docs/design/ddp.md)
         return r;
       }
     }

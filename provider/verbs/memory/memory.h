@@ -93,7 +93,7 @@ class MemoryTable final : public llp::MemoryGate {
   // memory on demand), EFAULT (beyond its bounds, without the right to write, not mapped).
   int prefetch(const Pd& pd, std::uint32_t lkey, std::uint64_t address, std::uint64_t length, bool writable, bool now);
   // A peer's Send with Invalidate. The region stays allocated but no key opens it any more (as Linux siw, ordinary
-  // regions of the PD may be invalidated: rdmap.md section 3).
+  // regions of the PD may be invalidated: docs/design/rdmap.md, Choices).
   // A window of type 2 that is bound for this QP is unbound; one of type 1 cannot be invalidated.
   Verdict invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t qp);
 

@@ -1,4 +1,4 @@
-// Memory windows (verbs-semantics.md section 9): keys of their own for a part of a region, given to peers and taken
+// Memory windows (ibv_bind_mw(3)): keys of their own for a part of a region, given to peers and taken
 // back. A window lives in a slot of the table as a region does; while one is bound its region cannot go away. Type 1 is
 // for the peers of all QPs of the PD, type 2 (2B) for that of the QP that bound it.
 #include <errno.h>

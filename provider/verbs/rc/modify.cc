@@ -1,4 +1,4 @@
-// The states of a queue pair (verbs-semantics.md sections 2 and 3): ibv_modify_qp() and ibv_query_qp().
+// The states of a queue pair (docs/design/verbs.md): ibv_modify_qp() and ibv_query_qp().
 #include <errno.h>
 #include <string.h>
 
@@ -20,10 +20,9 @@ const char* name_of(ibv_qp_state s) {
 }
 
 // Which attributes may accompany a transition; those that are not in the table may not be made. On an RNIC the
-// connection manager makes RTR and RTS, and rdma_cm asks for fewer attributes than the IB table (verbs-semantics.md
-// section 3), so none is demanded; what is not in `rnic` is refused all the same. With AV and DEST_QPN the QP is
-// brought up without rdma_cm (bring_up.h). On the twin the IB table holds (section 2): all of ca_required, and of the
-// rest ca_optional.
+// connection manager makes RTR and RTS, and rdma_cm asks for fewer attributes than the table of ibv_modify_qp(3), so
+// none is demanded; what is not in `rnic` is refused all the same. With AV and DEST_QPN the QP is brought up without
+// rdma_cm (bring_up.h). On the twin that table holds: all of ca_required, and of the rest ca_optional.
 struct Transition {
   ibv_qp_state from, to;
   int rnic;
@@ -53,8 +52,8 @@ constexpr Transition kTransitions[] = {
     {IBV_QPS_SQD, IBV_QPS_SQD, kSqd, 0, 0},
 };
 
-// Which states may follow each other (verbs-semantics.md sections 2 and 3). The connection manager hands a stream to a
-// queue pair in any state before RTS; one whose bring-up fails at once goes back to INIT.
+// Which states may follow each other. The connection manager hands a stream to a queue pair in any state before RTS;
+// one whose bring-up fails at once goes back to INIT.
 [[maybe_unused]] constexpr bool may_follow(ibv_qp_state from, ibv_qp_state to) {
   if (from == to) return true;  // attributes alone change
   switch (to) {

@@ -1,4 +1,4 @@
-// The stream of a queue pair: from its hand-over to its end, well or not (verbs-semantics.md section 5.1).
+// The stream of a queue pair: from its hand-over to its end, well or not (docs/design/verbs.md).
 #include <errno.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@
 
 namespace ewarp::verbs {
 
-// verbs-semantics.md section 5.1. Whatever it is at, a stream can end.
+// Whatever it is at, a stream can end.
 constexpr bool RcQueuePair::allowed(Phase from, Phase to) {
   switch (to) {
     case Phase::none:
@@ -141,7 +141,7 @@ void RcQueuePair::stream_progress() {
 }
 
 // An error that the peer is told of: what is being sent is finished, the Terminate follows, then the work is flushed
-// (RFC 5040 section 7.1).
+// (RFC 5040 section 6.2.1).
 void RcQueuePair::stream_fault() {
   engine().assert_held();
   if (phase_ == Phase::closing) {  // both ends are done with each other

@@ -1,5 +1,5 @@
-// A queue pair of RD: every operation, to any peer, reliable and in order for each peer (datagram-iwarp.md sections 6
-// to 9). Or one of UD whose Sends are made so (option ud_reliable).
+// A queue pair of RD: every operation, to any peer, reliable and in order for each peer
+// (docs/protocol/reliable-datagrams.md). Or one of UD whose Sends are made so (option ud_reliable).
 #pragma once
 
 #include <infiniband/verbs.h>

@@ -1,4 +1,4 @@
-// Where a datagram goes: ibv_create_ah() (verbs-semantics.md section 12).
+// Where a datagram goes: ibv_create_ah() (docs/protocol/datagrams.md section 2).
 #pragma once
 
 #include <infiniband/verbs.h>

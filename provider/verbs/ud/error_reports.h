@@ -1,5 +1,5 @@
-// UD_ERR, a datagram's Terminate: tells a sender what was wrong with its datagram, seldom (datagram-iwarp.md
-// section 5.3).
+// UD_ERR, a datagram's Terminate: tells a sender what was wrong with its datagram, seldom (docs/protocol/datagrams.md
+// section 6).
 #pragma once
 
 #include <array>

@@ -52,7 +52,7 @@ class GroupSocket final : public Pollable {
   std::vector<Member> members_;
 };
 
-// An own datagram that comes back is no news to its sender (verbs-semantics.md section 12).
+// An own datagram that comes back is no news to its sender (docs/protocol/datagrams.md section 8).
 bool is_own(const UdQueuePair& qp, const llp::UdpArrival& arrival, std::uint32_t source) {
   return qp.number() == source && qp.group_source() == arrival.from.sin6_addr;
 }

@@ -1,4 +1,4 @@
-// The states of queue pairs on UDP ports (verbs-semantics.md section 2): those of UD.
+// The states of queue pairs on UDP ports: those of UD in ibv_modify_qp(3).
 #include <cerrno>
 
 #include "llp/mutex.h"

@@ -1,4 +1,4 @@
-// A UD queue pair: each request is one UDP datagram (datagram-iwarp.md section 5, verbs-semantics.md section 12).
+// A UD queue pair: each request is one UDP datagram (docs/protocol/datagrams.md section 5).
 #pragma once
 
 #include <infiniband/verbs.h>
