@@ -218,6 +218,7 @@ std::optional<Fault> Endpoint::finish_segment(Segment& seg, Octets payload) {
     case Opcode::atomic_response:
       return on_atomic_response(seg, payload);
     default:
+      assert(seg.opcode == Opcode::terminate);
       on_terminate(payload);
       return {};
   }

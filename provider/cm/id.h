@@ -41,8 +41,8 @@ class QueuePair;
 
 namespace ewarp::cm {
 
-// Guards the manager, and of ids and files what is not atomic. Taken inside an id's command_mutex and inside the
-// engine.
+// Guards the manager, and of ids and files what is not atomic. Taken inside an id's command_mutex, never with the
+// engine held.
 inline constinit llp::Mutex manager_mutex;
 
 // rdma_cm_event_type of <rdma/rdma_cma.h>, which cannot be included beside <rdma/rdma_user_cm.h>.
