@@ -145,8 +145,10 @@ class Machine:
         (self.root / path).write_text(text, encoding="utf-8")
 
     def files(self):
-        """What there is of every file but those that apt and the loader keep for themselves, or programs made."""
-        apart = re.compile(r"(proc|sys|dev|run|tmp|root|src|var/(cache|log|tmp|lib/apt))(/|$)|etc/ld\.so\.cache$|"
+        """What there is of every file but those that apt and the loader keep for themselves, or programs made. Groups stay
+        in Debian: libibverbs1 makes one, rdma."""
+        apart = re.compile(r"(proc|sys|dev|run|tmp|root|src|var/(cache|log|tmp|lib/apt))(/|$)|"
+                           r"etc/(ld\.so\.cache|g?(group|shadow)-?)$|"
                            r"var/lib/dpkg/(\w+-old|lock.*|status|available|triggers/.*)$")  # fmt: skip
         found = {}
         for folder, folders, names in os.walk(self.root):
