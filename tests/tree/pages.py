@@ -1,8 +1,8 @@
 """Holds the pages to the tree and to each other: README.md, the other pages at the top, and docs/.
 
-Every relative link leads to a file, and to a heading of it. Every page that a page or a comment names exists, and so do the
-files and functions that a page names. Lines are at most 120 characters long, in tables and code blocks 130.
-Sentences do not begin as riddles. An index names every page of docs/.
+Every relative link leads to a file, and to a heading of it. Every page that a page or a comment names exists, and so do
+the files and functions that a page names. Lines are at most 120 characters long, in tables and code blocks 130. Sentences
+do not begin as riddles. An index names every page of docs/.
 
 Arguments: the root of the sources. All findings are printed, not the first.
 """
