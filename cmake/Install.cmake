@@ -6,38 +6,51 @@
 #   lib/libfabric/libetherwarp-fi.so          where libfabric looks by itself, if the prefix is its own
 #   lib/libewarp_channel.a, and what it needs of ours, include/etherwarp/mpi_shim/channel/
 #   lib/pkgconfig/etherwarp.pc, etherwarp-channel.pc, etherwarpdv.pc
-#   share/doc/etherwarp/examples/channel_pingpong.cc
+#   share/doc/etherwarp/examples/             channel_pingpong.cc, rd_ping.c, rd_many.c, ud_media_stream.c
 #   share/man/man1/etherwarp.1
 #   /etc/libibverbs.d/etherwarp.driver        (below the prefix, unless that is /usr or /usr/local)
-install(TARGETS etherwarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(FILES docs/user/etherwarp.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-install(TARGETS etherwarp-preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/etherwarp)
-install(TARGETS etherwarp-rdmav34 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/libibverbs)
+# Each file belongs to a component: runtime, or development (what programs are built with). cmake/Package.cmake makes a
+# package of each.
+set(EWARP_EXAMPLES ${CMAKE_INSTALL_DATADIR}/doc/etherwarp/examples CACHE STRING "Where the examples are installed")
+install(TARGETS etherwarp RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+if(NOT EWARP_PACKAGE)  # a package has it compressed
+  install(FILES docs/user/etherwarp.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
+endif()
+install(TARGETS etherwarp-preload LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/etherwarp COMPONENT runtime)
+install(TARGETS etherwarp-rdmav34 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/libibverbs COMPONENT runtime)
 
 if(TARGET etherwarp-fi)
-  install(TARGETS etherwarp-fi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/libfabric)
+  install(TARGETS etherwarp-fi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/libfabric COMPONENT runtime)
 endif()
 install(TARGETS ewarp_channel ewarp_channel_core ewarp_channel_options ewarp_option_table
-        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+        ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 # channel.h and what it includes, under the names by which it does.
 foreach(header channel core/counters core/types core/wire verbs/address verbs/device)
   get_filename_component(folder ${header} DIRECTORY)
-  install(FILES mpi_shim/channel/${header}.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/etherwarp/mpi_shim/channel/${folder})
+  install(FILES mpi_shim/channel/${header}.h
+          DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/etherwarp/mpi_shim/channel/${folder} COMPONENT development)
 endforeach()
-install(FILES mpi_shim/channel/examples/pingpong.cc DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/etherwarp/examples
+install(FILES mpi_shim/channel/examples/pingpong.cc DESTINATION ${EWARP_EXAMPLES} COMPONENT development
         RENAME channel_pingpong.cc)
+foreach(file rd_end.c rd_end.h rd_many.c rd_ping.c ud_media_stream.c)
+  install(FILES provider/examples/${file} DESTINATION ${EWARP_EXAMPLES} COMPONENT development)
+endforeach()
 
 # The way back from the .pc file to the prefix, so that the tree can be moved.
 file(RELATIVE_PATH EWARP_PC_TO_PREFIX /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/etherwarp.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc @ONLY)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/etherwarp-channel.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarp-channel.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc ${CMAKE_CURRENT_BINARY_DIR}/etherwarp-channel.pc
-        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
 
-install(TARGETS etherwarpdv LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
-install(FILES provider/direct/infiniband/etherwarpdv.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/infiniband)
+# Programs run with libetherwarpdv.so.1; libetherwarpdv.so is for their linker.
+install(TARGETS etherwarpdv LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime
+        NAMELINK_COMPONENT development)
+install(FILES provider/direct/infiniband/etherwarpdv.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/infiniband
+        COMPONENT development)
 configure_file(provider/direct/etherwarpdv.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarpdv.pc @ONLY)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarpdv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarpdv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+        COMPONENT development)
 
 # Decided when installing, because `cmake --install --prefix` may change the prefix then. An absolute name in the driver
 # file reaches a provider that is not in libibverbs' own directory; libibverbs adds "-rdmav34.so", or "-rdmav65.so".
@@ -53,4 +66,4 @@ install(CODE "
   message(STATUS \"Installing: \${file}\")
   file(WRITE \"\${file}\" \"driver \${provider}\\n\")
   list(APPEND CMAKE_INSTALL_MANIFEST_FILES \"\${directory}/etherwarp.driver\")
-")
+" COMPONENT runtime)

@@ -100,7 +100,7 @@ void help_and_lists(void**) {
   } kCases[] = {
       {{"--help"}, {"Usage: etherwarp", "doctor", "Examples:", "etherwarp run -- ibv_devinfo"}},
       {{"help"}, {"Usage: etherwarp"}},
-      {{"--version"}, {"etherwarp 0."}},
+      {{"--version"}, {"etherwarp " EWARP_VERSION "\n"}},
       {{"run", "--help"}, {"[--] PROGRAM", "--crc by_path|always|never", "--io-uring", "Examples:"}},
       {{"help", "stat"}, {"--watch", "--json"}},
       {{"options"},

@@ -48,6 +48,9 @@ def compare_commands(source):
         for argument in re.findall(r"^  (?:-\w,)?(--[\w-]+)", arguments, re.M):
             if argument not in text:
                 complaints.append(f"{command} {argument}: not in the page")
+    for option in re.findall(r"^  (?:-\w,)?(--[\w-]+)", output(tool, "--help").stdout, re.M):
+        if option not in text:
+            complaints.append(f"{option}: not in the page")
     version = output(tool, "--version").stdout.split()[-1]
     if f'"EtherWARP {version}"' not in source:
         complaints.append(f"the page is not of version {version}")

@@ -9,6 +9,7 @@ import tempfile
 
 from harness import BUILD, check, free_port, listens, main, need, wait_until
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 LIBRARIES = ("etherwarp", "etherwarp-channel", "etherwarpdv")
 
 # A program on verbs alone: its devices, and that one of them opens.
@@ -52,10 +53,11 @@ int main() {
 """
 
 
-def install(prefix=None, destdir=None):
+def install(prefix=None, destdir=None, component=None):
     """The names of what was installed, as they will be in the end."""
     need("cmake")
-    words = ["cmake", "--install", str(BUILD), *(["--prefix", str(prefix)] if prefix else [])]
+    words = ["cmake", "--install", str(BUILD), *(["--prefix", str(prefix)] if prefix else []),
+             *(["--component", component] if component else [])]  # fmt: skip
     environment = {key: value for key, value in os.environ.items() if key != "DESTDIR"}
     if destdir:
         environment["DESTDIR"] = str(destdir)
@@ -152,6 +154,48 @@ def destdir(rig):
     print("  /usr/local, /usr, /opt/etherwarp")
 
 
+def components(rig):
+    """Each file belongs to one of the two components, of which cmake/Package.cmake makes packages; runtime runs alone."""
+    need("ibv_devices")
+    with tempfile.TemporaryDirectory(prefix="ewarp-install-") as folder:
+        parts = {}
+        for component in (None, "runtime", "development"):
+            stage = pathlib.Path(folder) / str(component)
+            install("/usr", stage, component)
+            parts[component] = {str(f.relative_to(stage)) for f in stage.rglob("*") if not f.is_dir()}
+        both = parts["runtime"] & parts["development"]
+        check(not both, f"in both components: {both}")
+        neither = parts[None] ^ (parts["runtime"] | parts["development"])
+        check(not neither, f"in no component, or only in one: {neither}")
+        listed = shell(rig, f"env -i PATH=$PATH {folder}/runtime/usr/bin/etherwarp run -- ibv_devices")
+        check("ewarp_lo" in listed, f"no devices from the component runtime:\n{listed}")
+        print(f"  runtime {len(parts['runtime'])} files, development {len(parts['development'])}")
+
+
+def removal(rig):
+    """build/install_manifest.txt names every file that was installed."""
+    del rig
+    with tempfile.TemporaryDirectory(prefix="ewarp-install-") as folder:
+        prefix = pathlib.Path(folder) / "prefix"
+        install(prefix)
+        for name in (BUILD / "install_manifest.txt").read_text(encoding="utf-8").split():
+            check(name.startswith(f"{prefix}/"), f"the manifest names {name}")
+            pathlib.Path(name).unlink()
+        left = [str(f) for f in prefix.rglob("*") if not f.is_dir()]
+        check(not left, f"not in the manifest: {left}")
+
+
+def ci_job(rig):
+    """docs/user/ci_job.sh, with what is installed below a prefix."""
+    need("rping", "ib_send_lat", "timeout")
+    with installed(rig) as prefix:
+        job = ROOT / "docs" / "user" / "ci_job.sh"
+        said = shell(rig, f"env -i PATH={prefix}/bin:$PATH ETHERWARP_RUNDIR={rig.rundir} {job}", 60)
+        check(re.search(r"^\s*2\s+1000(\s+[\d.]+){7}", said, re.M), f"no figures of ib_send_lat:\n{said}")
+        octets = [sum(d["tx_octets"] for d in p["devices"]) for p in rig.ended()]
+        check(len(octets) == 4 and min(octets) > 0, f"octets by EtherWARP's counters: {octets}\n{said}")
+
+
 def programs(rig):
     """A program compiled with each .pc file of the installed tree, and run; again where the tree was moved to."""
     need("cc", "c++", "pkg-config")
@@ -178,9 +222,15 @@ def programs(rig):
             said = rig.run([compiled(rig, moved, f"direct-{compiler}", DIRECT, "etherwarpdv", compiler=compiler)], **loader)
             check(re.match(r"RD 1, messages of [1-9]\d+$", said), f"etherwarpdv, {compiler}: {said}")
 
-        # etherwarp-channel.pc: the example that is installed.
-        example = moved / "share/doc/etherwarp/examples/channel_pingpong.cc"
-        pingpong = compiled(rig, moved, "pingpong", [example], "etherwarp-channel", compiler="c++", options="-std=c++20 -Wall")
+        # The examples that are installed, of verbs and of reliable datagrams.
+        examples = moved / "share/doc/etherwarp/examples"
+        for name in ("rd_ping", "rd_many"):
+            compiled(rig, moved, name, [examples / f"{name}.c", examples / "rd_end.c"], "etherwarpdv", "libibverbs")
+        compiled(rig, moved, "media", [examples / "ud_media_stream.c", "-lm"], "libibverbs")
+
+        # etherwarp-channel.pc: its example.
+        pingpong = compiled(rig, moved, "pingpong", [examples / "channel_pingpong.cc"], "etherwarp-channel", compiler="c++",
+                            options="-std=c++20 -Wall")  # fmt: skip
         port = free_port()
         run = rig.pair("channel_pingpong", [pingpong, f"127.0.0.1:{port}"],
                        [pingpong, "127.0.0.1:0", f"127.0.0.1:{port}", 4096, 100], port, 2 * 100 * 4096)  # fmt: skip
@@ -196,4 +246,4 @@ def manual_page(rig):
 
 
 if __name__ == "__main__":
-    main(tool, destdir, programs, manual_page)
+    main(tool, destdir, components, removal, ci_job, programs, manual_page)

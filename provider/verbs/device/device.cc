@@ -16,10 +16,6 @@
 #include "provider/base/log.h"
 #include "provider/base/options.h"
 
-#ifndef EWARP_VERSION
-#define EWARP_VERSION "0.1.0"
-#endif
-
 namespace ewarp::verbs {
 namespace {
 
