@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 # What `cmake --install` puts where:
 #   bin/etherwarp
 #   lib/etherwarp/libetherwarp-preload.so

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 # Packages of Debian, which scripts/package has cpack make (preset package): `etherwarp` is the component runtime of
 # Install.cmake, `libetherwarp-dev` the component development. Included only with EWARP_PACKAGE.
 set(EWARP_PACKAGE_RELEASE 1 CACHE STRING "Debian's part of the version; it names the release of Debian")

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The verdict of a check of memory access, and its names on the wire (RFC 5041 section 7.2).
 #pragma once
 

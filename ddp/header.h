@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // DDP segment headers (RFC 5041 section 4, figures 4 and 5): octets <-> values.
 #pragma once
 

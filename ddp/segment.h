@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How a message is cut into segments (RFC 5041 section 5.2).
 #pragma once
 

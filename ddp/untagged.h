@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The receive side of DDP's untagged queues on an ordered LLP: MSN and MO checks (RFC 5041 sections 5 and 7.2).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A point in time that a sleeper waits for, and that others may move while it sleeps without waking it.
 #pragma once
 

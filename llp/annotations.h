@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a lock guards, for clang's -Wthread-safety (scripts/lint); nothing to other compilers.
 #pragma once
 

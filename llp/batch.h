@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Non-blocking sendmsg and recvmsg on several sockets, in one system call where io_uring is there.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // CRC32C as MPA uses it (RFC 5044 section 4.4, RFC 3720 section 12.1).
 #pragma once
 

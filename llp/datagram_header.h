@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Datagram iWARP on the wire: what a UDP payload begins with, and the headers of UD and SIDR
 // (docs/protocol/datagrams.md). Those of RD are llp/rd/header.h's. A header is HLen words; a segment is octets that
 // this layer does not look into.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the peer did wrong, in the words that a Terminate message carries (RFC 5040 section 4.8 and figure 9, RFC 5041
 // section 7, RFC 5044 section 8, RFC 6581 section 8). Errors of our own never travel as a Fault: they are an errno or a
 // completion status.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A place in front of the process's SIGSEGV and SIGBUS handlers that does not take anything away from them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // File descriptors of our own: out of the low numbers (programs use select()), close-on-exec, and not limited by a low
 // soft RLIMIT_NOFILE.
 #pragma once

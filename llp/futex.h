@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Sleeping on a word of this process. Neither call is a cancellation point.
 #pragma once
 

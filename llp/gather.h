@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What one stream is about to write: a list of iovecs over headers (kept here) and over memory of others.
 #pragma once
 

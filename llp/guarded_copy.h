@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Copies to and from, and atomics on, memory that its owner may have unmapped. Registered memory is not pinned: a peer
 // that names such a region must cause a protection error, not the end of the process.
 #pragma once

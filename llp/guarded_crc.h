@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // CRC32C over memory that its owner may have unmapped, and a copy that computes it on the way.
 #pragma once
 

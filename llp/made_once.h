@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a process makes once, at first use. Nobody waits for anybody: a child that was forked while one thread made it
 // for others would wait for ever.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // std::mutex and std::lock_guard with the annotations that libstdc++'s lack.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The network interfaces of this machine, as the kernel reports them now.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Big-endian fields in octet strings. RFC figures number the most significant bit 0; these helpers take octet offsets.
 #pragma once
 

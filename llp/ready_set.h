@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Which of many sockets can be read or written: a level-triggered epoll with which each is registered for good, so that
 // asking costs what is ready, whatever their number.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A FIFO in one array that only ever grows: once at its working size it never allocates again (std::deque does, in the
 // middle of steady traffic).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A lock for sections of a few instructions that never cover a system call or an allocation.
 #pragma once
 

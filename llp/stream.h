@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A stream of octets between two processes, reliable and in order: what MPA runs over (RFC 5044 section 3).
 #pragma once
 

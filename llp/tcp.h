@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What is set on, and asked of, a TCP socket by everyone who brings up streams.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Threads of our own. All signals belong to the application's threads; only those that an instruction causes (a guarded
 // copy that meets an unmapped page) come to the thread that caused them, and must not be blocked there.
 #pragma once

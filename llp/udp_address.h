@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Addresses of UDP sockets: sockaddr_in6 throughout. IPv4 ones are IPv4-mapped (RFC 4291 section 2.5.5.2), whatever
 // family the socket itself has.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Datagrams that arrive, many in one system call.
 #pragma once
 

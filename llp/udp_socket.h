@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // UDP sockets for datagrams with their addresses, TTL and type of service (udp_inbox.h, udp_outbox.h).
 #pragma once
 

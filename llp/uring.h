@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the two io_uring users of this layer share: a ring that was set up with care.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Readiness of many fds for one thread that sleeps. On io_uring (one-shot polls on a ring of its own) or, where
 // io_uring is forbidden, on epoll.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The two kinds of Watcher, for make_watcher() only.
 #pragma once
 

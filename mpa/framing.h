@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // FPDUs: framing and deframing of ULPDUs on an ordered octet stream (RFC 5044 sections 4 and 5).
 #pragma once
 

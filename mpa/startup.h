@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // MPA connection start-up: the two state machines that exchange the Request and the Reply (RFC 5044 section 7.1, RFC
 // 6581 section 9). No I/O and no clock: octets come in, octets go out; timers are the caller's.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The frames of MPA connection start-up (RFC 5044 section 7.1, RFC 6581 sections 6 and 9), and a reader that takes one
 // off a stream. No I/O and no clock.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One end of an RDMAP stream (RFC 5040): turns send requests into FPDUs and FPDUs into placements and completions.
 // No sockets, no clock: octets come in through receive(), octets go out through transmit().
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Payload that is received straight into its target: which may be, and how it is finished.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The receive side of an RDMAP stream: the checks of RFC 5041 section 7 and RFC 5040 section 7, placement, delivery.
 #include <algorithm>
 #include <cassert>

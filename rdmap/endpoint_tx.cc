@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The transmit side of an RDMAP stream: requests, Read Responses and the Terminate become FPDUs (RFC 5040 section 5).
 #include <algorithm>
 #include <cassert>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // RDMAP headers (RFC 5040 section 4, RFC 7306 sections 4 to 6): octets <-> values.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The Reads and atomics of the peer that are not answered.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Headers of the messages that a queue pair sends: DDP's and RDMAP's, as one piece of octets. What each
 // Send and Write needs is inline: it shows in the latency of a stream.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Who may speak when at the beginning of a stream.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Our Reads and atomics that were sent and are not answered.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The fault that ends a stream from our side, and the Terminate that tells the peer of it.
 #pragma once
 

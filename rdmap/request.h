@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the consumer of RDMAP asks for and gets back.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A segment that arrives, and the checks that do not depend on what carries it: a stream or a reliable datagram. What
 // each segment passes through is inline: it shows in the latency of a stream.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Sends and Writes that were produced, and of which the kernel has not taken all octets.
 #pragma once
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What .ci/run prints at its end, from its own log: the ten slowest tests, then ctest's closing lines of the last preset.
 
 usage: ci_summary.py slowest LOG | closing LOG

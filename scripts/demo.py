@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The main job over EtherWARP, on this machine: rping, then perftest, with raw TCP beside it. Called by scripts/demo."""
 import argparse
 import pathlib

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Makes the .svg of each .dot beside it, with Graphviz (`dot`). Each .svg carries the digest of its source, which
 tests/tree/pictures.py compares."""
 import hashlib

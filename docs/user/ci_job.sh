@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 # A job of continuous integration that tests verbs programs without RDMA hardware. It runs in the image of Containerfile,
 # or wherever the package etherwarp is installed. rping and ib_send_lat stand for the programs of your own.
 set -eu

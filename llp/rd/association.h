@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One association of the reliable datagram service: the stream between a local and a remote queue pair. Exactly once
 // and in order in each of two lanes, whatever the network does; errors are told without ending it.
 #pragma once

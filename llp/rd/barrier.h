@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What stands before a request of the peer that was found to be bad.
 #pragma once
 

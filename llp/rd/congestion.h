@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The congestion window of one association, in octets, for both its lanes (RFC 5681, counting octets: RFC 3465).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The cookie of an OPEN that has to prove its address: no state is kept until it comes back.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Datagrams of the reliable service, types 8 to 14 (docs/protocol/reliable-datagrams.md section 2): octets <-> values.
 // No state, no allocation.
 #pragma once

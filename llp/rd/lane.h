@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The two directions of a lane while it has something in it: what was sent and not acknowledged, and what arrived ahead
 // of its turn. Neither knows about time or about the other lane.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a valid datagram of an association does: acknowledgements first, then its segment.
 #include <algorithm>
 #include <cassert>

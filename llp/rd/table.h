@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // All associations of one socket: found by tag and by key, opened, challenged, refused, driven by one deadline.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Round trips and what follows from them: the retransmission timeout of RFC 6298, and the RNR timer's table.
 #pragma once
 

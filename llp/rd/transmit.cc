@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What goes out and when: the pump, retransmission, acknowledgements, timers.
 #include <algorithm>
 #include <cassert>

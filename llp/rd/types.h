@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the parts of the reliable-datagram sublayer share: time, serial numbers, names and limits.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The two seams of the reliable-datagram sublayer: what it asks of DDP/RDMAP above (Upper) and of a socket below
 // (Wire).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A message channel over RDMA: tagged sends and receives between many peers, in MPI's order (docs/design/channel.md).
 //
 //   auto endpoint = Endpoint::open({.address = "192.0.2.1:0"}, &error);

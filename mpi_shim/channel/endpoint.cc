@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The public face: each function is one visit to what is behind it.
 #include <sched.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Opening, closing, and how an application's threads and the progress thread take turns.
 #include "mpi_shim/channel/endpoint_impl.h"
 

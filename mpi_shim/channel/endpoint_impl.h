@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What is behind an endpoint: one lock around the machine and its transport, the progress thread, and whoever waits.
 //
 // Threads of the application come in by a Visit each, the progress thread by Driven.

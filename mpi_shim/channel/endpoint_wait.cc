@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Threads that wait for one request: they poll for a while, then leave the work to the progress thread; without one,
 // they sleep on the adapter themselves.
 #include <poll.h>

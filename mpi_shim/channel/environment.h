@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The channel's options as environment variables: EWARP_CHANNEL_ and the name in capitals.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The thread that does what protocols need while the application computes (after Majumder's event-driven LA-MPI).
 //
 // It sleeps on the adapter's events, and steps aside for threads that poll: while one is inside the library nothing is

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The counters of an endpoint where `etherwarp stat` finds them: a file in the directory in which EtherWARP publishes
 // its own ($ETHERWARP_RUNDIR, or /dev/shm/etherwarp-UID). Without that directory nothing is published.
 #pragma once

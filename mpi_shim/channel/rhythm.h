@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Whether the calls of an application follow each other at once: who leaves the library then need not arm events for
 // the progress thread, which costs a wake-up. Calls with large requests are of their own kind: what follows small ones,
 // those of a barrier for instance, says nothing about them. Pure: the time comes as an argument, in nanoseconds.

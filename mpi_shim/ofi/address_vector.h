@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Address vectors. An fi_addr_t is an index, in maps and tables alike; it is not used again after a removal, so what
 // endpoints remember of it never gets stale.
 #pragma once

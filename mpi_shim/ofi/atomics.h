@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Atomic operations: what is asked of a peer as a call of the channel's, and carried out there by whoever handles it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Completion queues. Entries come from endpoints, under their locks; errors wait in a queue of their own.
 #pragma once
 

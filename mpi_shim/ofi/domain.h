@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A domain: an RDMA device, and what was opened for it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // An endpoint: a channel endpoint whose requests end in completion queues and counters.
 //
 // The label of a request is made of libfabric's flags for its completion, and of what follows.

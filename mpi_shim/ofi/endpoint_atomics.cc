@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Atomic operations, as calls to the peer: see atomics.h.
 #include <algorithm>
 #include <cassert>

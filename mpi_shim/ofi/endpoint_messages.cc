@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Messages, tagged and not. They are the same but for one bit of the channel's tags, which keeps them apart.
 #include <algorithm>
 

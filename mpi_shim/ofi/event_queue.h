@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Event queues: what applications write to them. This provider has no events of its own; it connects unasked, and
 // inserts addresses at once.
 #pragma once

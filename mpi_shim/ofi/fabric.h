@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A fabric: a network that addresses of ours belong to.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What all objects of libfabric have in common. Each of ours derives from the public struct, so that a pointer to the
 // struct, or to the fid at its beginning, leads back to the object.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What we offer, and whether it is what somebody asks for.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Hints against offers. A field that is zero asks for nothing.
 #include <strings.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The local addresses that an RDMA device has: each makes one fi_info.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory that peers may reach: by Reads and Writes of the adapter, and by atomics, which we carry out ourselves.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A table that grows and whose elements stay where they are: looked up by any thread without a lock.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What completion queues and counters have in common: the endpoints that fill them, and threads that sleep until they
 // do.
 //

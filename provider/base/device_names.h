@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What devices are called: "ewarp_eth0" on the interface eth0, its twin "ewarpx_eth0".
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One line on stderr per event: "etherwarp: <level>: text". The level comes from options().log.
 #pragma once
 

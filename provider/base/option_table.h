@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What every table of options has in common: values by type, what is said of a bad one, the name that a misspelt one
 // most likely meant. It needs the standard library alone, so the channel links it, too.
 #pragma once

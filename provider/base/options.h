@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Every option of EtherWARP: environment variable ETHERWARP_<NAME>, or `name = value` in the configuration file
 // (ETHERWARP_CONFIG, else $XDG_CONFIG_HOME/etherwarp.conf, else /etc/etherwarp.conf). The environment wins.
 #pragma once

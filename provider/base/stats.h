@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Counters that each process publishes in a shared page (a file in the run directory), for `etherwarp stat`.
 #pragma once
 

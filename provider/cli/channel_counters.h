@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Counters of the MPI channel that a process publishes beside its own: files PID.channel.PORT (docs/design/channel.md).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The commands of the tool. Each returns the exit status; what goes wrong is one line on stderr.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What EtherWARP's processes count, by the names under which `etherwarp stat` shows it, and the numbers that have
 // names.
 #pragma once

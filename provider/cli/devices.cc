@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // `etherwarp devices`: what a verbs program will find on this machine.
 #include <arpa/inet.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // `etherwarp doctor`: what is missing on this machine, and how to get it.
 #include <dlfcn.h>
 #include <link.h>

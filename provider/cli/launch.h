@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What `run`, `env` and `mpirun` share: the environment of programs over EtherWARP, and becoming such a program.
 #pragma once
 

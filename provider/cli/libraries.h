@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Where EtherWARP's own libraries are, and whether they can be used.
 #pragma once
 

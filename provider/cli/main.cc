@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The command-line tool: arguments in, one of the commands out.
 #include <CLI/CLI.hpp>
 

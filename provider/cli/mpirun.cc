@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // `etherwarp mpirun`: Open MPI's launcher, with everything that makes its ranks talk over EtherWARP.
 #include <fcntl.h>
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // `etherwarp run` and `etherwarp env`: the environment in which a verbs program finds EtherWARP's devices.
 #include <elf.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // `etherwarp stat`: the counters of every EtherWARP process on this machine that this user may read.
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The passive side's answer to a CONNECT_REQUEST.
 #include <sys/socket.h>
 

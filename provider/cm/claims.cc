@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Whose an id is on a machine that has a kernel's rdma_cm as well (kernel.h).
 #include <cerrno>
 #include <cstddef>

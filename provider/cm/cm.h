@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The connection manager behind librdmacm: answers the ucma commands (<rdma/rdma_user_cm.h>, ABI 4) that the library
 // writes to its event channel, as the kernel's rdma_cm does, for RC over TCP with MPA start-up.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Decodes ucma commands and calls what they ask for. Lengths and return values as the kernel's ucma_write().
 #include <cerrno>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The active side: TCP connection, MPA Request and Reply (RFC 5044 section 7.1.2, RFC 6581 sections 9 and 10).
 #include <poll.h>
 #include <sys/socket.h>

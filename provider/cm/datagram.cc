@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What SIDR and multicast share: addresses, sockets, parameters of events.
 #include "provider/cm/datagram.h"
 

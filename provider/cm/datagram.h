@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // rdma_cm for datagrams (RDMA_PS_UDP, RDMA_PS_IPOIB): SIDR (docs/protocol/datagrams.md section 9) and multicast
 // groups.
 //

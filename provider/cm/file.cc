@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The event channel: an eventfd whose count is the number of queued events, and GET_EVENT.
 #include <fcntl.h>
 #include <poll.h>

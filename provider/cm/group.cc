@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Multicast groups of an id. On IP nothing has to be arranged with anybody: the event comes at once.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Ids: their making and end, local and peer addresses, options, disconnecting.
 #include "provider/cm/id.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The objects of the connection manager: event files, ids, connections that are starting up.
 //
 // Threading: commands come from any application thread, readiness and timers from the reactor's thread. One mutex

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The kernel's own rdma_cm, where a machine has RDMA hardware: librdmacm opens one channel and expects every device
 // behind it. Each channel of ours then has one of the kernel's beside it, and each id exists in both, under the number
 // that the kernel gave it. The first address that an id is given decides whose it is: ours where one of our devices

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The passive side up to CONNECT_REQUEST: TCP accept and the MPA Request.
 //
 // Bounds: at most kMaxOpen connections of a listener are between accept() and CONNECT_REQUEST, each for the request

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // QUERY_ROUTE, QUERY, INIT_QP_ATTR: answers about an id.
 #include <endian.h>
 #include <infiniband/verbs.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The active side of SIDR: asks a service for its QP number and Q_Key.
 #include <poll.h>
 #include <sys/random.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The passive side of SIDR: requests to a service port become CONNECT_REQUESTs, answers go back where they came from.
 #include <poll.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The sockets that the connection manager opens, listens on and connects.
 #pragma once
 

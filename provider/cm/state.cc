@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The states of an id, and which may follow each other.
 #include <cassert>
 

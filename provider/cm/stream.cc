@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the active and the passive side share: the terms of a start-up, the hand-over to the QP, the stream's end.
 #include <algorithm>
 #include <cerrno>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Between libetherwarpdv and the provider: a table that the provider exports under the name below. */
 #ifndef EWARP_DIRECT_DIRECT_H
 #define EWARP_DIRECT_DIRECT_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * libetherwarpdv: finds the provider behind a context. libibverbs loads it under a name that is its own affair, so the
  * way goes by one of the context's functions: whose module it is in, that module's table.

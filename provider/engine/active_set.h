@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The sockets that the engine serves, and one bounded pass over those that have something to do.
 #pragma once
 

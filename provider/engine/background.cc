@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The background thread: drives the engine when no application thread does, and sleeps in the kernel otherwise.
 #include <pthread.h>
 

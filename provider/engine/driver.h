@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Who drives the engine: an application that polls, or the background thread. Without I/O, and without a clock: callers
 // say what time it is.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What applications and holders do with the engine; fork and exit.
 #include "provider/engine/engine.h"
 

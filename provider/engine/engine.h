@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The engine: drives every stream of this process (docs/design/engine.md). Whoever holds it may touch the streams: an
 // application thread for one non-blocking pass, or the background thread.
 //

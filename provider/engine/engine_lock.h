@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Holding the engine: one thread at a time, and nobody waits for it to come free. What a thread wants done while
 // another one holds the engine, the holder does.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the background thread is asked to do: tasks, timers, descriptors to watch. Threading: any thread, but where it
 // says otherwise.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What posters wake: an object with new work, on its way to whoever holds the engine.
 #pragma once
 

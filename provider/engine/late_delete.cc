@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What this library's code frees is freed by these; the version script keeps them from everybody else.
 #include <cstddef>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory that is freed while this thread holds an engine goes back to the allocator when it holds none.
 //
 // free() is the application's: a hook in it (a registration cache's, say) may want a lock whose owner waits for what

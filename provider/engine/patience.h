@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How long an idle thread spins before it sleeps. To wake a sleeping thread costs the waker, often the application,
 // 5 to 20 us, and more pass until the thread runs; so the thread spins through pauses such as the last one.
 #pragma once

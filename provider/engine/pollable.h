@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What takes part in the engine's passes: a stream, or a socket for datagrams.
 #pragma once
 

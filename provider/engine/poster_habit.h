@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Whether an application's thread goes on computing after a post of much data, or polls for its end at once: what it
 // did last time. Left to the background thread, the post of one that waits anyway costs a wake-up for nothing.
 //

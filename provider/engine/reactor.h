@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The background thread of the engine: sleeps in the kernel on every socket, runs timers and posted tasks, and drives
 // the engine when no application thread does (docs/design/engine.md). One per process, started on first use.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* What the examples of reliable datagrams share: a device, memory, queue pairs, and how two processes tell each other
  * their addresses. Errors end the program with a message. */
 #ifndef RD_END_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* One queue pair, many peers: RDMA Writes, atomics and Reads to each of them, without a connection to any.
  *
  *   etherwarp run -- rd_many -q 1000         the peers: so many queue pairs, each with memory of its own

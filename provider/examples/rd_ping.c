@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Ping over reliable datagrams: two processes send each other messages in turns.
  *
  *   etherwarp run -- rd_ping                 one side

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A sound that survives loss: unreliable datagrams as they are meant to be used.
 //
 //   ud_media_stream receive [FILE]                     says where it is, plays into FILE (16-bit PCM, 48 kHz, one

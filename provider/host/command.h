@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The command fd of an opened device (/dev/infiniband/uverbsN): the few commands that libibverbs itself sends to the
 // kernel. All else goes through the provider's functions.
 #pragma once

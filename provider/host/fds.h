@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The file descriptors that programs hold of us, by number.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Stands in for the kernel at the C library's boundary (docs/design/provider.md).
 #pragma once
 

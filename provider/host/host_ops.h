@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* What the preload library and the provider module know of each other. Plain C: the preload library is in every process
  * of a shell, the module only in those that ask for an RDMA device.
  *

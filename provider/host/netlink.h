@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The part of RDMA netlink that rdma-core uses to find devices (<rdma/rdma_netlink.h>): answered for ours, merged with
 // the kernel's where it has some.
 #pragma once

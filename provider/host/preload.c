@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* libetherwarp-preload.so: answers the libc calls with which rdma-core asks the kernel for RDMA devices, and lets all
  * others pass. It is loaded into every process of a shell, so: C library only, no constructor, a load and a compare on
  * the way of a call that is not for us. The answers come from the provider module, which is loaded at the first call

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* What the hooks of libetherwarp-preload.so have in common: the C library underneath, which file descriptors are ours,
  * and the provider module that answers.
  *

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Hooks on calls that take a file descriptor, or make one without a path. */
 #include "provider/host/preload.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Hooks on calls that name a path: open, stat and access in the forms that programs call. */
 #include "provider/host/preload.h"
 

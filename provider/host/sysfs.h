@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The sysfs of our devices, for those who read it: libibverbs (P_Keys; discovery where netlink is forbidden), UCX, Open
 // MPI. Files are made when they are opened; directories come from a tree in a private directory, made when one is
 // listed.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // fork() while other threads hold locks: the child has only the thread that called it, so whatever it may lock is taken
 // before, or forgets its holder.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The one engine of this process, and what is done with it and everything beside it when the process forks or ends.
 #include <pthread.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The private interface between libibverbs and its providers (rdma-core's libibverbs/driver.h, which no -dev package
 // has): what we use of it, which is the same in IBVERBS_PRIVATE_34 (rdma-core 36 to 56) and 65.
 //

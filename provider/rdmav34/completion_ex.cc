@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Extended completion queues (ibv_create_cq_ex(3)): completions one at a time, field by field, with time stamps.
 #include <array>
 #include <type_traits>

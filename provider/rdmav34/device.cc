@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The device before it is opened: how libibverbs knows it as ours.
 #include <cstdlib>
 #include <cstring>

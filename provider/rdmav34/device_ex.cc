@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a device can do beyond ibv_device_attr, and its clock.
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What libetherwarpdv asks of the provider (provider/direct/direct.h).
 #include "provider/direct/direct.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Protection domains, thread domains, and parent domains, which join the two (ibv_alloc_parent_domain(3)).
 #include <array>
 

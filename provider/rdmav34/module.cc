@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The module's beginning: makes the provider known to libibverbs.
 #include <atomic>
 

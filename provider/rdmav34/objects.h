@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The objects that libibverbs hands to programs, with ours behind them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Queue pairs with the ibv_wr_*() interface (ibv_create_qp_ex(3), ibv_wr_post(3)).
 #include <algorithm>
 #include <array>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The provider interfaces that rdma-core has had, by the number in their symbols' names, and which of them we serve.
 // For the provider itself and for `etherwarp doctor`.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Requests that a program builds call by call (ibv_wr_start(3)) before they are posted together.
 #pragma once
 

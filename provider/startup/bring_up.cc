@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The side that connects; failures, and the loop of a QP with itself.
 #include "provider/startup/bring_up.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Brings up the stream of an RC QP that was told its peer by ibv_modify_qp() instead of rdma_cm: {GID, QPN} of either
 // side, over TCP with the MPA start-up exchange (docs/user/byaddr.md).
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The side that is connected to: the ports of this process's QP numbers, and the Requests that arrive there.
 //
 // Bounds: kMaxArrivals connections between accept() and their QP, each for request_timeout_ms; further ones wait in

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Addresses of sockets as GIDs, and the other way round (RFC 4291 section 2.5.5.2 for IPv4).
 #pragma once
 

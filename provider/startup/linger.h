@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The end of a stream that no queue pair has any more.
 #pragma once
 

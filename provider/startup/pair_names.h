@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Private data of a start-up without a connection manager: which QP wants which (docs/protocol/start-up.md section 8).
 #pragma once
 

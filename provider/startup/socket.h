@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A TCP or UDP socket while streams are brought up: non-blocking, close-on-exec, out of the low fd numbers, known to
 // the fork handler, and never closed while the reactor watches it.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What every start-up of a stream asks for by the options, whoever brings it up.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Completion queues (VRB-14 to VRB-18 of docs/protocol/requirements.md section 6).
 #pragma once
 

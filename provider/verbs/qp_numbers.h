@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // QP numbers, and the TCP and UDP ports behind them: number = index << 16 | port (docs/protocol/datagrams.md section
 // 2), so that {GID, QPN} is all that a peer has to know.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the rest of the provider (the rdma-core boundary, the connection manager) sees of a queue pair.
 #pragma once
 

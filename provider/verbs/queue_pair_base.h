@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What every queue pair has, whatever carries it: its queues' owners, its caps, its place among the counters, its
 // completions.
 #pragma once

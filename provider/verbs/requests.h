@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Between verbs and RDMAP: what a work request asks for, how it ended.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Shared receive queues (ibv_create_srq(3)): where many queue pairs take their receives from.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Whether the completion of a Write is given to a program that polls as soon as it is there, or held back for a moment
 // in which the poll makes passes.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Answers to requests of ours: what Reads and atomics bring, and the peer's word about what failed.
 #include <cassert>
 

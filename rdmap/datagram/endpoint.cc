@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What begins and ends with an association, and the order of completions.
 #include "rdmap/datagram/endpoint.h"
 

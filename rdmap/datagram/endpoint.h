@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // RDMAP on reliable datagrams: one queue pair's end of all its associations. Requests become segments, segments become
 // placements and completions, errors are told without ending an association (docs/design/rd.md). No sockets, no clock.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Requests of the peer: checks, placement, delivery. What is wrong is reported and only that message fails; what shows
 // that the two ends do not agree on the stream ends the association.
 #include <algorithm>

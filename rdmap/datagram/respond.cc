@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Answers to requests of the peer: Read Responses, Atomic Responses and error reports, in the order of what they are
 // about.
 #include <algorithm>

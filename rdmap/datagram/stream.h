@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the datagram endpoint keeps for an association. Only for its own parts.
 #pragma once
 

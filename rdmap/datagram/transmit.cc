@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Requests of ours: Sends, Writes, Reads and atomics become segments of the REQ lane.
 #include <algorithm>
 #include <cassert>

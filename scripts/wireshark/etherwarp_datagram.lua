@@ -1,3 +1,4 @@
+-- SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 -- Wireshark dissector for EtherWARP's datagram form of iWARP (UD, SIDR and RD on UDP): docs/protocol/datagrams.md.
 --
 --   wireshark -X lua_script:etherwarp_datagram.lua        (tshark likewise), or put it into the folder of personal plugins

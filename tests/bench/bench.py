@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """EtherWARP against raw TCP, in the same minute, on the same CPUs.
 
 Runs the raw TCP programs and perftest's tools over EtherWARP in alternating pairs, takes the ratio of each pair, and

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The channel's protocols against plain sender-initiated rendezvous, both in one run of two processes.
 //
 //   channel_bench DIRECTORY RANK [SCENARIO...] [--rounds N] [--quick] [--mode NAME] [--size OCTETS]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The channel's protocols against plain sender-initiated rendezvous: figures, and the numbers beside them.
 
     tests/bench/channel_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [SCENARIO...]

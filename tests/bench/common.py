@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What the benchmarks share: the machine, pairs and their ratios, charts. Processes and namespaces are the system tests'."""
 import json
 import os

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Datagrams beside RC: latency, and what arrives when both ends send 2 KiB messages as fast as the other takes them.
 
     tests/bench/datagram_bench.py [--build DIRECTORY] [--output DIRECTORY] [--pairs N] [LINK...]

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What the engine is measured by: many connections, fairness, latency and bandwidth beside raw TCP, runs that stand out.
 
     tests/bench/engine_bench.py [--only ROW]... [--rounds N] [--quick] [--build DIRECTORY] [--output DIRECTORY]

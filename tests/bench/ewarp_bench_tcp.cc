@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Raw TCP between two processes, the yardstick for EtherWARP on the same machine in the same minute: ping-pong with
 // polling (non-blocking recv in a loop) and with blocking sockets, and a one-way stream, on request with one CRC32C
 // pass over each piece at both ends. Prints one JSON object.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """One-way bandwidth over a veth pair that drops packets at random, both ways: reliable datagrams beside TCP.
 
     tests/bench/loss_bench.py [--build DIRECTORY] [--output DIRECTORY] [--pairs N] [--loss PERCENT,...]

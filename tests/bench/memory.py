@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What many endpoints cost that all talk to each other, by transport: memory of the processes and of the kernel.
 
     tests/bench/memory.py [--build DIRECTORY] [--output DIRECTORY] [--endpoints N] [TRANSPORT...]

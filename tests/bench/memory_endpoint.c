@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One of many endpoints that all know each other, for tests/bench/memory.py: it does one step for each line on its
 // standard input and then says so, so that memory can be measured in between.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Two ranks: latency, bandwidth, message rate and overlap of whatever carries MPI's messages; a line of JSON per
 // figure. mpi_bench [--quick] [--cpus LIST0 LIST1] [--size OCTETS] [SCENARIO...]
 #define _GNU_SOURCE

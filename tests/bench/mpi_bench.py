@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Open MPI over EtherWARP beside what it has for the same network: one run, rounds in turn, medians of the ratios.
 
     tests/bench/mpi_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [SCENARIO...]

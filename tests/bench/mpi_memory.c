@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A rank of a ring that talks to so many partners, then stands still to be measured: mpi_memory PARTNERS FOLDER
 // Leaves its pid in FOLDER/RANK and ends when FOLDER/go is there.
 #include <mpi.h>

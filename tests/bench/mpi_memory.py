@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Memory of MPI ranks by the number of their partners: resident memory, descriptors, and the kernel's for their sockets.
 
     tests/bench/mpi_memory.py [--build DIRECTORY] [--ranks 16,64] [--partners 0,2,8,all] [--over TRANSPORT,...]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A wavefront of MPI ranks: the messages of NPB's LU. mpi_wavefront [--grid N] [--steps N] [--quick]
 //
 // Five values at each of N x N x N points; each rank has a slab of columns i. A step computes a residual, for which

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Two endpoints of one transport: a ping-pong, or both ends sending as fast as the other takes
 // it. What counts is what arrived. The server prints nothing; the client prints one line of JSON.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the measuring programs on libibverbs share: complaints, time, devices, and queue pairs on their way to RTS.
 // Queue pairs of RD are the only ones that need more than libibverbs: libetherwarpdv.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Many queue pairs (RC, by address) between two processes on one completion queue:
 //   latency   a ping-pong on the first, the others connected and idle
 //   fairness  the client writes on all of them at once: what each moved in a while, and Jain's index of that

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The counters at both ends, their bounds, and when announcing stops and resumes.
 #include "mpi_shim/channel/core/announce.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Machines joined by wires in virtual time. Nothing moves by itself: the test, or a seeded random choice, says what is
 // delivered next. The wires keep what RDMA keeps: order per direction, Writes placed before what follows them, Reads
 // executed in the order of the requests and answered later, buffers looked at between post and completion. They check

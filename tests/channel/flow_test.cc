@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What goes along with the protocols: credits, copies, releases, adaptation, cancelling, probes, messages to oneself.
 #include "tests/channel/scene.h"
 

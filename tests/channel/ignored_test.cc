@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Bits of tags that receives of the whole job ignore, as Open MPI's do its mark of synchronous sends: such receives
 // announce, and numbers count whatever comes with those bits. Node 0 sends, node 1 receives.
 #include "tests/channel/scene.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Requests that report to a listener, and what can be asked of a send or a receive beyond the plain forms.
 #include <string>
 

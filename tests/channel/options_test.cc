@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The channel's options from the environment: values, defaults, what is said about mistakes; the table against the
 // structs and the page.
 #include <stdlib.h>

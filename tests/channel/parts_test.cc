@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The small parts of the channel that need no adapter: addresses, the hello, what is copied and what registered, the
 // records of requests, the states of connections, the rhythm of calls.
 #include "mpi_shim/channel/rhythm.h"

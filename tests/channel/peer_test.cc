@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Peers that end, fall silent or break the protocol: errors for the requests concerned and for nobody else.
 #include "tests/channel/scene.h"
 

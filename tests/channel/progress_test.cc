@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // When the progress thread works and when it leaves others alone, with event descriptors in the adapter's place.
 #include "mpi_shim/channel/progress.h"
 

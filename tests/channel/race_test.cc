@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The races that the papers name (Small and Yuan 2009, section 4.1; Rashti 2010, section 4.2.3), each one told what is
 // delivered when. Node 0 sends, node 1 receives.
 #include "tests/channel/scene.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Thousands of operations between a few nodes in an order that a seed decides, with everything that can differ drawn at
 // random too: thresholds, depths, protocols, bounds. A simple matcher says which receive must get which message; every
 // octet is checked, buffers are spoilt as soon as they are the user's again, and looked at later.

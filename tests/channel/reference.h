@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Matching as MPI words it, with nothing but two lists per node: what the channel's matching is held against.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Two machines, or some more, and buffers that are looked after: what a scripted test needs.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Control messages against octets written down from the figures of docs/design/channel.md, not made by emit().
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The command-line tool, from outside: what it prints, where, and with which exit status.
 #include <fcntl.h>
 #include <sched.h>

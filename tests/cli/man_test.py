@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """docs/user/etherwarp.1 against the tool: no warning of man, and every command, argument, option and exit status is in it.
 
 Arguments: the tool, the page. In the page an option is a paragraph `name (unit; default: value)` with its meaning in the

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """`etherwarp mpirun` with stand-ins for mpirun: what it gives them, and what it says where one is missing.
 
 Argument: the tool, in a build tree.

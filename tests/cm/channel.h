@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Drives the connection manager as librdmacm does: raw command structures, written to an event channel. And a raw TCP
 // peer with a frame encoder of its own, which can say what ours never would.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The command interface itself: lengths, pointers, wrong ids and states, queries, options, GET_EVENT, garbage.
 #include <endian.h>
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The active side against a scripted peer: what is sent, and which event each answer makes.
 #include <sys/socket.h>
 #include <unistd.h>

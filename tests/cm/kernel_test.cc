@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A kernel's rdma_cm beside ours: who answers for an id, and that events of both come through one channel. The kernel
 // is a stand-in that keeps a diary.
 #include <fcntl.h>

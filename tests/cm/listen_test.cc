@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The passive side against scripted initiators: what becomes a CONNECT_REQUEST, what is answered, what is refused.
 #include <arpa/inet.h>
 #include <endian.h>

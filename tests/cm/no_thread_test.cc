@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // rdma_listen() and rdma_connect() where the background thread cannot be started, over the real engine.
 #include <cerrno>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Both ends in one process: data and depths across, many connections at once, migration, fork, lack of descriptors.
 #include <sys/resource.h>
 #include <sys/socket.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // SIDR between two ids of the loopback, and against a peer that sends what it likes; multicast joins.
 #include <arpa/inet.h>
 #include <rdma/rdma_user_cm.h>

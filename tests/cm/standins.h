@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Stand-ins for the verbs engine under the connection manager: a reactor on poll(), queue pairs that take a stream and
 // only count what arrives on it, the loopback device.
 #pragma once

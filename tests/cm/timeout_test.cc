@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Peers that fall silent: every wait of a start-up is bounded. The limits are short here (main); no test depends on how
 // long they really take.
 #include <cerrno>

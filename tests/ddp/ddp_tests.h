@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The parts of ddp_test, one source file each.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // DDP headers, decode and encode each against the vectors.
 #include "ddp/header.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Runs a fuzz target where libFuzzer is not at hand: the corpus as it is, then a bounded number of seeded mutations.
 // The corpus is every hex string of the JSON vectors in a directory, and every file of further directories.
 #include <signal.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the fuzz targets share. Each is one LLVMFuzzerTestOneInput; see CMakeLists.txt for the two ways to run it.
 #pragma once
 

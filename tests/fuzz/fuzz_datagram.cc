@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A UDP payload as a datagram: what parses emits to the same octets, and what changes is noticed.
 #include "ddp/header.h"
 #include "llp/datagram_header.h"

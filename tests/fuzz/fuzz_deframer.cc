@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // FPDU streams: the same result however the stream is cut, nothing past its end, and framing again gives it back.
 #include <algorithm>
 #include <optional>

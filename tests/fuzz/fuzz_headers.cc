@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // DDP and RDMAP headers of one ULPDU: every parser on every offset that could be a header's; values print and emit.
 #include <cstring>
 

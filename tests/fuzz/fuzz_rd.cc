@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Reliable datagrams from strangers and from a peer that was let in: the codec, and a table that must neither break,
 // nor place anything for a stranger, nor grow beyond its bounds, nor answer more than it was asked.
 #include <random>

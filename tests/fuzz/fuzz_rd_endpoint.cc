@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Arbitrary segments from a peer whose association is in order: RDMAP on reliable datagrams must neither break, nor
 // touch memory that is not meant, nor end a request twice or out of turn, nor keep anything when all is over.
 #include <cstring>

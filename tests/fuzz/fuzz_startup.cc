@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Start-up frames: the parser, the frame reader in pieces, and both state machines.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // For the programs that the tests run under the preload library.
 #pragma once
 

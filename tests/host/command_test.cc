@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The command fd of an opened device: what libibverbs of this release and of newer ones asks there.
 #include "provider/host/command.h"
 

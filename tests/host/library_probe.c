@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Looks for RDMA devices as a libibverbs would, and drives what it finds.
  *
  *   library_probe                       no libibverbs in this process: nothing to register with

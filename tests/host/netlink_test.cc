@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Our devices beside the kernel's: the session's socket is one end of a pair, the test at the other end is the kernel.
 #include "provider/host/netlink.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Extended completion queues, domains, null regions, and what is refused, one part per run: `PROGRAM PART`. Exit status
 // as with host_probe.
 #include <arpa/inet.h>

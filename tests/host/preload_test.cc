@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Programs under the preload library: the probe, and others that know nothing of it.
 #include <fcntl.h>
 #include <fmt/format.h>

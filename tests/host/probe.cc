@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What applications do, one thing per run: `host_probe WHAT`. Exit status 0: all was as it should be; 77: this machine
 // does not permit it; else a line on stderr says what was not.
 #include <arpa/inet.h>

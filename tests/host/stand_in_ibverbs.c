@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* A libibverbs.so.1 that has a provider interface and nothing else: it keeps what a provider gives it, for
  * library_probe.c. The build defines NUMBER (of the interface), CONTEXT_OFFSET (of ibv_context in verbs_context) and
  * OPERATIONS (how many there are), as rdma-core's headers have them. */

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* What the stand-in for libibverbs saw, and as much of rdma-core's driver.h as it takes to call a provider. */
 #ifndef TESTS_HOST_STAND_IN_IBVERBS_H
 #define TESTS_HOST_STAND_IN_IBVERBS_H

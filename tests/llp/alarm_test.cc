@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // An alarm goes off at its time, and at no other when it is moved or cleared.
 #include "llp/alarm.h"
 

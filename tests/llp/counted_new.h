@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Counts what a test program asks of operator new. In one source of a program only: it replaces it.
 #pragma once
 

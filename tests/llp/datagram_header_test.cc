@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The datagram codec against the vectors, cut at every octet, and with every octet changed.
 #include <algorithm>
 #include <random>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // pthread_create() of this program and of the libraries that it loads, which fails as often as it is told to. Include
 // it in one source of a program.
 #pragma once

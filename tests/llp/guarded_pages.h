@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory that ends: for what must not touch one octet too many.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Two threads on one CPU: a SCHED_FIFO one that waits for a normal one, which runs only while the first does not.
 #pragma once
 

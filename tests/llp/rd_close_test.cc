@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The end of an association: docs/protocol/reliable-datagrams.md sections 10 and 11, rule by rule.
 #include <algorithm>
 

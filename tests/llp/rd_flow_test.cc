@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What holds a sender back, and what it does with reports: windows, credits, RNR, congestion, errors
 // (docs/protocol/reliable-datagrams.md sections 7 to 9).
 #include <algorithm>

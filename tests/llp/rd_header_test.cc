@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The codec of types 8 to 14 against vectors/datagram.json: both directions, each cut, each bit.
 #include "llp/rd/header.h"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Holds llp's reliable datagrams against an executable model of their rules on the same schedules.
 
 The model is not part of this repository: EWARP_RD_MODEL names it, and without it this test is skipped. Each seed's work

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Opening, challenges, strangers: docs/protocol/reliable-datagrams.md section 3, rule by rule.
 #include <algorithm>
 

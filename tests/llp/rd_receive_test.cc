@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a receiver owes: lanes, acknowledgements, SACK, receive buffers, error reports
 // (docs/protocol/reliable-datagrams.md sections 4, 5, 7 and 9).
 #include "tests/llp/rd_scene.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One table, and a scripted peer that says what it likes: each test tells a rule of the reliable-datagram sublayer as
 // datagrams in and out, at given times.
 #pragma once

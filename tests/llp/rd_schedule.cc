@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Runs one schedule of work on the simulated network and says what came of it: the half of rd_model_test.py that is
 // ours. Standard input, a line each:
 //   net LOSS DUPLICATE SPREAD_MS SEED          over A B

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Finished datagrams for tests of the reliable service, made with the codec; the codec itself is held against the
 // vectors.
 #pragma once

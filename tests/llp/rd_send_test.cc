@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a sender owes: flags, retransmission, probes (docs/protocol/reliable-datagrams.md sections 5
 // and 6).
 #include <algorithm>

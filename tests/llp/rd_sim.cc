@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The network, and what tells of a run.
 #include "tests/llp/rd_sim.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Reliable datagrams in virtual time: hosts whose tables are joined by a network that loses, repeats, delays and
 // corrupts. A host stands for DDP/RDMAP above: it makes real DDP headers, checks every octet, every order and every
 // count, and ends the process where a rule is broken. What happens follows from the seed alone.

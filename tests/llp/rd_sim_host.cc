@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A host of the simulation: what stands for DDP and RDMAP above an association, and checks everything.
 #include <algorithm>
 #include <cstring>

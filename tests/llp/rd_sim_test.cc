@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Random networks and random work: everything is done exactly once and in order, errors name their request, and both
 // ends forget each other. EWARP_SEED=n runs one seed, EWARP_SEEDS=n
 // that many of each kind.

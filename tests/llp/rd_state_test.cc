@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The state machines of an association, each alone.
 #include "llp/rd/ack_due.h"
 #include "llp/rd/association.h"

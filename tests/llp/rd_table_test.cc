@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What an association costs, and what strangers can do to a table: nothing but use its time. EWARP_SEED, EWARP_SEEDS as
 // in rd_sim_test.
 #include <cstdlib>

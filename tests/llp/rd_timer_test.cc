@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Timers, the congestion window, cookies and lanes: each alone.
 #include "llp/rd/timer.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A child process in which some system calls are refused, as seccomp profiles of containers do.
 #pragma once
 

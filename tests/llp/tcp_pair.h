@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Two ends of a TCP connection over loopback, for tests of what a socket pair does not show.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Datagrams over the loopback: addresses, TTL, type of service, many at once, groups.
 #include <arpa/inet.h>
 #include <net/if.h>

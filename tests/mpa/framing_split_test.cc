@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The same stream in every way that TCP may cut it: the result must not depend on it.
 #include <algorithm>
 #include <optional>

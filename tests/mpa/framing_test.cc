@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // FPDUs octet for octet: MULPDU, CRC, PAD, markers, in both directions.
 #include "mpa/framing.h"
 

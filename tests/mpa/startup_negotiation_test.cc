@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the two frames of a start-up agree on: CRC, markers, depths, RTR forms, consent. Exhaustive where small.
 #include <algorithm>
 

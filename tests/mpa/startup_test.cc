@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // MPA start-up frames: octets against the vectors, delivery in pieces, what is refused.
 #include <algorithm>
 

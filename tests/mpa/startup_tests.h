@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the two source files of mpa_startup_test share: raw frames from an encoder of the test's own.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // An FPDU encoder of the tests' own, octet by octet after RFC 5044 section 4: shares nothing with mpa/framing.cc and
 // can send what that never would.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One-sided operations that compute: accumulate, get_accumulate, fetch_and_op, compare_and_swap; together they lose
 // nothing, whoever meets whom.
 #include <stdlib.h>

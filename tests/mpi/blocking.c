@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // MPI_Send, Bsend, Ssend, Rsend and MPI_Recv between all pairs, all sizes, either end first.
 #include <stdlib.h>
 #include <string.h>

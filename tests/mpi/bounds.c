@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Datatypes whose data does not begin where the buffer does: lower bounds above and below zero, in messages and in
 // one-sided operations, at either end.
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory that comes and goes beneath the library: what was registered once must not be used for what lies there later.
 #define _GNU_SOURCE  // mremap
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // MPI_Cancel of receives: before and after they match; what comes later finds the receive behind.
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // fork, exec and system() inside ranks, with messages under way: nothing of the parent's is harmed.
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Collectives as jobs: prepared, begun (blocking, or with a request) and verified apart, so that many can be under way.
 #ifndef EWARP_TESTS_MPI_COLLECTIVE_H
 #define EWARP_TESTS_MPI_COLLECTIVE_H

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // All collectives, blocking: counts around every algorithm's thresholds, every root, in place and not; and
 // non-blocking, many under way at once beside point-to-point messages.
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Communicators: dup, idup, split, create, create_group, intercommunicators with their collectives, many at a time.
 #include <stdlib.h>
 #include <string.h>

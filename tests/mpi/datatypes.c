@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Derived datatypes: every constructor, typed at both ends, at one, and against octets in memory; pack and unpack.
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // With MPI_ERRORS_RETURN: truncation is reported, harms nothing beside the buffer, and communication goes on.
 #include <stdlib.h>
 #include <string.h>

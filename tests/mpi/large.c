@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // More than 2 GiB: one message of so much by a large datatype, its count in MPI_Count; slow, and 5 GiB of memory.
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The collectives that move data: every block is filled by its sender and verified by its receiver.
 #include <stdlib.h>
 #include <string.h>

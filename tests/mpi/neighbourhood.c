@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Neighbourhood collectives on a torus, a line and a directed graph, blocking and not.
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Isend, Ibsend, Issend, Irsend and Irecv, to all and to oneself, completed by every call that completes.
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A rank that goes on with messages to itself hears what others send to it.
 #include <stdlib.h>
 #include <unistd.h>

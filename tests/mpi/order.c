@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Messages of one sender with one tag do not overtake each other, whatever their sizes and modes; tags and
 // communicators keep apart.
 #include <stdlib.h>

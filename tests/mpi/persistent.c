@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Persistent requests of all modes, started one by one and together, many times with new data.
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Probe, Iprobe, Mprobe, Improbe, Mrecv, Imrecv: sources, tags and lengths are found before the message is taken.
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The collectives that compute: predefined operations on several types, and one of our own that does not commute.
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // MPI_Sendrecv and MPI_Sendrecv_replace: rings in both directions, oneself, MPI_PROC_NULL.
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Runs the subjects that are named, or all: suite [--full] [--threads] [--seed N] [--list] [SUBJECT...]
 // --no-forked-memory: for transports that call ibv_fork_init(), which takes registered memory away from children.
 // --pending-lost: for libraries that free the requests which an error elsewhere left pending.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What every subject of the suite uses: checks that end the job, data that can be verified octet by octet, sizes.
 // Plain MPI 3.1 in C: nothing here knows what carries the messages.
 #ifndef EWARP_TESTS_MPI_SUITE_H

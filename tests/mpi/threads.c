@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Several threads of each rank at once, as far as the level that the library provides allows.
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Storms at MPI_ANY_SOURCE and MPI_ANY_TAG, mixed with receives that name one or both; nothing lost, order kept.
 #include <stdlib.h>
 #include <string.h>

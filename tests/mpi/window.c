@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One-sided communication: put, get and accumulate between fences, in post-start-complete-wait, under locks; windows of
 // all kinds; requests.
 #include <stdlib.h>

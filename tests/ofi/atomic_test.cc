@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Atomic operations: each of them on each type, against what fi_atomic(3) says it does.
 #include <algorithm>
 #include <cstring>

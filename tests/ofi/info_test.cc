@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What fi_getinfo says, and that nobody is promised what we do not have.
 #include <netinet/in.h>
 

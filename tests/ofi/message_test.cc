@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Messages, tagged and not: every call, every protocol of the channel, and the ends that are not good ones.
 #include <sys/uio.h>
 

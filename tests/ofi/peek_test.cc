@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // FI_PEEK, FI_CLAIM, FI_DISCARD.
 #include "tests/ofi/sides.h"
 

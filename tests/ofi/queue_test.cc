@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Completion queues, counters, event queues, and waiting for them.
 #include <poll.h>
 #include <unistd.h>

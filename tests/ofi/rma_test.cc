@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Reads and Writes of a peer's memory.
 #include <sys/uio.h>
 

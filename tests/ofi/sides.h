@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Endpoints of the provider etherwarp in one process, and what tests do with them again and again. Everything that
 // waits has an end.
 #pragma once

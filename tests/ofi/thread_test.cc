@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Threads that share everything, a peer in another process, and one that is killed.
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Options from the environment and from a file: values, defaults, precedence, and what is said about mistakes.
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The page of counters: seen by a reader, gone at exit, separate after fork, safe against what lies in its directory.
 #include <stdlib.h>
 #include <sys/stat.h>

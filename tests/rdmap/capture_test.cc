@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A capture of whole connections goes through the receive side layer by layer: start-up, FPDUs, headers.
 #include <array>
 #include <fstream>

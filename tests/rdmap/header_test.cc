@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // RDMAP headers, decode and encode each against the vectors; the opcode table; atomics.
 #include "rdmap/header.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Terminate: the RFC's form both ways, siw's swapped one on receipt.
 #include "ddp/header.h"
 #include "rdmap/header.h"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The MPI channel between real processes, each under `etherwarp run`: messages of all protocols, kill -9 of one."""
 import collections
 import os

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Transfers proceed though one end never enters the library: rank 0 starts a request and is gone until rank 1 says, by
 // a file, that its own end of the transfer is done; a file that does not come is progress that needs the application.
 // channel.py runs both.

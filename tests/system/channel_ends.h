@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the processes at the ends of a channel share: claims, words by file, and requests that must end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One of several processes that send messages to each other over the channel; channel.py starts them and judges.
 //
 //   channel_peer DIRECTORY RANK RANKS SEED ROUNDS [VICTIM]

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Rank 1 unmaps the buffers of large receives while rank 0 writes to them and rank 1's progress thread handles small
 // messages: the connection ends, the receives fail, the process goes on. A message that came as a whole before its
 // buffer went is received well: that is for the scheduler to say, but not in every round. channel.py runs both.

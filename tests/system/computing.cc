@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A process that computes and never calls verbs, on a CPU that its own background thread has to share, and a peer that
 // visits it: how long the peer's Reads, Writes and atomics wait, and how often Sends that nobody waits for wake a
 // thread. Plain librdmacm and libibverbs on the loopback interface; progress.py judges what they print.

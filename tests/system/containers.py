@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Where programs run that may do little: other users, empty environments, no home, hidden or read-only file systems."""
 import contextlib
 import json

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """UD over UDP sockets: Debian's own datagram programs on the loopback and between two hosts."""
 import contextlib
 import re

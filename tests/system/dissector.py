@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The Wireshark dissector of datagrams: the golden vectors, and what EtherWARP really sends."""
 import json
 import pathlib

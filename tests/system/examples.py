@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The examples of provider/examples, as their headers say to run them."""
 import pathlib
 import re

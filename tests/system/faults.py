@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What a user meets when something is missing or breaks: programs end by themselves, and one clear line says why."""
 import ctypes
 import errno

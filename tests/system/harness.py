@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Two processes over EtherWARP: starting them, bounding them in time, ending them, and proof that they used it.
 
 A test script is a module with functions that take a Rig; `main(...)` runs them in order. Nothing here waits for a fixed

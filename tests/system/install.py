@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What `cmake --install` puts somewhere works from there: the tool, the environment it makes, the libraries by .pc files."""
 import contextlib
 import os

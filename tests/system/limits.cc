@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Limits that hold: thousands of queue pairs, completion queues of millions of entries, messages of gibibytes,
 // connections without end. Plain libibverbs and librdmacm, on the loopback device; limits.py runs the roles and judges
 // what they print.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the parts of ewarp_limits share: objects of libibverbs that end themselves, and queue pairs that are joined by
 // address within the process.
 #pragma once

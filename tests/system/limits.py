@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Limits that hold: 4096 connected queue pairs, completion queues of 4 M entries, messages of 1 GiB, connections without end."""
 import re
 import resource

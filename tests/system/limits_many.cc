@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Many queue pairs of rdma_cm in one process: one event channel, one completion queue.
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """`etherwarp mpirun`: unmodified MPI programs of all kinds over EtherWARP, on one machine and between four."""
 import os
 import pathlib

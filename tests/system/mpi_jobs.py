@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """MPI jobs for the system tests: how they are started, and that every rank's messages went over EtherWARP."""
 import os
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """MPI libraries on UCX, over the twin device: Debian's MPICH (ch4:ucx) and Open MPI's pml ucx."""
 from harness import FULL, main, need
 from mpi_jobs import check_suite, open_mpi, run_job, suite

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The libfabric provider, through the unmodified libfabric: what fi_info says, fi_pingpong, every call that is claimed,
 and two hosts."""
 import re

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Other releases of rdma-core than this machine's, unpacked: EWARP_RELEASES names a directory with one directory each.
 
 Below each is what the release's packages hold: usr/lib/x86_64-linux-gnu with libibverbs.so.1, librdmacm.so.1 and the

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The Debian packages in fresh roots of Debian: built there, installed, used, removed.
 
     tests/system/packages.py [--debs DIRECTORY] [--keep] [bookworm] [trixie]

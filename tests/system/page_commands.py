@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The command lines that README.md, the other pages at the top and the pages in docs/ tell people to type, extracted from
 the pages."""
 import pathlib

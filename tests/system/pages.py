@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What README.md, CONTRIBUTING.md and the pages in docs/ tell people to type, typed: in a network namespace that has the
 pages' address, in a directory that looks like the source tree, with EtherWARP installed below a prefix. A command of the
 pages that is neither typed here nor listed with the reason why not is a failure, and so is one here that no page tells

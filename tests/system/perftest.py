@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """perftest, unmodified: ib_send, ib_write, ib_read and ib_atomic, latency and bandwidth, in the ways in which people run them."""
 import re
 

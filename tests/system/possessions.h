@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a process has, for tests that look for what is left behind.
 #pragma once
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Progress without the application's help, and what is left behind: processes that sleep, idle, reconnect and fork."""
 import contextlib
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """rdma-core's own Python tests, as Debian's python3-pyverbs brings them, on the loopback device and on a veth device.
 
 Each test passes, or pyverbs_list.txt says why it does not apply here. A test that does neither is a failure.

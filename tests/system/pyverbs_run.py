@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Runs modules of rdma-core's Python tests and writes what became of each test, one JSON object a line.
 
 Run by pyverbs.py under `etherwarp run`, with the Python that Debian's python3-pyverbs belongs to:

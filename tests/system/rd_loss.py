@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Reliable datagrams between two hosts whose path drops datagrams: at random, both ways, or those that are too large for
 it. All octets arrive, in order.
 

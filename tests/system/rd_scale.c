@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Many queue pairs of RD that answer, or one that talks to all of them; for rd_scale.py. Every octet of every message
 // is looked at.
 //

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """One process and many peers over reliable datagrams: a message to each, an answer from each, every octet looked at; what
 the one process grows by.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Moves so many octets over reliable datagrams, one way: RDMA Writes into a ring of the receiver's memory, each
 // followed by a Send that says so; the receiver answers with Sends that give the slots back. Both ends print the octets
 // and, unless

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Reliable datagrams: the examples, and programs of UD that lose nothing (option ud_reliable), on the loopback and over a
 link that drops datagrams."""
 import subprocess

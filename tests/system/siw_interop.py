@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The Linux kernel's soft-iWARP (siw) as the peer, in both directions.
 
 EWARP_SIW names the harness that brings it, a directory with three programs that obey VM_NAME: `up.sh -l siw0:siw:eth0`

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Programs that leave the work to EtherWARP: they sleep, keep many connections idle, connect and disconnect without
 // end, fork. Plain librdmacm and libibverbs, one role a process, on the loopback interface; progress.py sets the roles
 // against each other and judges what they print.

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The example programs of rdma-core, and qperf, on the loopback interface."""
 import hashlib
 import os

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The twin device (option twin): programs that know InfiniBand and RoCE only, without rdma_cm."""
 import re
 

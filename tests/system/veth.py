@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Two hosts: network namespaces with a veth pair between them, and the loopback interface left alone."""
 import re
 

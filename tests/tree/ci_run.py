@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What .ci/run does with what its steps did, beside steps that only print: its exit status, its record, its last lines."""
 
 import os

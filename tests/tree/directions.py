@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Holds the tree to its architecture: which folder may include which, and how long a file may be.
 
 Arguments: the root of the sources.

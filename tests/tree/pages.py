@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Holds the pages to the tree and to each other: README.md, the other pages at the top, and docs/.
 
 Every relative link leads to a file, and to a heading of it. Every page that a page or a comment names exists, and so do

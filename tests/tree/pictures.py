@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Holds docs/pictures to the tree: each .dot has its .svg, made from it as it is now, and names files that exist, and
 functions that are in them.
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What tests need of JSON, without templates: a header of nlohmann's costs each file that includes it three seconds.
 #pragma once
 

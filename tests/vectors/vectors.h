@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Reads the test vectors of this directory; hex and comparison helpers for tests that hold codecs against them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One pass over the sockets of the engine: each ready one has its turn, the silent ones cost nothing.
 #include "provider/engine/active_set.h"
 

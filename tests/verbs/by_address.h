@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Queue pairs that are told their peer by ibv_modify_qp(), and a little traffic for them.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // RC queue pairs that are told their peer by ibv_modify_qp(), without rdma_cm (docs/user/byaddr.md).
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Completion queues: overflow, resize, arming, events, and what is left when a QP goes.
 #include <errno.h>
 

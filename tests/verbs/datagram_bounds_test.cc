@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // UD: what many peers cost (nothing), what strangers can make it keep or say (nothing, and little), and who waits for
 // whom when there is much to do.
 #include <malloc.h>

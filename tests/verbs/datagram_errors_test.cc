@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // UD queue pairs: states, what is dropped, whose fault it was, and what a peer may send without harm.
 #include <sys/mman.h>
 

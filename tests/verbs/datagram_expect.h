@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Completions that the datagram tests wait for. Last among the includes: cmocka.h comes with it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // UD queue pairs of this process on the loopback device, and a raw socket that sends them what it likes.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // UD queue pairs: what is sent arrives once, whole and with its address; work requests end as they should.
 #include <cerrno>
 #include <set>

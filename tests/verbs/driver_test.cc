@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Who drives, in virtual time: how long messages wait, and how often the background thread is woken for nothing.
 #include "provider/engine/driver.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The end of a process, and fork(), at moments when the engine is in use: nobody waits for ever.
 #include <signal.h>
 #include <sys/wait.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Holding the engine: what one thread wants done while another one holds it, the holder does.
 #include "provider/engine/engine_lock.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What consent to the extensions adds, between two queue pairs of ours: atomics, Write and Send with Immediate.
 #include <endian.h>
 

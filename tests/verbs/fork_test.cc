@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // fork(): what a child may do with the engine that it inherits.
 #include <sys/wait.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A program that opens its devices and then forbids itself io_uring: streams and listeners go on, over epoll, and a
 // process without work stays asleep.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory regions: registration, every verdict, and memory that its owner takes away.
 #include <errno.h>
 #include <signal.h>

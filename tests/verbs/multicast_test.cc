@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Groups: every member gets a copy, nobody else, and the sender not its own.
 #include "tests/verbs/datagram_sides.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What fails for want of memory hurts one stream, and leaves no region in use.
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The background thread cannot be started (a limit on processes): the verb that needs it says so, leaves nothing
 // behind, and does its work when it is called again.
 #include <fcntl.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Queue pairs over a stream that is no socket to them, and gives and takes a little at a time: whatever lies behind
 // llp::Stream, MPA, DDP and RDMAP are the same.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Posting work: what is refused and where, lists of requests, full queues, inline data, scatter/gather lists.
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Whether who posts much waits for it: learnt from what followed the last post, of times and polls that are made up.
 #include "provider/engine/poster_habit.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What strangers may send to a port with a queue pair of RD: nothing is placed, little is kept, few answers go out, and
 // those that talk to it do not notice.
 #include <cerrno>

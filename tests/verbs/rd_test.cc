@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Queue pairs of RD: every operation arrives once, whole, in order for each peer; a request's fault is its own.
 #include <sys/mman.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A program with SCHED_FIFO threads: they may wait for a normal thread on the same CPU, but must let it run.
 #include "tests/verbs/two_qps.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The states of a queue pair: what ibv_modify_qp() takes and refuses, what each state lets be posted, and what query
 // says.
 #include <errno.h>

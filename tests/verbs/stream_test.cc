@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The verbs of one stream between two queue pairs: every operation, sizes around every boundary, CRC on and off.
 #include <cstring>
 #include <random>

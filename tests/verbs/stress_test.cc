@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Many threads, many queue pairs, many connections.
 #include <errno.h>
 #include <malloc.h>

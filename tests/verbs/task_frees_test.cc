@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A task runs on the thread that holds the engine, for one that waits. Should it free memory, an application's hook in
 // free() might want a lock that the waiting thread has: so none is freed while the engine is held.
 #include <execinfo.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The twin device: the same RNIC with IB's rules for ibv_modify_qp().
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Two queue pairs of this process joined by a socket pair, each with its own completion queue and memory.
 #pragma once
 

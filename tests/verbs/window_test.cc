@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory windows: binding, what opens them, how they are closed.
 #include <errno.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // RFC 7306 atomics, seen from the other end of the stream.
 #include <sys/mman.h>
 #include <unistd.h>

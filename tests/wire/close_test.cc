@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The end of a stream: Terminates from the peer, FIN, resets, and ends of our own.
 #include <sys/socket.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The RDMAP endpoint alone, against the vectors to the octet: here the STags are the vectors' own.
 #include "rdmap/endpoint.h"
 

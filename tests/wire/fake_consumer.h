@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A consumer of RDMAP without verbs, sockets or threads: its memory is a table of vectors with the STags that a test
 // likes, its queues are lists.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Immediate Data behind a Write (RFC 7306 section 6), and Send with Immediate, seen from the other end of the stream.
 #include <endian.h>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The other end of a stream, played by a script. Its encoder, decoder and CRC are its own, so that it can send what our
 // code never would and does not share our misreadings. Figures: RFC 5044 section 4.4, RFC 5041 section 4, RFC 5040
 // section 4.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What RDMAP on reliable datagrams costs: octets for an idle association, and allocations in steady traffic.
 #include <cstdlib>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // RDMAP on reliable datagrams over networks that lose, repeat, reorder and corrupt: several hosts do everything with
 // one another at once, some of it wrong. Each request ends once, in its turn, as it must; each message arrives once, in
 // order, with the right octets. EWARP_SEED=n repeats a run, EWARP_SEEDS=m makes m from there, EWARP_TRACE=1 shows

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Errors that do not end an association (docs/protocol/reliable-datagrams.md section 9), one by one: which request they
 // name, what the peer's receives say, and that everything around them goes on. Each under no loss and under much.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A peer that breaks the rules of DDP and RDMAP behind a good CRC and the right tag. What leaves no doubt about the
 // stream is reported and only that message fails; anything else ends the association, and what was begun in it. Nothing
 // is placed in either case.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Hosts of a network in virtual time, each with one queue pair of reliable datagrams: a consumer without verbs on a
 // DatagramEndpoint on a Table.
 #pragma once

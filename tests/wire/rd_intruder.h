@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A peer of the reliable service whose association is in order and whose segments are not: it opens one, and
 // acknowledges and says what it is told to. It is the Wire of the table that it talks to.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // RDMA Reads and the order of work, seen from the other end of the stream.
 #include <algorithm>
 #include <cstring>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A queue pair under test and the scripted peer at the other end of its stream.
 #pragma once
 

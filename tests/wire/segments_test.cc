@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What arrives: framing and segments, good and bad, on a live queue pair.
 #include <algorithm>
 #include <atomic>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The beginning of a stream: who may speak first, the RTR in its three forms, and what goes without consent.
 #include <netinet/in.h>
 #include <netinet/tcp.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Every defect of the Terminate vectors, on a live queue pair: the octets of the Terminate, the end of the stream, the
 // completions and the event.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Two endpoints joined by a wire in virtual time: no sockets, no threads, no clock. A seed decides the work, how the
 // octets are cut and delayed in both directions, and (with CRC) which bit is hit. A simple model says what must come
 // out.

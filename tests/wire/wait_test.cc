@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A Send that finds no receive waits for one, for a bounded time (docs/design/rdmap.md).
 #include <cstring>
 #include <thread>

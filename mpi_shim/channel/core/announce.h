@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The counters that make announcements (RECEIVER_READY ahead of any SENDER_READY) safe: messages of each (peer, tag)
 // are numbered by their sender, and an announcement says for which number it is meant. Both ends count for themselves.
 //

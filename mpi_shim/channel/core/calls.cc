@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Questions of applications to each other, answered by whatever thread handles what comes; and what is told behind
 // puts.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the channel did, counted. docs/user/channel.md says what each counter means.
 #pragma once
 

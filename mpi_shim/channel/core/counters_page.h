@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The file in which an endpoint publishes its counters, PID.channel.PORT beside the pages of EtherWARP's processes
 // (docs/design/channel.md): a head, then `count` names, then `count` values. All of it in the byte order of the
 // machine. Names are text, so a reader need not know which counters there are. Written by the channel, read by

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Octet strings field by field, most significant octet first.
 #pragma once
 

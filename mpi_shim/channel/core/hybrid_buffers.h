@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Buffers of the channel's own from which receivers Read what HYBRID sends copied into them. They are shared by all
 // peers, come into being as they are needed, and are few: without one the sender falls back to SEND_RNDV.
 #pragma once

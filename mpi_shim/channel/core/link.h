@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What is between us and one peer: the queue of what is to be sent, credits, and what rides along with messages.
 //
 // Credits: a peer has posted a window of receives for us, plus kReserve for notes that only return credits. Every Send

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Lists and hashed queues of objects that carry their own links: nothing is allocated per element.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The protocols of the channel, without sockets, threads or clocks: what the application asks comes in through the
 // calls, what the peers do through TransportEvents, and everything that follows goes to the Transport.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What peers send and do: messages, releases, cancelling with them, their end.
 #include <algorithm>
 #include <utility>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Matching: which receive a message belongs to, and how it gets there.
 #include <algorithm>
 #include <cassert>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Receives that wait for messages, and messages that wait for receives, in MPI's order: a message goes to the first
 // posted receive that may take it, a receive takes the first arrived message that it may. What differs by no wildcard
 // is found by a hash; receives that ignore bits of the tag, other than those that all of a job do, are looked through

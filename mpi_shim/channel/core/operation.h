@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A request of the application, from its start until it was found complete.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // EAGER: the message goes along with its header, to whatever receive there is.
 #include <algorithm>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // HYBRID: the sender copies the message into a buffer of the channel's and is done; the receiver Reads it from there.
 // That the buffer is free again rides along with later messages.
 #include <algorithm>

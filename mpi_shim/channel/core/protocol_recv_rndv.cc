@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // RECV_RNDV: a receive that comes first announces its buffer (RECEIVER_READY), and the sender, when it comes, writes
 // straight into it. The immediate behind the Write names the receive, so there is no FIN.
 #include <algorithm>

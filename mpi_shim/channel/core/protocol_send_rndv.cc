@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // SEND_RNDV: the sender announces its buffer (SENDER_READY). By Read, the receiver fetches the data and releases the
 // sender; by Write, it answers with its own buffer (RECEIVER_READY) and the sender writes there.
 #include <algorithm>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the protocols ask of whatever carries them: ordered, reliable messages between two peers, one-sided Writes and
 // Reads, and memory that peers may reach. Implemented over verbs, and in tests by a wire in virtual time.
 #pragma once

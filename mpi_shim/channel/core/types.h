@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The words of the channel: peers, tags, what became of a request, and what may be tuned.
 #pragma once
 

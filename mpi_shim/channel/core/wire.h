@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The control messages, octet by octet (docs/design/channel.md has the figures). Big-endian. A message is what one Send
 // carries.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Two processes send a message back and forth.
 //
 //   etherwarp run -- channel_pingpong 127.0.0.1:7000                                   waits for the other

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // "192.0.2.1:7000", "[2001:db8::1]:7000".
 #pragma once
 

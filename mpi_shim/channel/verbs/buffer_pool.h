@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Registered buffers of one size, in slabs that come into being as they are needed.
 #pragma once
 

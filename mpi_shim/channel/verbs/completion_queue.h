@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The completion queue of all connections of an endpoint, and the descriptor that becomes readable when something
 // comes.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One reliable connection: its queue pair, the receives that are posted there, and how far it has come.
 //
 // Threading: none; the endpoint's lock is held in every call.

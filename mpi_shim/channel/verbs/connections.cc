@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How connections begin and end, and who is refused.
 #include "mpi_shim/channel/verbs/connections.h"
 

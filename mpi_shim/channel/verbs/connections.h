@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Who is connected with whom. Listens; connects to peers when it is asked to, again and again until it succeeds or the
 // time is up; keeps one of two requests that cross; and takes connections down when they end. One peer has one
 // connection at most.

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Whether the adapter gets small memory of the user's itself, or a copy. Pure but for measure().
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // An RDMA device, opened by an address that it has, with one protection domain. Endpoints and registered memory that
 // share it can be used with each other.
 //

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a call of the system or of rdma-core was refused for, as text.
 #pragma once
 

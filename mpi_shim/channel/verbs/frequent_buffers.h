@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Which small buffers are used so often that registering them costs less than copying them each time (Rashti 2010,
 // chapter 5). Pure: no memory is touched.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Octets that peers may read to see that this end's adapter lives, and where the answers to our own such Reads go.
 #pragma once
 

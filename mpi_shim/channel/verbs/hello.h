@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What two endpoints tell each other in the private data of rdma_cm (56 octets at most).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Requests that the adapter has, by the number that is the id of their work request.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory regions, which may be kept when nobody uses them, because registering is costly on most adapters.
 //
 // Where they are kept the application must not unmap memory that it has given to the channel without telling

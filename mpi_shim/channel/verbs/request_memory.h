@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Registered memory of requests: buffers of the channel's for headers and copies, and the user's own memory where it is
 // registered. A request has a loan of it from when it is posted until it is complete.
 //

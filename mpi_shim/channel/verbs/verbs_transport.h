@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The transport over reliable connections of public verbs, set up by rdma_cm when they are first needed: requests to
 // the adapter, and what comes of them. The rest is in parts of their own: who is connected with whom (Connections),
 // registered memory (RequestMemory), what the adapter has (Records).

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
  * EtherWARP's own verbs: what the standard calls cannot ask for. Link with -letherwarpdv beside -libverbs
  * (pkg-config etherwarpdv).

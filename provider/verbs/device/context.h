@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // An opened device, and the small objects that live in it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // One RDMA device per usable network interface, and on demand a second one, its twin: the same RNIC as programs that
 // know InfiniBand and RoCE only would have it (docs/design/provider.md).
 #pragma once

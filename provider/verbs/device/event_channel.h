@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A pipe of fixed-size event records, read by libibverbs from its read end.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Asynchronous events of the port: PORT_ACTIVE and PORT_ERR follow the link of the interface underneath, GID_CHANGE its
 // addresses (ibv_get_async_event(3)).
 #pragma once

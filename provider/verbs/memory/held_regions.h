@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory that datagrams refer to between their making and the system call that sends them.
 #pragma once
 

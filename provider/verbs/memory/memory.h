@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory regions: the table that every access of a peer, and every local SGE, goes through (RFC 5041 section 7.1,
 // RFC 5042 section 6).
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Null regions (ibv_alloc_null_mr(3)): an lkey for octets that nobody wants.
 #include <errno.h>
 #include <sys/mman.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Whether memory is there, and how to have it brought in.
 #pragma once
 

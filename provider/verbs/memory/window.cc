@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory windows (ibv_bind_mw(3)): keys of their own for a part of a region, given to peers and taken
 // back. A window lives in a slot of the table as a region does; while one is bound its region cannot go away. Type 1 is
 // for the peers of all QPs of the PD, type 2 (2B) for that of the QP that bound it.

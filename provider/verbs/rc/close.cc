@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The graceful end of a stream.
 #include "provider/base/options.h"
 #include "provider/engine/engine.h"

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The stream of a queue pair: moves octets between it and the RDMAP endpoint.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What RDMAP asks of a queue pair (rdmap::Consumer): its work, the memory that work and peers name, completions.
 #include <endian.h>
 

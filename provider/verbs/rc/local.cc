@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Requests that the send queue executes by itself, without a word to the peer: binding and invalidating keys.
 #include <errno.h>
 

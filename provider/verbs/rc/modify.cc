@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The states of a queue pair (docs/design/verbs.md): ibv_modify_qp() and ibv_query_qp().
 #include <errno.h>
 #include <string.h>

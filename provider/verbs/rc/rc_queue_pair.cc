@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Creation and the end of queue pairs, and what is counted of a stream.
 #include "provider/verbs/rc/rc_queue_pair.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The queue pair: work queues, state, and the consumer of one RDMAP stream.
 #pragma once
 

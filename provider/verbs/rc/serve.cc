@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a queue pair does when it is served: new work, a Send that waits for its receive, timers.
 #include "provider/base/log.h"
 #include "provider/base/options.h"

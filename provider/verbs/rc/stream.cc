@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The stream of a queue pair: from its hand-over to its end, well or not (docs/design/verbs.md).
 #include <errno.h>
 #include <string.h>

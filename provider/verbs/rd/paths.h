@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How hosts are reached: what an association's datagrams need beside an address and a port.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A port's table: what arrives, what is sent, time.
 #include "provider/verbs/rd/port.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The reliable service of a UDP port: the table of its associations, shared by the queue pairs of RD that have a number
 // of the port; its clock, its dice, its way to the socket.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Creation, progress and the end of queue pairs of RD.
 #include "provider/verbs/rd/rd_queue_pair.h"
 

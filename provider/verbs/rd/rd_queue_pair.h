@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A queue pair of RD: every operation, to any peer, reliable and in order for each peer
 // (docs/protocol/reliable-datagrams.md). Or one of UD whose Sends are made so (option ud_reliable).
 #pragma once

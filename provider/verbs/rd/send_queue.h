@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The send queue of a queue pair of RD: slots that come free in any order, a line for each peer.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The reliable service's way to the socket: its frames are gathered and leave together.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Where a datagram goes: ibv_create_ah() (docs/protocol/datagrams.md section 2).
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Creation and the end of queue pairs on UDP ports; receives.
 #include "provider/verbs/ud/datagram_queue_pair.h"
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What queue pairs of UD and of RD have in common: a number of a UDP port, the states of UD, receives, completions, the
 // end.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // UD_ERR, a datagram's Terminate: tells a sender what was wrong with its datagram, seldom (docs/protocol/datagrams.md
 // section 6).
 #pragma once

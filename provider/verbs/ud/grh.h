@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The 40 octets in front of a datagram's payload: the IP header that it had, as RoCE v2 shows it.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Multicast groups: which UD queue pairs receive what is sent to a group (ibv_attach_mcast()).
 #pragma once
 

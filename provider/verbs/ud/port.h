@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The UDP socket behind up to 256 QP numbers: who gets what arrives, and who sends when there is room again. Used by UD
 // QPs; those of RD are sinks like them.
 #pragma once

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // From a datagram to a receive of a UD queue pair. What is bad is dropped and counted: the QP stays as it is.
 #include <endian.h>
 

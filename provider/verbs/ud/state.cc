@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The states of queue pairs on UDP ports: those of UD in ibv_modify_qp(3).
 #include <cerrno>
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // From the send queue of a UD queue pair to the socket.
 #include <array>
 #include <cerrno>

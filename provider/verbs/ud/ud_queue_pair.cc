@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Creation, posting and the end of UD queue pairs.
 #include "provider/verbs/ud/ud_queue_pair.h"
 

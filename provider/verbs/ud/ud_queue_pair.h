@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A UD queue pair: each request is one UDP datagram (docs/protocol/datagrams.md section 5).
 #pragma once
 

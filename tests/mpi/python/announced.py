@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Rank 1 posts a large receive, then says so; rank 0 sends. Every fourth send is synchronous. Prints `rank N ok`."""
 from mpi4py import MPI
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Messages round about for two minutes, unless somebody ends it; the first round prints `rank N begins`."""
 import sys
 import time

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """mpi4py: Python objects and buffers by every way that MPI4py has for them; each rank prints `rank N ok`."""
 import array
 import random
