@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -19,6 +20,16 @@ int tune_stream(int fd, const std::string& congestion, bool peer_is_local) {
   const std::string name = congestion == "auto" ? "reno" : congestion;
   const int rc = setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), static_cast<socklen_t>(name.size()));
   return rc == 0 ? 0 : errno;
+}
+
+void keep_alive(int fd, unsigned seconds) {
+  if (seconds == 0) return;
+  constexpr int kProbes = 5;
+  const int on = 1, idle = static_cast<int>(seconds), interval = std::max(1, idle / (kProbes + 1));
+  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
+  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
 }
 
 int take_error(int fd) {

@@ -13,6 +13,9 @@ namespace ewarp::llp {
 // errno of an algorithm that was refused: an unprivileged process may only choose what
 // net.ipv4.tcp_allowed_congestion_control lists.
 int tune_stream(int fd, const std::string& congestion, bool peer_is_local);
+// An idle connection whose peer's host does not answer ends (ETIMEDOUT) within twice this many seconds, at least 6 (RFC
+// 9293 section 3.8.4). A host whose kernel answers is there, whether or not its program reads. 0: never.
+void keep_alive(int fd, unsigned seconds);
 
 // How a connect() that did not wait has ended: 0 or an errno (SO_ERROR, which is cleared).
 int take_error(int fd);

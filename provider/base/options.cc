@@ -147,6 +147,10 @@ constexpr OptionEntry<Options> kEntries[] = {
      [](Options& o, std::string_view v) { return set_number(o.responder_wait_ms, v, 0u, kHour); }},
     {{"close_timeout_ms", "milliseconds", "2000", "Time for a graceful close, after which the connection is reset."},
      [](Options& o, std::string_view v) { return set_number(o.close_timeout_ms, v, 1u, kHour); }},
+    {{"keepalive_s", "seconds", "30",
+      "An idle connection with another host asks after this time whether the peer's host is there, and ends within "
+      "twice the time (at least 6 seconds) if it is not; 0: it never asks."},
+     [](Options& o, std::string_view v) { return set_number(o.keepalive_s, v, 0u, 16'383u); }},
     {{"rnr_wait_ms", "milliseconds", "1000",
       "If a Send finds no receive posted, it waits for one for this time, then the stream ends in error; 0: the "
       "stream ends at once."},

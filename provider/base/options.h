@@ -39,6 +39,7 @@ struct Options {
   unsigned rtr_timeout_ms = 10000;       // first FPDU after Reply
   unsigned responder_wait_ms = 250;      // a responder without peer-to-peer holds its sends so long; 0: for ever
   unsigned close_timeout_ms = 2000;      // graceful close
+  unsigned keepalive_s = 30;             // an idle connection asks whether its peer is there; 0: never
   unsigned rnr_wait_ms = 1000;           // how long a Send that arrives may wait for a receive; 0: an error at once
   bool ud_reliable = false;              // queue pairs of UD run on reliable datagrams
   std::string congestion = "auto";       // auto: reno on this host, the system's elsewhere; or a name; or "system"

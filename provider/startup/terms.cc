@@ -18,6 +18,8 @@ mpa::StartupConfig terms(bool peer_is_here) {
 void tune_socket(int fd, bool peer_is_here) {
   if (const int error = llp::tune_stream(fd, options().congestion, peer_is_here); error != 0)
     log::debug("congestion control '{}' refused: errno {}", options().congestion, error);
+  // This host's kernel is there as long as we are.
+  if (!peer_is_here) llp::keep_alive(fd, options().keepalive_s);
 }
 
 }  // namespace ewarp::verbs

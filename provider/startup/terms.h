@@ -8,7 +8,7 @@ namespace ewarp::verbs {
 
 // CRC, markers and extensions as the options say; the rest as it is by default. peer_is_here: on this host.
 mpa::StartupConfig terms(bool peer_is_here);
-// llp::tune_stream() with our options; a refusal is logged.
+// llp::tune_stream() and keep_alive() with our options; a refusal is logged.
 void tune_socket(int fd, bool peer_is_here);
 
 }  // namespace ewarp::verbs
