@@ -73,80 +73,90 @@ constexpr unsigned kHour = 3'600'000;  // milliseconds
 
 constexpr OptionEntry<Options> kEntries[] = {
     {{"interfaces", "names", "every one that is up",
-      "Network interfaces to offer as devices, separated by commas; interface eth0 becomes device ewarp_eth0."},
+      "Network interfaces that become devices, separated by commas. Interface eth0 becomes device ewarp_eth0."},
      [](Options& o, std::string_view v) { return set_interfaces(o.interfaces, v); }},
     {{"twin", "yes, no", "no",
-      "Offer each interface a second time, as ewarpx_eth0, of type CA with an Ethernet link layer, for programs that "
-      "know RoCE only."},
+      "Offer each interface a second time, as device ewarpx_eth0, of type CA with an Ethernet link layer, for "
+      "programs that know RoCE only."},
      [](Options& o, std::string_view v) { return set_bool(o.twin, v); }},
-    {{"log", "error, warn, info, debug", "error", "What is said on stderr; debug traces every change of state."},
+    {{"log", "error, warn, info, debug", "error",
+      "Which messages go to stderr: those of this level and of the levels named before it. debug traces every "
+      "change of state."},
      [](Options& o, std::string_view v) { return set_word(o.log, v, kLogLevels); }},
     {{"crc", "by_path, always, never", "by_path",
-      "When MPA's CRC32C is asked for; by_path: unless the peer is on this host. A peer that asks for it always gets "
-      "it."},
+      "When MPA's CRC32C is asked for; by_path: unless the peer is on this host. A peer that asks for it always "
+      "gets it."},
      [](Options& o, std::string_view v) { return set_crc(o.crc, v); }},
     {{"markers", "yes, no", "no", "Demand MPA markers from peers. Markers that a peer demands are always sent."},
      [](Options& o, std::string_view v) { return set_bool(o.markers, v); }},
     {{"extensions", "yes, no", "yes",
-      "Offer and accept what goes beyond the RFCs (large segments, immediate data), with peers that consent."},
+      "Offer and accept what goes beyond RFC 5040 to 5044 (large segments, immediate data, atomics), if the peer "
+      "consents."},
      [](Options& o, std::string_view v) { return set_bool(o.extensions, v); }},
     {{"mpa_revision", "1, 2", "2",
-      "Start-up frames that connect() sends: 1 is RFC 5044, 2 is RFC 6581. Both are accepted."},
+      "Revision of the start-up frame that rdma_connect() sends: 1 is RFC 5044, 2 is RFC 6581. Both are accepted."},
      [](Options& o, std::string_view v) { return set_number(o.mpa_revision, v, 1u, 2u); }},
-    {{"peer_to_peer", "yes, no", "yes", "Ask for the peer-to-peer start-up of RFC 6581: either side may send first."},
+    {{"peer_to_peer", "yes, no", "yes",
+      "Ask for the peer-to-peer start-up of RFC 6581, after which either side may send first."},
      [](Options& o, std::string_view v) { return set_bool(o.peer_to_peer, v); }},
     {{"rtr", "write, read, send", "write", "First choice for the message that ends a peer-to-peer start-up."},
      [](Options& o, std::string_view v) { return set_word(o.rtr, v, kRtrKinds); }},
     {{"io_uring", "yes, no", "yes",
-      "Use io_uring where the kernel allows it; no: epoll, sendmsg and recvmsg (slower)."},
+      "Use io_uring if the kernel allows it; no: use epoll, sendmsg and recvmsg, which are slower."},
      [](Options& o, std::string_view v) { return set_bool(o.io_uring, v); }},
-    {{"ulpdu_octets", "octets", "64768", "Largest ULPDU sent to peers that consented to large ones (extensions)."},
+    {{"ulpdu_octets", "octets", "64768",
+      "Largest ULPDU that is sent to peers that consented to large ones (option extensions)."},
      [](Options& o, std::string_view v) { return set_number(o.ulpdu_octets, v, 512u, 65'535u); }},
     {{"takeover_us", "microseconds", "2000",
-      "The longest time after which the background thread notices that an application no longer polls; it is noticed "
-      "the sooner the shorter it has polled."},
+      "After this time at the latest the background thread notices that an application no longer polls. The "
+      "shorter the application has polled, the sooner the thread notices."},
      [](Options& o, std::string_view v) { return set_number(o.takeover_us, v, 1u, 1'000'000u); }},
     {{"spin_us", "microseconds", "-1",
-      "How long the background thread spins at most before it sleeps, after pauses of that length; -1: 2000 with 4 or "
-      "more usable CPUs, or 2 for each local rank of an MPI job, else 0."},
+      "The background thread spins for this time at most before it sleeps, if the pause before was not longer; -1: "
+      "2000 if 4 CPUs are usable, or 2 for each local rank of an MPI job, else 0."},
      [](Options& o, std::string_view v) { return set_number(o.spin_us, v, -1, 1'000'000); }},
     {{"hand_over_octets", "octets", "131072",
-      "Sends and Writes of so much in one post are left to the background thread, so that the poster can compute, "
-      "unless it is known to wait; 0: the poster always begins to send itself."},
+      "If one post has Sends and Writes of this size or more, the background thread sends them, so that the poster "
+      "can compute. If the poster is known to wait, it sends them itself; 0: the poster always begins to send "
+      "itself."},
      [](Options& o, std::string_view v) { return set_number(o.hand_over_octets, v, 0u, 1u << 31); }},
     {{"write_hold_us", "microseconds", "50",
-      "How long a poll may hold back the completion of a Write, receiving meanwhile, where the peer has been answering "
-      "Writes and it pays (ping-pongs by Writes); 0: never."},
+      "A poll may hold back the completion of a Write for this time at most, and receives meanwhile, if the peer "
+      "has been answering Writes and the hold makes the program faster (ping-pongs by Writes); 0: never."},
      [](Options& o, std::string_view v) { return set_number(o.write_hold_us, v, 0u, 1'000'000u); }},
-    {{"connect_timeout_ms", "milliseconds", "10000", "connect(): time for the TCP connection and the MPA Reply."},
+    {{"connect_timeout_ms", "milliseconds", "10000", "rdma_connect(): time for the TCP connection and the MPA Reply."},
      [](Options& o, std::string_view v) { return set_number(o.connect_timeout_ms, v, 1u, kHour); }},
     {{"refused_wait_ms", "milliseconds", "100",
-      "connect(): goes on trying so long while nobody listens, for servers that listen a moment too late; 0: not at "
-      "all."},
+      "rdma_connect(): time in which it tries again if nobody listens, for servers that listen a moment too late; "
+      "0: it does not try again."},
      [](Options& o, std::string_view v) { return set_number(o.refused_wait_ms, v, 0u, kHour); }},
     {{"bring_up_timeout_ms", "milliseconds", "30000",
-      "ibv_modify_qp() to RTR without rdma_cm: time until the connection with the peer's QP stands; then the QP "
-      "fails."},
+      "ibv_modify_qp() to RTR without rdma_cm: time until the connection with the peer's QP stands. After it the "
+      "QP fails."},
      [](Options& o, std::string_view v) { return set_number(o.bring_up_timeout_ms, v, 1u, kHour); }},
-    {{"request_timeout_ms", "milliseconds", "5000", "listen(): time for the MPA Request after TCP's accept."},
+    {{"request_timeout_ms", "milliseconds", "5000",
+      "Time for the peer's MPA Request after TCP's accept: at rdma_listen(), and of QPs that are connected without "
+      "rdma_cm."},
      [](Options& o, std::string_view v) { return set_number(o.request_timeout_ms, v, 1u, kHour); }},
-    {{"rtr_timeout_ms", "milliseconds", "10000", "accept(): time for the first message after the MPA Reply."},
+    {{"rtr_timeout_ms", "milliseconds", "10000", "rdma_accept(): time for the first message after the MPA Reply."},
      [](Options& o, std::string_view v) { return set_number(o.rtr_timeout_ms, v, 1u, kHour); }},
     {{"responder_wait_ms", "milliseconds", "250",
-      "A responder waits so long for the initiator's first message before it sends its own, where the peer did not ask "
-      "for peer-to-peer mode; 0: until that message comes (RFC 5044)."},
+      "If the peer did not ask for peer-to-peer mode, a responder waits for the initiator's first message for this "
+      "time, then sends its own; 0: it waits until that message comes (RFC 5044)."},
      [](Options& o, std::string_view v) { return set_number(o.responder_wait_ms, v, 0u, kHour); }},
     {{"close_timeout_ms", "milliseconds", "2000", "Time for a graceful close, after which the connection is reset."},
      [](Options& o, std::string_view v) { return set_number(o.close_timeout_ms, v, 1u, kHour); }},
     {{"rnr_wait_ms", "milliseconds", "1000",
-      "How long a Send that finds no receive posted waits for one before the stream ends in error; 0: not at all."},
+      "If a Send finds no receive posted, it waits for one for this time, then the stream ends in error; 0: the "
+      "stream ends at once."},
      [](Options& o, std::string_view v) { return set_number(o.rnr_wait_ms, v, 0u, kHour); }},
     {{"ud_reliable", "yes, no", "no",
-      "Queue pairs of UD lose nothing and keep the order of what they send to a peer; both ends must have it set. No "
-      "multicast."},
+      "Queue pairs of type UD lose no message and keep the order of the messages to one peer. Both ends must have "
+      "it set. No multicast."},
      [](Options& o, std::string_view v) { return set_bool(o.ud_reliable, v); }},
     {{"congestion", "name", "auto",
-      "TCP congestion control; auto: reno towards this host, the system's elsewhere; system: the system's; or a name."},
+      "TCP congestion control; auto: reno towards this host, the system's elsewhere; system: the system's; or a "
+      "name."},
      [](Options& o, std::string_view v) { return set_congestion(o.congestion, v); }},
     {{"stats", "yes, no", "yes", "Publish counters for `etherwarp stat`."},
      [](Options& o, std::string_view v) { return set_bool(o.stats, v); }},
