@@ -25,6 +25,7 @@ struct Counters {
   std::uint64_t received = 0, duplicates = 0, out_of_order = 0, not_held = 0;
   std::uint64_t rnr_sent = 0, rnr_received = 0, reports_sent = 0, reports_received = 0, probes = 0;
   std::uint64_t opened = 0, accepted = 0, closed = 0, unreachable = 0, resets_sent = 0, resets_received = 0;
+  std::uint64_t violations = 0;  // of `closed`: the peer broke the protocol
   std::uint64_t challenges = 0, dropped_runt = 0, dropped_version = 0, dropped_length = 0, dropped_crc = 0;
   std::uint64_t dropped_qp = 0, dropped_tag = 0, dropped_full = 0;
 };
@@ -107,6 +108,9 @@ class Association {
   const Congestion& congestion() const { return congestion_; }
 
   void* user = nullptr;  // the upper layer's
+  // What the upper layer holds against the peer, since the opening. Returns how many there are now.
+  std::uint8_t strike() { return strikes_ < UINT8_MAX ? ++strikes_ : strikes_; }
+  std::uint8_t strikes() const { return strikes_; }
 
  private:
   friend class Table;
@@ -192,6 +196,7 @@ class Association {
   bool crc_demanded_ : 1 = false;
   std::uint8_t tries_ = 0;   // of OPEN, CLOSE; timeouts or unanswered probes in a row
   std::uint8_t probes_ = 0;  // for credits, in a row
+  std::uint8_t strikes_ = 0;
   std::uint16_t max_seg_ = 0, options_ = 0, ord_ = 0;
   std::uint32_t own_tag_ = 0, peer_tag_ = 0;
   std::array<std::uint32_t, kLaneCount> isn_{};

@@ -22,7 +22,7 @@ void Association::begin(const Identity& identity) {
   barrier_ = {};
   ack_due_ = {};
   adopted_ = crc_demanded_ = false;
-  tries_ = probes_ = 0;
+  tries_ = probes_ = strikes_ = 0;
   own_tag_ = identity.tag;
   peer_tag_ = 0;
   isn_ = tx_next_ = tx_edge_ = identity.isn;
@@ -196,6 +196,7 @@ void Association::end(const Ended& how) {
     flight_.reset();
   }
   enter(State::closed);
+  if (how.why == Ending::violation) ++shared_.counters.violations;
   ++(how.why == Ending::unreachable ? shared_.counters.unreachable : shared_.counters.closed);
   shared_.upper.ended(*this, how);
 }

@@ -155,6 +155,10 @@ constexpr OptionEntry<Options> kEntries[] = {
       "If a Send finds no receive posted, it waits for one for this time, then the stream ends in error; 0: the "
       "stream ends at once."},
      [](Options& o, std::string_view v) { return set_number(o.rnr_wait_ms, v, 0u, kHour); }},
+    {{"invalidate_regions", "yes, no", "no",
+      "A peer's Send with Invalidate may name an ordinary memory region of the protection domain, as Linux siw allows; "
+      "no: a memory window of type 2 only."},
+     [](Options& o, std::string_view v) { return set_bool(o.invalidate_regions, v); }},
     {{"ud_reliable", "yes, no", "no",
       "Queue pairs of type UD lose no message and keep the order of the messages to one peer. Both ends must have "
       "it set. No multicast."},

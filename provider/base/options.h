@@ -41,6 +41,7 @@ struct Options {
   unsigned close_timeout_ms = 2000;      // graceful close
   unsigned keepalive_s = 30;             // an idle connection asks whether its peer is there; 0: never
   unsigned rnr_wait_ms = 1000;           // how long a Send that arrives may wait for a receive; 0: an error at once
+  bool invalidate_regions = false;       // a peer's Send with Invalidate may name an ordinary region
   bool ud_reliable = false;              // queue pairs of UD run on reliable datagrams
   std::string congestion = "auto";       // auto: reno on this host, the system's elsewhere; or a name; or "system"
   bool stats = true;                     // publish counters for `etherwarp stat`

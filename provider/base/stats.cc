@@ -210,11 +210,19 @@ std::vector<std::string> entries(const std::string& directory) {
   return out;
 }
 
+// Its name and its owner are one user's: so each user has one, and anybody may make directories in the parent.
+bool is_run_directory(const std::string& name) {
+  if (!name.starts_with(kDefaultName)) return false;
+  struct stat st;
+  const std::string path = fmt::format("{}/{}", kDefaultParent, name);
+  return lstat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && name == fmt::format("{}{}", kDefaultName, st.st_uid);
+}
+
 std::vector<std::string> run_directories() {
   if (const char* named = secure_getenv("ETHERWARP_RUNDIR"); named != nullptr && named[0] != '\0') return {named};
   std::vector<std::string> out;
   for (const auto& name : entries(kDefaultParent))
-    if (name.starts_with(kDefaultName)) out.push_back(fmt::format("{}/{}", kDefaultParent, name));
+    if (is_run_directory(name)) out.push_back(fmt::format("{}/{}", kDefaultParent, name));
   return out;
 }
 
@@ -229,9 +237,12 @@ bool alive(const Page& page) {
   return kill(page.pid, 0) == 0 || errno == EPERM;
 }
 
+// It ends, and is of printable ASCII: with other octets its owner could write to the reader's terminal.
 template <std::size_t N>
-void terminate(char (&text)[N]) {
+void tidy(char (&text)[N]) {
   text[N - 1] = '\0';
+  for (char* c = text; *c != '\0'; ++c)
+    if (*c < ' ' || *c > '~') *c = '?';
 }
 
 // Empty: good; else why not. The octets come from another process: nothing in them is believed.
@@ -243,10 +254,10 @@ std::string read_page(int fd, Page& page) {
     return "not a page of counters";
   if (page.version != kVersion || page.size != sizeof(Page)) return "written by another version of EtherWARP";
   page.device_count = std::min<std::uint32_t>(page.device_count, kMaxDevices);
-  terminate(page.command);
-  terminate(page.poller);
-  for (auto& d : page.devices) terminate(d.name), terminate(d.interface);
-  for (auto& q : page.qps) terminate(q.peer);
+  tidy(page.command);
+  tidy(page.poller);
+  for (auto& d : page.devices) tidy(d.name), tidy(d.interface);
+  for (auto& q : page.qps) tidy(q.peer);
   return {};
 }
 
@@ -312,8 +323,14 @@ void forget_in_child() {
 std::vector<Snapshot> snapshots(std::vector<std::string>* unreadable) {
   std::vector<Snapshot> out;
   for (const auto& directory : run_directories()) {
+    std::size_t files = 0;
     for (const auto& name : entries(directory)) {
       if (!is_pid(name)) continue;
+      if (++files > kMostFiles) {
+        if (unreadable != nullptr)
+          unreadable->push_back(fmt::format("{}: files beyond the first {}", directory, kMostFiles));
+        break;
+      }
       const std::string path = directory + "/" + name;
       const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
       if (fd < 0) continue;

@@ -12,7 +12,7 @@
 namespace ewarp::stats {
 
 inline constexpr std::uint32_t kMagic = 0x50525745;  // "EWRP", little endian
-inline constexpr std::uint32_t kVersion = 5;
+inline constexpr std::uint32_t kVersion = 6;
 inline constexpr std::size_t kMaxDevices = 32;  // twins included
 // QPs beyond are counted in their device only. Room for so many makes a page of 2 MiB, of which exists what is used.
 inline constexpr std::size_t kMaxQps = 8192;
@@ -47,7 +47,8 @@ struct Reliable {
   Counter rx_segments, duplicates, out_of_order, not_held;
   Counter rnr_sent, rnr_received, reports_sent, reports_received, resets_sent, resets_received, challenges;
   Counter dropped_runt, dropped_version, dropped_length, dropped_crc, dropped_qp, dropped_tag, dropped_full;
-  Counter round_trip_ns;  // smoothed, of the association that was acknowledged last
+  Counter violations, wrong_stags;  // associations that ended for the first; requests that named no memory of ours
+  Counter round_trip_ns;            // smoothed, of the association that was acknowledged last
 };
 
 struct DevicePage {
@@ -108,8 +109,12 @@ struct Snapshot {
   std::uint32_t uid;  // owner
   bool ended;         // the process is gone; its file was kept on its wish
 };
+inline constexpr std::size_t kMostFiles = 512;  // a page in memory is 2 MiB
+
 // The pages of every process whose run directory we may read. Removes files that dead processes of this user left
-// behind, except those they wished to be kept. unreadable, if not null: one line per file that is not a page of ours.
+// behind, except those they wished to be kept. Of each directory at most kMostFiles are looked at; texts have printable
+// characters only, since they are shown on a terminal that may be another user's. unreadable, if not null: one line per
+// file that is not a page of ours.
 std::vector<Snapshot> snapshots(std::vector<std::string>* unreadable = nullptr);
 
 }  // namespace ewarp::stats

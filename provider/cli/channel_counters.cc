@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <filesystem>
 
@@ -19,9 +21,12 @@ using channel::CounterValue;
 
 constexpr std::size_t kMostCounters = 1000;
 
-// Text of at most so many octets; it comes from another process and may have no end.
+// Text of at most so many octets; it comes from another process, may have no end, and is for a terminal.
 std::string text_at(const std::string& octets, std::size_t at, std::size_t most) {
-  return std::string(octets.data() + at, strnlen(octets.data() + at, most));
+  std::string out(octets.data() + at, strnlen(octets.data() + at, most));
+  std::replace_if(
+      out.begin(), out.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return out;
 }
 
 std::string contents(const fs::path& file) {
@@ -40,7 +45,7 @@ bool understood(const std::string& octets, ChannelCounters& out) {
   std::memcpy(&head, octets.data(), sizeof head);
   if (std::memcmp(head.magic, CountersHead::kMagic, sizeof head.magic) != 0) return false;
   if (head.count > kMostCounters || octets.size() < channel::counters_octets(head.count)) return false;
-  out.address = std::string(head.address, strnlen(head.address, sizeof head.address));
+  out.address = text_at(octets, offsetof(CountersHead, address), sizeof head.address);
   for (std::size_t i = 0; i < head.count; ++i) {
     CounterValue value = 0;
     std::memcpy(&value, octets.data() + channel::values_offset(head.count) + i * sizeof value, sizeof value);
@@ -63,11 +68,13 @@ void for_each_file(const fs::path& directory, F&& f) {
 }  // namespace
 
 std::vector<ChannelCounters> channel_counters(const std::string& path) {
+  constexpr std::size_t kMostOfAProcess = 64;
   std::vector<ChannelCounters> out;
   const fs::path page(path);
   for_each_file(page.parent_path(), [&](const fs::path& file, const std::string& pid) {
     ChannelCounters counters;
-    if (pid == page.filename() && understood(contents(file), counters)) out.push_back(std::move(counters));
+    if (out.size() < kMostOfAProcess && pid == page.filename() && understood(contents(file), counters))
+      out.push_back(std::move(counters));
   });
   return out;
 }

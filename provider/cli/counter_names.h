@@ -102,6 +102,8 @@ inline constexpr NamedReliable kReliable[] = {
     {"rx_no_qp", &stats::Reliable::dropped_qp},
     {"rx_bad_tag", &stats::Reliable::dropped_tag},
     {"rx_full", &stats::Reliable::dropped_full},
+    {"violations", &stats::Reliable::violations},
+    {"rx_wrong_stags", &stats::Reliable::wrong_stags},
     {"round_trip_ns", &stats::Reliable::round_trip_ns},
 };
 static_assert(sizeof(stats::Reliable) == std::size(kReliable) * sizeof(Counter), "a counter has no name");

@@ -3,6 +3,8 @@
 
 #include <endian.h>
 
+#include "provider/base/options.h"
+
 namespace ewarp::verbs {
 
 void put_operation(const ibv_send_wr& wr, rdmap::SendRequest& r) {
@@ -87,6 +89,10 @@ ibv_wc_opcode wc_opcode(rdmap::Operation operation) {
       return IBV_WC_COMP_SWAP;
   }
   return IBV_WC_SEND;
+}
+
+Invalidates peers_invalidate() {
+  return options().invalidate_regions ? Invalidates::regions_too : Invalidates::windows;
 }
 
 }  // namespace ewarp::verbs

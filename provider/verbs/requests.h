@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "provider/verbs/memory/memory.h"
 #include "rdmap/request.h"
 
 namespace ewarp::verbs {
@@ -15,5 +16,7 @@ ibv_wc_opcode wc_opcode(rdmap::Operation operation);
 
 // The ibv_access_flags that a peer's access needs.
 unsigned access_for(rdmap::RemoteRight right);
+// What a peer's Send with Invalidate may name (option invalidate_regions).
+Invalidates peers_invalidate();
 
 }  // namespace ewarp::verbs

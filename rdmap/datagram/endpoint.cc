@@ -79,6 +79,7 @@ DatagramEndpoint::Stream& DatagramEndpoint::new_stream() {
 void DatagramEndpoint::ended(Association& a, const Ended& how) {
   auto* s = static_cast<Stream*>(a.user);
   a.user = nullptr;
+  if (wrong_of_ == &a) wrong_of_ = nullptr;
   if (s == nullptr) return;
   if (how.why == Ending::violation) ++counters.violations;
   if (Activity* act = s->activity) {

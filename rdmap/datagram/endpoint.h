@@ -59,6 +59,7 @@ struct DatagramCounters {
   std::uint64_t tx_atomics = 0, rx_atomics = 0;
   std::uint64_t placed_ahead = 0;  // tagged segments, before their turn
   std::uint64_t reports_sent = 0, reports_received = 0, violations = 0;
+  std::uint64_t wrong_stags = 0;  // requests that named memory which the peer was never given
 };
 
 // The owner of the Table forwards each call of llp::rd::Upper by a.key().local_qpn. After posting requests it calls
@@ -73,6 +74,10 @@ struct DatagramCounters {
 // in objects that are used again, so that a message allocates nothing.
 class DatagramEndpoint final : public llp::rd::Upper {
  public:
+  // An association in which the peer named so many different STags that open nothing, or not for it, ends. A key that
+  // was taken back while requests were under way counts once, and few are; a guess needs many millions of tries.
+  static constexpr unsigned kMostWrongStags = 8;
+
   explicit DatagramEndpoint(DatagramConsumer& consumer);
   ~DatagramEndpoint();
   DatagramEndpoint(const DatagramEndpoint&) = delete;
@@ -141,13 +146,16 @@ class DatagramEndpoint final : public llp::rd::Upper {
 
   // Requests of the peer (receive.cc).
   Take deliver_request(Association& a, Stream& s, const Incoming& in);
-  Take deliver_write(const Association& a, Stream& s, Activity& act, const Incoming& in);
+  Take deliver_write(Association& a, Stream& s, Activity& act, const Incoming& in);
   Take deliver_send(Association& a, Stream& s, Activity& act, const Incoming& in);
-  Take deliver_read(const Association& a, Stream& s, Activity& act, const Incoming& in);
-  Take deliver_atomic(const Association& a, Stream& s, Activity& act, const Incoming& in);
+  Take deliver_read(Association& a, Stream& s, Activity& act, const Incoming& in);
+  Take deliver_atomic(Association& a, Stream& s, Activity& act, const Incoming& in);
+  bool place_write(Association& a, const Incoming& in);
   std::optional<Fault> place_send(Activity& act, Octets payload, Status* status);
   Take advance_send(Stream& s, Activity& act);
-  Take finish_send(const Association& a, Stream& s, Activity& act, const Incoming& in);
+  Take finish_send(Association& a, Stream& s, Activity& act, const Incoming& in);
+  bool names_nothing(std::uint32_t stag, std::uint64_t to, std::uint64_t n, RemoteRight right);
+  bool strike(Association& a, std::uint32_t stag);
   Take refuse(const Association& a, Stream& s, Activity& act, const Fault& fault, const Incoming& in,
               const ReadRequest* read = nullptr);
   void report(Activity& act, std::uint32_t psn, const Terminate& message);
@@ -169,6 +177,8 @@ class DatagramEndpoint final : public llp::rd::Upper {
   Stream* free_ = nullptr;
   std::uint64_t next_name_ = 1;  // of messages: not used again in an association while segments of it are under way
   llp::Ring<Association*> refused_;
+  const Association* wrong_of_ = nullptr;  // the one that named a wrong STag last, and which
+  std::uint32_t wrong_stag_ = 0;
   // Reused, they are large.
   Segment segment_;
   ExtentList pieces_;

@@ -100,11 +100,32 @@ void DatagramEndpoint::end_receive(const Association& a, Activity& act, const Re
   consumer_.receive_done(receive, a.key(), received);
 }
 
-Take DatagramEndpoint::deliver_write(const Association& a, Stream& s, Activity& act, const Incoming& in) {
+// Not by the fault: on a tagged segment a missing right is an invalid STag, too (ddp/access.h).
+bool DatagramEndpoint::names_nothing(std::uint32_t stag, std::uint64_t to, std::uint64_t n, RemoteRight right) {
+  llp::Extent unused;
+  const ddp::Verdict v = consumer_.resolve(stag, to, n, right, unused);
+  return v == ddp::Verdict::invalid_stag || v == ddp::Verdict::not_associated;
+}
+
+// True: it was one too many. The same STag again is a request that was under way, and tells a guesser nothing.
+bool DatagramEndpoint::strike(Association& a, std::uint32_t stag) {
+  if (wrong_of_ == &a && stag == wrong_stag_) return false;
+  wrong_of_ = &a;
+  wrong_stag_ = stag;
+  ++counters.wrong_stags;
+  return a.strike() >= kMostWrongStags;
+}
+
+Take DatagramEndpoint::deliver_write(Association& a, Stream& s, Activity& act, const Incoming& in) {
   if (!in.placed) {
     auto f = check_write(consumer_, segment_);
     if (!f && !rdmap::place(consumer_, segment_.target, payload_of(in, segment_))) f = fault::kDdpInvalidStag;
-    if (f) return refuse(a, s, act, *f, in);
+    if (f) {
+      const ddp::TaggedHeader& h = segment_.tagged;
+      const bool wrong = names_nothing(h.stag, h.offset, segment_.payload, RemoteRight::write);
+      if (wrong && strike(a, h.stag)) return Take::violation;
+      return refuse(a, s, act, *f, in);
+    }
   }
   s.write_octets = (act.write_open ? s.write_octets : 0) + static_cast<std::uint32_t>(segment_.payload);
   act.write_open = !segment_.last;
@@ -164,7 +185,7 @@ Take DatagramEndpoint::advance_send(Stream& s, Activity& act) {
   return Take::accepted;
 }
 
-Take DatagramEndpoint::finish_send(const Association& a, Stream& s, Activity& act, const Incoming& in) {
+Take DatagramEndpoint::finish_send(Association& a, Stream& s, Activity& act, const Incoming& in) {
   Received received = received_from(segment_, payload_of(in, segment_));
   if (in.immediate) {
     received.immediate = true;
@@ -172,9 +193,12 @@ Take DatagramEndpoint::finish_send(const Association& a, Stream& s, Activity& ac
   }
   // Verbs reports what was written, not the 8 octets.
   if (received.by_write) received.length = std::exchange(s.write_octets, 0);
-  if (received.invalidated && consumer_.invalidate(received.invalidated_stag) != ddp::Verdict::ok) {
+  const ddp::Verdict v = received.invalidated ? consumer_.invalidate(received.invalidated_stag) : ddp::Verdict::ok;
+  if (v != ddp::Verdict::ok) {
     received.status = Status::flushed;
     end_receive(a, act, received);
+    const bool wrong = v == ddp::Verdict::invalid_stag || v == ddp::Verdict::not_associated;
+    if (wrong && strike(a, received.invalidated_stag)) return Take::violation;
     return refuse(a, s, act, fault::kRdmapCannotInvalidate, in);
   }
   advance_send(s, act);
@@ -184,38 +208,56 @@ Take DatagramEndpoint::finish_send(const Association& a, Stream& s, Activity& ac
   return Take::accepted;
 }
 
-Take DatagramEndpoint::deliver_read(const Association& a, Stream& s, Activity& act, const Incoming& in) {
+Take DatagramEndpoint::deliver_read(Association& a, Stream& s, Activity& act, const Incoming& in) {
   const auto parsed = ReadRequest::parse(payload_of(in, segment_));
   if (!parsed.ok()) return Take::violation;
   ++counters.rx_reads;
   llp::Extent source;
-  if (const auto f = check_source(consumer_, parsed.value(), source)) return refuse(a, s, act, *f, in, &parsed.value());
+  if (const auto f = check_source(consumer_, parsed.value(), source)) {
+    const ReadRequest& r = parsed.value();
+    const bool wrong = names_nothing(r.source_stag, r.source_to, r.length, RemoteRight::read);
+    if (wrong && strike(a, r.source_stag)) return Take::violation;
+    return refuse(a, s, act, *f, in, &r);
+  }
   act.answers.push_back({PeersRead{parsed.value()}, in.psn, segment_.untagged.msn});
   return Take::accepted;
 }
 
-Take DatagramEndpoint::deliver_atomic(const Association& a, Stream& s, Activity& act, const Incoming& in) {
+Take DatagramEndpoint::deliver_atomic(Association& a, Stream& s, Activity& act, const Incoming& in) {
   const auto parsed = AtomicRequest::parse(payload_of(in, segment_));
   if (!parsed.ok()) return Take::violation;
   ++counters.rx_atomics;
   std::optional<Fault> f = check_atomic(consumer_, parsed.value());
   if ((a.options() & llp::rd::option::kAtomics) == 0) f = fault::kRdmapOpcode;
-  if (f) return refuse(a, s, act, *f, in);
+  if (f) {
+    const AtomicRequest& r = parsed.value();
+    const bool wrong = names_nothing(r.stag, r.to, kAtomicOctets, RemoteRight::atomic);
+    if (wrong && strike(a, r.stag)) return Take::violation;
+    return refuse(a, s, act, *f, in);
+  }
   act.answers.push_back({parsed.value(), in.psn, segment_.untagged.msn});
   return Take::accepted;
 }
 
-// A tagged segment ahead of its turn. It is delivered in its turn all the same, and only then counts.
+// A tagged segment ahead of its turn. It is delivered in its turn all the same, and only then counts. A wrong STag is
+// not answered here, so a peer that has named one has nothing more placed before its turn.
 bool DatagramEndpoint::place(Association& a, const Incoming& in) {
   const auto* s = static_cast<const Stream*>(a.user);
   if (s == nullptr || (s->activity != nullptr && s->activity->abandoned) || in.immediate) return false;
   if (parse_segment(in.segment, in.octets, true, segment_) || !segment_.is_tagged() || segment_.payload == 0)
     return false;
   const bool good = in.lane == Lane::rsp ? s->activity != nullptr && place_response(*s->activity, in)
-                                         : segment_.opcode == Opcode::write && !check_write(consumer_, segment_) &&
-                                               rdmap::place(consumer_, segment_.target, payload_of(in, segment_));
+                                         : segment_.opcode == Opcode::write && place_write(a, in);
   counters.placed_ahead += good;
   return good;
+}
+
+bool DatagramEndpoint::place_write(Association& a, const Incoming& in) {
+  if (a.strikes() > 0) return false;
+  if (!check_write(consumer_, segment_)) return rdmap::place(consumer_, segment_.target, payload_of(in, segment_));
+  const ddp::TaggedHeader& h = segment_.tagged;
+  if (names_nothing(h.stag, h.offset, segment_.payload, RemoteRight::write)) strike(a, h.stag);
+  return false;
 }
 
 }  // namespace ewarp::rdmap

@@ -31,7 +31,14 @@ int builders() {
   End a(device.pd), b(device.pd);
   join(a, b);
   std::vector<char> lent(64);
-  ibv_mr* extra = ibv_reg_mr(device.pd, lent.data(), lent.size(), kAllRights);
+  ibv_mr* extra = ibv_reg_mr(device.pd, lent.data(), lent.size(), kAllRights | IBV_ACCESS_MW_BIND);
+  ibv_mw* window = ibv_alloc_mw(device.pd, IBV_MW_TYPE_2);
+  const std::uint32_t window_key = ibv_inc_rkey(window->rkey);
+  const ibv_mw_bind_info all_of_it{extra, reinterpret_cast<std::uintptr_t>(lent.data()), lent.size(),
+                                   IBV_ACCESS_REMOTE_READ};
+  ibv_wr_start(b.ex);
+  ibv_wr_bind_mw(b.ex, window, window_key, &all_of_it);
+  CHECK(ibv_wr_complete(b.ex) == 0 && b.wait().status == IBV_WC_SUCCESS);
   for (std::size_t i = 0; i < 4; ++i) b.receive({b.sge(1000 * i, 500), b.sge(1000 * i + 500, 500)}, 100 + i);
   memcpy(a.memory.data(), "onetwo", 6);
   put<std::uint64_t>(b, 8000, 5);
@@ -47,7 +54,7 @@ int builders() {
   const ibv_sge turned[] = {a.sge(3, 3), a.sge(0, 3)};
   ibv_wr_set_sge_list(a.ex, 2, turned);
   a.ex->wr_id = 2;
-  ibv_wr_send_inv(a.ex, extra->rkey);
+  ibv_wr_send_inv(a.ex, window_key);
   char text[] = "inline";
   ibv_wr_set_inline_data(a.ex, text, 6);
   memset(text, 'x', 6);  // it was copied
@@ -82,7 +89,7 @@ int builders() {
   CHECK(wc.byte_len == 6 && wc.wc_flags == IBV_WC_WITH_IMM && wc.imm_data == htonl(0x1234));
   CHECK(memcmp(b.memory.data() + 1000, "twoone", 6) == 0);
   wc = b.wait();
-  CHECK(wc.byte_len == 6 && wc.wc_flags == IBV_WC_WITH_INV && wc.invalidated_rkey == extra->rkey);
+  CHECK(wc.byte_len == 6 && wc.wc_flags == IBV_WC_WITH_INV && wc.invalidated_rkey == window_key);
   CHECK(memcmp(b.memory.data() + 2000, "inline", 6) == 0);
   wc = b.wait();
   CHECK(wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && wc.byte_len == 6 && wc.imm_data == htonl(99));
@@ -90,7 +97,7 @@ int builders() {
   CHECK(memcmp(a.memory.data() + 100, "to be read", 10) == 0);
   CHECK(value<std::uint64_t>(a, 200) == 5 && value<std::uint64_t>(a, 208) == 7);
   CHECK(value<std::uint64_t>(b, 8000) == 50 && value<std::uint64_t>(b, 8008) == 77);
-  CHECK(ibv_dereg_mr(extra) == 0);
+  CHECK(ibv_dealloc_mw(window) == 0 && ibv_dereg_mr(extra) == 0);
   return 0;
 }
 

@@ -93,6 +93,7 @@ void every_option_takes_its_values(void**) {
       {"ETHERWARP_CLOSE_TIMEOUT_MS=4", [](const Options& o) { return o.close_timeout_ms == 4; }},
       {"ETHERWARP_RESPONDER_WAIT_MS=0", [](const Options& o) { return o.responder_wait_ms == 0; }},
       {"ETHERWARP_RNR_WAIT_MS=0", [](const Options& o) { return o.rnr_wait_ms == 0; }},
+      {"ETHERWARP_INVALIDATE_REGIONS=yes", [](const Options& o) { return o.invalidate_regions; }},
       {"ETHERWARP_UD_RELIABLE=yes", [](const Options& o) { return o.ud_reliable; }},
       {"ETHERWARP_CONGESTION=bbr", [](const Options& o) { return o.congestion == "bbr"; }},
       {"ETHERWARP_STATS=no", [](const Options& o) { return !o.stats; }},

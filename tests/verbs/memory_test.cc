@@ -334,7 +334,7 @@ void invalidation_races_with_the_owner(void**) {
   std::atomic<bool> stop{false};
   std::thread peer([&] {
     for (unsigned n = 0; !stop; ++n) {
-      memory().invalidate(stag.exchange(0), w.pd, 0);
+      memory().invalidate(stag.exchange(0), w.pd, 0, Invalidates::regions_too);
       if (n % 8 == 0) std::this_thread::yield();
     }
   });

@@ -590,6 +590,7 @@ void unreachable(void**) {
 }  // namespace ewarp::test
 
 int main() {
+  setenv("ETHERWARP_INVALIDATE_REGIONS", "yes", 1);  // immediate_and_invalidate()
   using namespace ewarp::test;
   const CMUnitTest tests[] = {
       cmocka_unit_test(sends_of_all_sizes),

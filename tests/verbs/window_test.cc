@@ -109,7 +109,8 @@ void vrb_25_type_1(void**) {
   assert_int_equal(l.bind(500, 100), IBV_WC_SUCCESS);
   assert_int_equal(l.opens(old, 0, 1, IBV_ACCESS_REMOTE_READ, 0), Verdict::invalid_stag);
   assert_int_equal(l.read(500, 100), IBV_WC_SUCCESS);
-  assert_int_equal(memory().invalidate(l.mw.rkey, l.a.pd, l.a.qp->number()), Verdict::not_associated);
+  assert_int_equal(memory().invalidate(l.mw.rkey, l.a.pd, l.a.qp->number(), Invalidates::regions_too),
+                   Verdict::not_associated);
   assert_int_equal(l.bind(0, 0), IBV_WC_SUCCESS);
   assert_int_equal(l.opens(l.mw.rkey, 500, 1, IBV_ACCESS_REMOTE_READ, 0), Verdict::invalid_stag);
   assert_int_equal(memory().remove(std::exchange(l.region, nullptr)), 0);

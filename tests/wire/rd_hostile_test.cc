@@ -264,6 +264,75 @@ void reports_name_what_was_wrong(void**) {
   }
 }
 
+// Segments that name memory, each with another STag.
+Bytes naming(int kind, std::uint32_t stag, std::uint32_t msn, std::uint64_t to = 0) {
+  Bytes body(rdmap::AtomicRequest::kSize);
+  switch (kind) {
+    case 0:
+      return tagged_segment(kWrite, stag, to, true, kTen);
+    case 1:
+      return read_request(msn, to == 0 ? 10 : 2000, stag);
+    case 2: {
+      rdmap::AtomicRequest a;
+      a.stag = stag;
+      a.to = to;
+      a.emit(std::span(body).first<rdmap::AtomicRequest::kSize>());
+      return untagged_segment(kAtomic, ddp::kQueueRequest, msn, 0, true, body);
+    }
+    default:
+      return untagged_segment(rdmap::control(Opcode::send_invalidate), ddp::kQueueSend, msn, 0, true, kTen, stag);
+  }
+}
+
+// A key is 32 bits, so a peer may guess: a few, and the association is gone.
+void guesses_end_the_association(void**) {
+  for (const int kind : {0, 1, 2, 3}) {
+    Scene s;
+    s.receives(20);
+    if (kind != 3) s.queues.regions[0x700] = {Bytes(10), false};  // of another protection domain: as good as none
+    std::uint32_t guesses = 0;
+    while (guesses < 10 && !s.gone()) {
+      ++guesses;
+      s.say(Lane::req, naming(kind, 0x700 + 8 * (guesses - 1), guesses));
+      if (!s.gone()) s.peer.acknowledge(s.now);
+    }
+    assert_int_equal(guesses, 8);
+    s.expect_violation();
+    s.expect_nothing_placed();
+    assert_int_equal(s.endpoint.counters.wrong_stags, 8);
+    assert_int_equal(s.table->counters().violations, 1);
+  }
+}
+
+// The same key over and over is no guess: requests that were on their way when it was taken back. Nor is a key that is
+// good for something else.
+void honest_errors_do_not(void**) {
+  constexpr std::uint32_t kReadOnly = 0x502;
+  for (const int kind : {0, 1, 2})
+    for (const std::uint32_t stag : {0x999u, kGood, kReadOnly}) {
+      if (kind == 1 && stag == kReadOnly) continue;
+      Scene s;
+      s.queues.regions[kReadOnly] = {Bytes(1000), true, true, false};
+      for (std::uint32_t n = 1; n <= 20; ++n) s.say(Lane::req, naming(kind, stag, n, stag == kGood ? 1600 : 0));
+      for (std::uint32_t n = 1; n <= 20; ++n) s.peer.acknowledge(s.now);
+      assert_false(s.gone());
+      assert_int_equal(s.endpoint.counters.wrong_stags, stag == 0x999 ? 1 : 0);
+      assert_int_equal(s.endpoint.counters.reports_sent, 20);
+    }
+}
+
+// Ahead of its turn a Write is placed without an answer: after the first wrong key nothing more is tried.
+void guesses_ahead_of_their_turn(void**) {
+  Scene s;
+  s.peer.say(s.now, Lane::req, tagged_segment(kWrite, 0x999, 0, true, kTen), {}, {}, 5);
+  for (std::uint32_t n = 6; n < 20; ++n)
+    s.peer.say(s.now, Lane::req, tagged_segment(kWrite, n == 10 ? kGood : n, 0, true, kTen), {}, {}, n);
+  assert_int_equal(s.endpoint.counters.placed_ahead, 0);
+  assert_int_equal(s.endpoint.counters.wrong_stags, 1);
+  s.expect_nothing_placed();
+  assert_false(s.gone());
+}
+
 }  // namespace
 
 int main() {
@@ -274,6 +343,9 @@ int main() {
       cmocka_unit_test(responses_that_do_not_fit),
       cmocka_unit_test(placed_ahead_within_bounds),
       cmocka_unit_test(reports_name_what_was_wrong),
+      cmocka_unit_test(guesses_end_the_association),
+      cmocka_unit_test(honest_errors_do_not),
+      cmocka_unit_test(guesses_ahead_of_their_turn),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

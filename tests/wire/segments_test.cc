@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What arrives: framing and segments, good and bad, on a live queue pair.
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <thread>
@@ -585,13 +586,27 @@ void rdm_6_send_with_invalidate(void**) {
     }
 }
 
+// A window that is bound to a region.
+struct WindowOn {
+  WindowOn(test::Side& side, std::uint32_t lkey, std::uint64_t address) {
+    std::uint32_t rkey = 0;
+    assert_int_equal(memory().add_window(side.pd, IBV_MW_TYPE_1, &window, &rkey), 0);
+    assert_true(memory().bind({rkey, lkey, address, 10, IBV_ACCESS_REMOTE_READ}, side.pd, 0));
+  }
+  ~WindowOn() { memory().remove_window(window); }
+  MemoryRegion* window = nullptr;
+};
+
 // RDM-7
 void rdm_7_what_cannot_be_invalidated(void**) {
   for (const Setup& setup : kSetups)
-    for (const int kind : {0, 1, 2}) {
+    for (const int kind : {0, 1, 2, 3}) {
       Scene s(setup, 8192);
       const std::uint32_t foreign = s.region(s.other_pd, 4096, 100, kAll, s.side.address(4096))->stag();
-      const std::uint32_t stag = kind == 0 ? 0 : kind == 1 ? foreign : s.side.mr->stag() ^ 1;
+      const std::uint32_t bound =
+          s.region(s.side.pd, 4096, 100, kAll | IBV_ACCESS_MW_BIND, s.side.address(4096))->stag();
+      const WindowOn window(s.side, bound, s.side.address(4096));
+      const std::uint32_t stag = std::array{0u, foreign, s.side.mr->stag() ^ 1, bound}[static_cast<std::size_t>(kind)];
       assert_int_equal(s.side.receive({s.side.sge(0, 64)}, 100), 0);
       const Bytes ulpdu = send_segment(1, pattern(8), 0, true, kSendInv, stag);
       s.peer->send(ulpdu);
@@ -650,6 +665,7 @@ void receive_into_bad_memory(void**) {
 
 int main() {
   stop_at_first_failure();
+  setenv("ETHERWARP_INVALIDATE_REGIONS", "yes", 1);  // rdm_6
   set_waits("500", "0");
   const CMUnitTest tests[] = {
       cmocka_unit_test(mpa_7_a_hit_in_any_octet),

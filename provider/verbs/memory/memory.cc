@@ -3,12 +3,9 @@
 
 #include <errno.h>
 #include <infiniband/verbs.h>
-#include <sys/random.h>
 
 #include <algorithm>
-#include <array>
 #include <cassert>
-#include <memory>
 
 #include "llp/guarded_copy.h"
 #include "llp/mutex.h"
@@ -23,27 +20,6 @@ constexpr unsigned kKnownAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRI
 constexpr unsigned kOptionalAccess = IBV_ACCESS_OPTIONAL_RANGE;
 // A right that every region has and no window: windows are for peers only.
 constexpr unsigned kLocalRead = 1u << 31;
-constexpr std::uint32_t kIndexMask = 0xffffff;
-
-template <class Value>
-Value random_value() {
-  Value value{};
-  while (getrandom(&value, sizeof value, 0) != static_cast<ssize_t>(sizeof value)) {
-  }
-  return value;
-}
-
-// One octet. A system call for many.
-unsigned random_octet() {
-  using Octets = std::array<std::uint8_t, 256>;
-  thread_local Octets octets;
-  thread_local std::size_t used = octets.size();
-  if (used == octets.size()) {
-    octets = random_value<Octets>();
-    used = 0;
-  }
-  return octets[used++];
-}
 
 }  // namespace
 
@@ -66,48 +42,12 @@ int check_memory(const void* address, std::size_t length, unsigned access) {
   return length == 0 || mapped(address, length, (access & IBV_ACCESS_LOCAL_WRITE) != 0) ? 0 : EFAULT;
 }
 
-MemoryTable::MemoryTable() : factor_(random_value<std::uint32_t>() | 1), offset_(random_value<std::uint32_t>()) {
-  // Newton's iteration for the inverse modulo 2^32; each step doubles the number of right bits.
-  inverse_ = factor_;
-  for (int i = 0; i < 5; ++i) inverse_ *= 2 - factor_ * inverse_;
-}
-
+// An index names its chunk in front and its slot at the end; the bits between are drawn anew for each key (slots.cc).
 MemoryRegion* MemoryTable::find(std::uint32_t stag) const {
-  const std::uint32_t slot = (((stag >> 8) - offset_) * inverse_) & kIndexMask;
-  if (slot >= kMaxRegions) return nullptr;
-  MemoryRegion* chunk = chunks_[slot / kChunk].load(std::memory_order_acquire);  // pairs with take_slot()
-  return chunk == nullptr ? nullptr : chunk + slot % kChunk;
-}
-
-MemoryRegion* MemoryTable::take_slot() {
-  for (;;) {
-    std::unique_ptr<MemoryRegion[]> fresh;
-    {
-      const llp::Guard guard(lock_);
-      // Keep some keys resting before they are given out again.
-      if (free_first_ != nullptr && (slots_ == kMaxRegions || slots_ % kChunk == 0)) {
-        MemoryRegion* r = free_first_;
-        free_first_ = r->next_free_;
-        if (free_first_ == nullptr) free_last_ = nullptr;
-        return r;
-      }
-      if (slots_ == kMaxRegions) return nullptr;
-      MemoryRegion* chunk = chunks_[slots_ / kChunk].load(std::memory_order_relaxed);
-      if (chunk != nullptr) {
-        MemoryRegion* r = chunk + slots_ % kChunk;
-        r->index_ = ((slots_ * factor_) + offset_) & kIndexMask;
-        ++slots_;
-        if (r->index_ == 0) continue;  // STag 0 names no memory (docs/design/ddp.md)
-        return r;
-      }
-    }
-    fresh.reset(new (std::nothrow) MemoryRegion[kChunk]);
-    if (fresh == nullptr) return nullptr;
-    const llp::Guard guard(lock_);
-    auto& place = chunks_[slots_ / kChunk];
-    if (slots_ < kMaxRegions && place.load(std::memory_order_relaxed) == nullptr)
-      place.store(fresh.release(), std::memory_order_release);
-  }
+  const std::uint32_t index = stag >> 8;
+  const unsigned chunk = (index & 0x800000) == 0 ? 0 : 1 + (index >> 20 & 7);
+  MemoryRegion* regions = chunks_[chunk].load(std::memory_order_acquire);  // pairs with grow()
+  return regions == nullptr ? nullptr : regions + (index & (size_of(chunk) - 1));
 }
 
 // Requires: nobody can enter (stag_ is 0) and nobody is inside.
@@ -118,8 +58,8 @@ void MemoryTable::set(MemoryRegion& r, Pd& pd, void* address, std::size_t length
   r.length_ = length;
   r.access_ = access | kLocalRead;
   r.pd_ = &pd;
-  r.key_ = static_cast<std::uint8_t>(r.key_ + 1 + random_octet() % 127);
-  r.stag_.store(r.index_ << 8 | r.key_, std::memory_order_seq_cst);
+  r.last_ = new_key(r);
+  r.stag_.store(r.last_, std::memory_order_seq_cst);
 }
 
 int MemoryTable::add(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access,
@@ -150,40 +90,12 @@ void MemoryTable::wait_for_users(const MemoryRegion& r) {
   for (llp::Backoff backoff; r.users_.load(std::memory_order_seq_cst) != 0;) backoff.wait();
 }
 
-void MemoryTable::before_fork() {
-  window_lock_.lock();
-  lock_.lock();
-}
-
-void MemoryTable::after_fork_parent() {
-  lock_.unlock();
-  window_lock_.unlock();
-}
-
-void MemoryTable::after_fork_child() {
-  for (std::uint32_t slot = 0; slot < slots_; ++slot) {
-    MemoryRegion& r = chunks_[slot / kChunk].load(std::memory_order_relaxed)[slot % kChunk];
-    // Looked at first: a page that is not written stays shared with the parent.
-    if (r.users_.load(std::memory_order_relaxed) != 0) r.users_.store(0, std::memory_order_relaxed);
-  }
-  lock_.unlock();
-  window_lock_.unlock();
-}
-
 int MemoryTable::remove(MemoryRegion* r) {
   if (!close(*r)) return EBUSY;
   if (r->kind_ == MemoryRegion::Kind::null) r->kind_ = MemoryRegion::Kind::region;
   r->pd_->users.fetch_sub(1);
   give_slot(r);
   return 0;
-}
-
-void MemoryTable::give_slot(MemoryRegion* r) {
-  assert(r->stag_.load() == 0);
-  const llp::Guard guard(lock_);
-  r->next_free_ = nullptr;
-  (free_last_ != nullptr ? free_last_->next_free_ : free_first_) = r;
-  free_last_ = r;
 }
 
 int MemoryTable::change(MemoryRegion* r, int flags, Pd* pd, void* address, std::size_t length, unsigned access) {
@@ -221,26 +133,34 @@ int MemoryTable::prefetch(const Pd& pd, std::uint32_t lkey, std::uint64_t addres
   return populate(extent.address, extent.length, writable) ? 0 : EFAULT;
 }
 
-Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t qp) {
+// Requires: entered, and not a window of type 1. False: a window is bound to it.
+bool MemoryTable::shut(MemoryRegion& r, std::uint32_t stag) {
+  if (r.kind_ == MemoryRegion::Kind::window_2) return r.stag_.compare_exchange_strong(stag, 0), true;
+  const llp::Guard guard(window_lock_);
+  return r.windows_ == 0 && (r.stag_.compare_exchange_strong(stag, 0), true);
+}
+
+Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t qp, Invalidates what) {
   MemoryRegion* r = find(stag);
   if (r == nullptr || stag == 0 || !enter(r, stag)) return Verdict::invalid_stag;
   // Entered, so these do not change (a region's kind never does while it is one).
   using Kind = MemoryRegion::Kind;
-  const bool has_rkey = r->kind_ == Kind::region || r->kind_ == Kind::window_2;
-  const bool ours = r->pd_ == &pd && has_rkey && (r->qp_ == 0 || r->qp_ == qp);
   const bool window = r->kind_ == Kind::window_2;
-  std::uint32_t expected = stag;
-  const bool closed = ours && r->stag_.compare_exchange_strong(expected, 0, std::memory_order_seq_cst);
+  Verdict v = Verdict::ok;
+  if (r->pd_ != &pd || (r->kind_ != Kind::region && !window) || (r->qp_ != 0 && r->qp_ != qp))
+    v = Verdict::not_associated;
+  else if ((!window && what == Invalidates::windows) || !shut(*r, stag))
+    v = Verdict::access;
   leave(r);
-  if (!ours) return Verdict::not_associated;
+  if (v != Verdict::ok) return v;
   // The key is gone. Its owner may have given the region a new one meanwhile, so only the users of the old are waited
   // for: application threads in a copy or a system call that does not block.
   wait_for_users(*r);
-  if (window && closed) {
+  if (window) {
     const llp::Guard guard(window_lock_);
     if (r->stag_.load(std::memory_order_relaxed) == 0) unbind(*r);
   }
-  return Verdict::ok;
+  return v;
 }
 
 Verdict MemoryTable::resolve(std::uint32_t stag, const Pd& pd, std::uint64_t address, std::uint64_t length,

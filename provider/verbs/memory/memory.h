@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -44,8 +45,8 @@ class MemoryRegion {
   std::uint64_t length_ = 0;
   unsigned access_ = 0;  // ibv_access_flags
   Pd* pd_ = nullptr;
-  std::uint32_t index_ = 0;
-  std::uint8_t key_ = 0;
+  std::uint32_t place_ = 0;  // the bits of its index that say where it stands (slots.cc)
+  std::uint32_t last_ = 0;   // the key that it has, or had last; of a window, the index stays
   MemoryRegion* next_free_ = nullptr;
   // Windows (under the table's window lock).
   enum class Kind : std::uint8_t { region, window_1, window_2, null };
@@ -62,6 +63,9 @@ struct WindowBind {
   std::uint64_t address, length;
   unsigned access;
 };
+
+// What may be taken away by a key alone.
+enum class Invalidates : std::uint8_t { windows, regions_too };
 
 // The rules for access flags (ibv_reg_mr(3)): 0 or EINVAL.
 int check_access(unsigned access);
@@ -93,10 +97,11 @@ class MemoryTable final : public llp::MemoryGate {
   // ibv_advise_mr() for one element: memory of an on-demand region is brought in at once (now) or soon. 0, EINVAL (no
   // memory on demand), EFAULT (beyond its bounds, without the right to write, not mapped).
   int prefetch(const Pd& pd, std::uint32_t lkey, std::uint64_t address, std::uint64_t length, bool writable, bool now);
-  // A peer's Send with Invalidate. The region stays allocated but no key opens it any more (as Linux siw, ordinary
-  // regions of the PD may be invalidated: docs/design/rdmap.md, Choices).
-  // A window of type 2 that is bound for this QP is unbound; one of type 1 cannot be invalidated.
-  Verdict invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t qp);
+  // A peer's Send with Invalidate, or the owner's own request. A window of type 2 that is bound for this QP is unbound;
+  // one of type 1 cannot be invalidated. An ordinary region is for every QP of its PD, so that no single peer may take
+  // it away, unless the owner wishes it so (`what`; option invalidate_regions): then it stays allocated and no key
+  // opens it any more. `access`: such a region, or one that a window is bound to.
+  Verdict invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t qp, Invalidates what);
 
   // --- memory windows (window.cc) ---
 
@@ -122,26 +127,41 @@ class MemoryTable final : public llp::MemoryGate {
   void leave(void* region) override;
 
  private:
-  static constexpr std::uint32_t kChunk = 4096;
+  // Slots stand in chunks that double, so that few bits of an index are spent where there are few regions.
+  static constexpr unsigned kFirstBits = 12, kChunks = 9;
+  static constexpr std::uint32_t size_of(unsigned chunk) { return 1u << (kFirstBits + chunk - (chunk > 0 ? 1 : 0)); }
+  static constexpr unsigned chunk_of(std::uint32_t slot) {
+    return static_cast<unsigned>(std::bit_width(slot >> kFirstBits));
+  }
+  // Free slots that one is drawn from, and how many rest at least before they can be drawn again.
+  static constexpr std::uint32_t kPool = 1024, kResting = 2048;
 
   MemoryRegion* find(std::uint32_t stag) const;
-  MemoryRegion* take_slot();
   void set(MemoryRegion& region, Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access);
   bool close(MemoryRegion& region);
+  bool shut(MemoryRegion& region, std::uint32_t stag);
   static void wait_for_users(const MemoryRegion& region);
-  void give_slot(MemoryRegion* region);
   static std::byte* null_memory(bool written);
   void unbind(MemoryRegion& window) EWARP_REQUIRES(window_lock_);
 
-  // STag index = slot * factor + offset mod 2^24 with random odd factor: keys of neighbours do not tell each other.
-  std::uint32_t factor_, inverse_, offset_;
-  llp::Spinlock lock_;         // free list and growth
+  // slots.cc
+  MemoryRegion& slot(std::uint32_t number) const;
+  MemoryRegion* take_slot();
+  void give_slot(MemoryRegion* region);
+  void refill() EWARP_REQUIRES(lock_);
+  bool grow(unsigned chunk);
+  static std::uint32_t new_key(const MemoryRegion& region);
+
+  llp::Spinlock lock_;         // free slots and growth
   llp::Spinlock window_lock_;  // which window is bound to which region; never asked for by who has lock_
-  std::array<std::atomic<MemoryRegion*>, kMaxRegions / kChunk> chunks_{};
-  std::uint32_t slots_ EWARP_GUARDED_BY(lock_) = 0;
-  MemoryRegion* free_first_ EWARP_GUARDED_BY(lock_) =
-      nullptr;  // FIFO: a key that went out of use stays so as long as possible
+  std::array<std::atomic<MemoryRegion*>, kChunks> chunks_{};
+  std::uint32_t slots_ EWARP_GUARDED_BY(lock_) = 0;  // that were in use at least once
+  std::array<MemoryRegion*, kPool> pool_ EWARP_GUARDED_BY(lock_){};
+  std::uint32_t pooled_ EWARP_GUARDED_BY(lock_) = 0;
+  // FIFO: a slot that went out of use stays so for long.
+  MemoryRegion* free_first_ EWARP_GUARDED_BY(lock_) = nullptr;
   MemoryRegion* free_last_ EWARP_GUARDED_BY(lock_) = nullptr;
+  std::uint32_t resting_ EWARP_GUARDED_BY(lock_) = 0;
 };
 
 MemoryTable& memory();

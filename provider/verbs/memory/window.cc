@@ -23,7 +23,7 @@ int MemoryTable::add_window(Pd& pd, ibv_mw_type type, MemoryRegion** out, std::u
   const llp::Guard guard(window_lock_);
   w->kind_ = type == IBV_MW_TYPE_1 ? MemoryRegion::Kind::window_1 : MemoryRegion::Kind::window_2;
   w->pd_ = &pd;
-  *rkey = w->index_ << 8 | ++w->key_;
+  *rkey = w->last_ = new_key(*w);
   pd.users.fetch_add(1);
   *out = w;
   return 0;
@@ -54,7 +54,7 @@ bool MemoryTable::bind(const WindowBind& b, const Pd& pd, std::uint32_t qp) {
   MemoryRegion* r = find(b.lkey);
   const llp::Guard guard(window_lock_);
   if (w == nullptr || (w->kind_ != Kind::window_1 && w->kind_ != Kind::window_2) || w->pd_ != &pd ||
-      (b.access & ~(kRights | kIgnored)) != 0)
+      (w->last_ ^ b.rkey) >> 8 != 0 || (b.access & ~(kRights | kIgnored)) != 0)
     return false;
   const bool second = w->kind_ == Kind::window_2;
   if (second && w->stag_.load(std::memory_order_relaxed) != 0) return false;
@@ -73,7 +73,7 @@ bool MemoryTable::bind(const WindowBind& b, const Pd& pd, std::uint32_t qp) {
   w->base_ = b.address;
   w->length_ = b.length;
   w->access_ = b.access & kRights;
-  w->key_ = static_cast<std::uint8_t>(b.rkey);
+  w->last_ = b.rkey;
   w->window_of_ = r;
   w->qp_ = second ? qp : 0;
   ++r->windows_;

@@ -89,7 +89,7 @@ ddp::Verdict RcQueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uin
 }
 
 ddp::Verdict RcQueuePair::invalidate(std::uint32_t stag) {
-  return memory().invalidate(stag, pd_, number_);
+  return memory().invalidate(stag, pd_, number_, peers_invalidate());
 }
 
 void RcQueuePair::send_done(rdmap::SendRequest& request, rdmap::Status status) {

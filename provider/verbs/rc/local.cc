@@ -34,8 +34,9 @@ int RcQueuePair::put_local(const ibv_send_wr& wr, std::uint64_t position) {
 bool RcQueuePair::execute_local(SendEntry& e) {
   if (sq_.head() != started_ || local_failed_) return false;
   ++started_;
-  const bool ok = e.local == LocalOperation::bind ? memory().bind(e.bind, pd_, number_)
-                                                  : memory().invalidate(e.invalidate_stag, pd_, number_) == Verdict::ok;
+  const bool ok = e.local == LocalOperation::bind
+                      ? memory().bind(e.bind, pd_, number_)
+                      : memory().invalidate(e.invalidate_stag, pd_, number_, Invalidates::regions_too) == Verdict::ok;
   if (!ok) {
     local_failed_ = true;
     engine().kick(*this);  // stream_progress() ends the stream

@@ -180,7 +180,7 @@ ddp::Verdict RdQueuePair::resolve(std::uint32_t stag, std::uint64_t to, std::uin
 }
 
 ddp::Verdict RdQueuePair::invalidate(std::uint32_t stag) {
-  return memory().invalidate(stag, pd_, number_);
+  return memory().invalidate(stag, pd_, number_, peers_invalidate());
 }
 
 // Datagrams of UD.

@@ -2,6 +2,7 @@
 // A port's table: what arrives, what is sent, time.
 #include "provider/verbs/rd/port.h"
 
+#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/random.h>
 
@@ -11,6 +12,7 @@
 #include <system_error>
 
 #include "llp/datagram_header.h"
+#include "provider/base/log.h"
 #include "provider/base/options.h"
 #include "provider/base/stats.h"
 #include "provider/engine/engine.h"
@@ -37,6 +39,15 @@ Config config_for(const llp::UdpSocket& socket) {
   c.ird = c.ord = RdPort::kMaxRdAtomic;
   c.without_crc = options().crc != CrcPolicy::always;
   return c;
+}
+
+void log_violation(const Association& a) {
+  if (!log::enabled(log::Level::warn)) return;
+  std::array<char, INET6_ADDRSTRLEN> ip{};
+  inet_ntop(AF_INET6, a.key().ip.data(), ip.data(), ip.size());
+  const bool guessed = a.strikes() >= rdmap::DatagramEndpoint::kMostWrongStags;
+  log::warn("QP {:#08x}: the association with QP {:#08x} of {} ends: it {}", a.key().local_qpn, a.key().remote_qpn,
+            ip.data(), guessed ? "named STags that it was not given" : "broke the protocol");
 }
 
 }  // namespace
@@ -274,6 +285,7 @@ void RdPort::established(Association& a) {
 }
 
 void RdPort::ended(Association& a, const Ended& how) {
+  if (how.why == Ending::violation) log_violation(a);
   paths_.close(a.key().ip, seats_[index_of(a.key().local_qpn)].device);
   if (auto* e = touch(a)) e->ended(a, how);
 }
@@ -349,6 +361,7 @@ constexpr Published kPublished[] = {
     {&Counters::reports_received, &stats::Reliable::reports_received},
     {&Counters::resets_sent, &stats::Reliable::resets_sent},
     {&Counters::resets_received, &stats::Reliable::resets_received},
+    {&Counters::violations, &stats::Reliable::violations},
     {&Counters::challenges, &stats::Reliable::challenges},
     {&Counters::dropped_runt, &stats::Reliable::dropped_runt},
     {&Counters::dropped_version, &stats::Reliable::dropped_version},

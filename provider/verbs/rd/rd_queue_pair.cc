@@ -140,6 +140,8 @@ void RdQueuePair::publish() {
     stats::add(t.terminates_sent, now.reports_sent - published_.reports_sent);
     stats::add(t.terminates_received, now.reports_received - published_.reports_received);
   });
+  if (now.wrong_stags != published_.wrong_stags)
+    stats::add(stats::page().reliable.wrong_stags, now.wrong_stags - published_.wrong_stags);
   published_ = now;
 }
 

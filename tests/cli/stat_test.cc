@@ -1,0 +1,108 @@
+// `etherwarp stat` where a user fills the run directory with what shall harm its reader.
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+
+#include "mpi_shim/channel/core/counters_page.h"
+#include "provider/base/stats.h"
+
+// cmocka last: its fail() is a macro, which C++ headers do not survive.
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace {
+
+namespace fs = std::filesystem;
+using namespace ewarp;
+
+constexpr char kEvil[] = "\033[2J\033]0;x\007\r\b\x9b\x7f\n\xff";
+
+std::string directory;
+
+// What the tool prints, on both streams.
+std::string stat(const std::string& words) {
+  const std::string command = std::string(EWARP_CLI) + " stat " + words + " 2>&1";
+  const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), pclose);
+  assert_non_null(pipe.get());
+  std::string out;
+  char octets[4096];
+  while (const std::size_t n = fread(octets, 1, sizeof octets, pipe.get())) out.append(octets, n);
+  return out;
+}
+
+// Pages of processes that live: of this one and its like.
+std::unique_ptr<stats::Page> page_of(pid_t pid) {
+  auto page = std::make_unique<stats::Page>();
+  std::memcpy(static_cast<void*>(page.get()), &stats::page(), sizeof *page);
+  page->pid = pid;
+  return page;
+}
+void put(const stats::Page& page, const std::string& name) {
+  std::ofstream(directory + "/" + name).write(reinterpret_cast<const char*>(&page), sizeof page);
+}
+
+void nothing_steers_the_terminal(void**) {
+  auto page = page_of(getpid());
+  page->device_count = 1;
+  for (char* text : {page->command, page->poller, page->devices[0].name, page->qps[0].peer}) std::strcpy(text, kEvil);
+  std::memcpy(page->devices[0].interface, kEvil, std::min(sizeof kEvil, sizeof page->devices[0].interface));
+  page->qps[0].number = 0x777;
+  page->devices[0].traffic.tx_octets = 1;
+  put(*page, "1");
+  channel::CountersPage<1> counters{};
+  std::memcpy(counters.head.magic, channel::CountersHead::kMagic, sizeof counters.head.magic);
+  counters.head.count = 1;
+  std::strcpy(counters.head.address, kEvil);
+  std::strcpy(counters.names[0], kEvil);
+  counters.values[0] = 5;
+  std::ofstream(directory + "/1.channel.9").write(reinterpret_cast<const char*>(&counters), sizeof counters);
+  for (const char* words : {"", "-v", "--json"}) {
+    const std::string out = stat(words);
+    assert_non_null(std::strstr(out.c_str(), "?[2J?]0;x??????"));
+    for (const char c : out)
+      if (c != '\n' && (c < ' ' || c > '~')) fail_msg("stat %s prints octet %02x", words, c & 0xffu);
+  }
+}
+
+// A page in memory is 2 MiB, so that files without number would be all memory.
+void files_beyond_so_many_are_not_read(void**) {
+  for (std::size_t i = 0; i < stats::kMostFiles + 8; ++i) std::ofstream(directory + "/" + std::to_string(1000000 + i));
+  const std::string out = stat("");
+  assert_non_null(std::strstr(out.c_str(), "and 510 more such files"));  // the cap is one, three are named
+}
+
+int fresh_directory(void**) {
+  char path[] = "/tmp/ewarp-stat-XXXXXX";
+  if (mkdtemp(path) == nullptr) return -1;
+  directory = path;
+  return setenv("ETHERWARP_RUNDIR", path, 1);
+}
+int remove_directory(void**) {
+  fs::remove_all(directory);
+  return 0;
+}
+
+}  // namespace
+
+int main() {
+  setenv("ETHERWARP_CONFIG", "", 1);
+  setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
+  setenv("ETHERWARP_STATS", "no", 1);  // our own page is no file
+  const CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(nothing_steers_the_terminal, fresh_directory, remove_directory),
+      cmocka_unit_test_setup_teardown(files_beyond_so_many_are_not_read, fresh_directory, remove_directory),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
