@@ -116,6 +116,59 @@ void nothing_is_kept_of_a_transfer(void**) {
   }
 }
 
+// Each datagram ahead of its turn is followed by the one that was missing, but the lane never becomes empty.
+void a_hole_that_moves_on_costs_nothing(void**) {
+  for (const std::size_t payload : {std::size_t{0}, std::size_t{1000}}) {
+    Scene s;
+    s.establish();
+    const std::uint32_t first = kPeerIsn[0];
+    const auto say = [&](std::uint32_t ahead) {
+      s.say_data(Lane::req, first + ahead, segment(true, payload));
+      s.delivered.clear();
+      s.quiet();
+      s.destinations.clear();
+    };
+    say(1);
+    for (std::uint32_t k = 0; k < 1000; k += 2) say(k + 3), say(k);
+    const std::size_t before = g_allocated;
+    for (std::uint32_t k = 1000; k < 1000000; k += 2) {
+      say(k + 3);
+      say(k);
+      if (g_allocated > before + 10000) fail_msg("%zu octets more at PSN %u", g_allocated - before, k);
+    }
+    assert_true(s.table.held() > payload && s.table.held() < 2 * (payload + 200));
+  }
+}
+
+// The bound of what is held is one of memory, not only of what lies in it.
+void what_is_held_counts_as_memory(void**) {
+  Scene s;
+  s.establish();
+  s.delivered.reserve(1000);
+  s.destinations.reserve(1000);
+  const auto say = [&](std::uint32_t ahead) {
+    s.say_data(Lane::req, kPeerIsn[0] + ahead, segment(true));
+    s.quiet();
+  };
+  say(0);
+  s.say_data(Lane::rsp, kPeerIsn[1] + 1, segment(true));  // the flight stays
+  s.quiet();
+  const std::size_t before = g_allocated, held = s.table.held();
+  for (std::uint32_t k = 2; k < 200; ++k) say(k);
+  say(201);
+  const auto is_counted = [&] {
+    if (g_allocated > before + (s.table.held() - held) + 1000)
+      fail_msg("%zu octets allocated, %zu held", g_allocated - before, s.table.held() - held);
+  };
+  is_counted();
+  say(1);  // all but the last
+  assert_int_equal(s.delivered.size(), 200);
+  is_counted();
+  say(200);
+  assert_int_equal(s.table.held(), held);
+  is_counted();
+}
+
 // Anything at all, from anywhere: no crash, nothing placed, no memory that stays, few answers.
 void hostile_strangers(void**) {
   const char* many = std::getenv("EWARP_SEEDS");
@@ -237,7 +290,10 @@ void hostile_peer(void**) {
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(an_idle_association_costs_little),
-                              cmocka_unit_test(nothing_is_kept_of_a_transfer), cmocka_unit_test(hostile_strangers),
+                              cmocka_unit_test(nothing_is_kept_of_a_transfer),
+                              cmocka_unit_test(a_hole_that_moves_on_costs_nothing),
+                              cmocka_unit_test(what_is_held_counts_as_memory),
+                              cmocka_unit_test(hostile_strangers),
                               cmocka_unit_test(hostile_peer)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
