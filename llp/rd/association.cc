@@ -26,6 +26,7 @@ Association::~Association() {
 }
 
 void Association::limit_segment(std::uint16_t max_udp_payload) {
+  path_seg_ = std::min(path_seg_, max_udp_payload);
   max_seg_ = std::min(max_seg_, max_udp_payload);
 }
 

@@ -197,7 +197,9 @@ class Association {
   std::uint8_t tries_ = 0;   // of OPEN, CLOSE; timeouts or unanswered probes in a row
   std::uint8_t probes_ = 0;  // for credits, in a row
   std::uint8_t strikes_ = 0;
-  std::uint16_t max_seg_ = 0, options_ = 0, ord_ = 0;
+  std::uint16_t path_seg_ = 0;  // largest UDP payload, as far as this side alone knows
+  std::uint16_t max_seg_ = 0;   // and as both ends have it
+  std::uint16_t options_ = 0, ord_ = 0;
   std::uint32_t own_tag_ = 0, peer_tag_ = 0;
   std::array<std::uint32_t, kLaneCount> isn_{};
   std::array<std::uint32_t, kLaneCount> tx_next_{}, rx_next_{};

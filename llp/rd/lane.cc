@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace ewarp::llp::rd {
 namespace {
@@ -131,10 +132,24 @@ const Held* ReceiveLane::find(std::uint32_t psn) const {
   return i < held_.size() ? &held_[i] : nullptr;
 }
 
+// What the array is to hold when one more comes.
+std::size_t ReceiveLane::next_capacity() const {
+  if (held_.size() < held_.capacity() || 2 * first_ >= std::max<std::size_t>(held_.size(), 1)) return held_.capacity();
+  return std::max<std::size_t>(1, 2 * held_.capacity());
+}
+
+void ReceiveLane::make_room() {
+  const std::size_t capacity = next_capacity();
+  if (held_.size() < held_.capacity()) return;
+  held_.erase(held_.begin(), held_.begin() + static_cast<std::ptrdiff_t>(std::exchange(first_, 0)));
+  held_.reserve(capacity);
+}
+
 void ReceiveLane::insert(Held held) {
   assert(!holds(held.psn));
   assert(empty() || held.psn - held_[first_].psn < kMaxWindow || held_[first_].psn - held.psn < kMaxWindow);
-  cost_ += held.cost();
+  make_room();
+  segments_ += held.cost();
   // Most often it belongs at the end.
   auto at = held_.end();
   while (at != held_.begin() + static_cast<std::ptrdiff_t>(first_) && after(std::prev(at)->psn, held.psn)) --at;
@@ -144,14 +159,13 @@ void ReceiveLane::insert(Held held) {
 void ReceiveLane::erase(std::uint32_t psn) {
   const std::size_t i = position(psn);
   if (i == held_.size()) return;
-  assert(cost_ >= held_[i].cost());
-  cost_ -= held_[i].cost();
+  assert(segments_ >= held_[i].cost());
+  segments_ -= held_[i].cost();
   if (i == first_) {
-    held_[first_++].segment = {};
-    if (empty()) {
-      held_.clear();
-      first_ = 0;
-    }
+    std::vector<std::byte>().swap(held_[first_++].segment);
+    if (!empty()) return;
+    std::vector<Held>().swap(held_);
+    first_ = 0;
   } else {
     held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(i));
   }

@@ -70,7 +70,7 @@ struct Held {
   bool placed = false;
   std::optional<std::uint32_t> immediate, error_psn;
   std::vector<std::byte> segment;
-  std::size_t cost() const { return sizeof(Held) + segment.size(); }
+  std::size_t cost() const { return segment.capacity(); }
 };
 
 class ReceiveLane {
@@ -82,14 +82,22 @@ class ReceiveLane {
   const Held* find(std::uint32_t psn) const;
   void erase(std::uint32_t psn);
   SackWords words(std::uint32_t next) const;
-  std::size_t cost() const { return cost_; }
+  // Octets of memory; 0 if it is empty.
+  std::size_t cost() const { return held_.capacity() * sizeof(Held) + segments_; }
+  // The most by which insert() of a segment of so many octets raises cost().
+  std::size_t cost_to_insert(std::size_t octets) const {
+    return (next_capacity() - held_.capacity()) * sizeof(Held) + octets;
+  }
 
  private:
   std::size_t position(std::uint32_t psn) const;  // held_.size(): nowhere
-  // By PSN. What was delivered is taken off the front by counting, so that filling one hole is not quadratic.
+  std::size_t next_capacity() const;
+  void make_room();
+  // By PSN. What was delivered is taken off the front by counting, so that filling one hole is not quadratic. At least
+  // half of a full array is alive, or the dead part goes.
   std::vector<Held> held_;
   std::size_t first_ = 0;
-  std::size_t cost_ = 0;
+  std::size_t segments_ = 0;  // octets of all Held::cost()
 };
 
 }  // namespace ewarp::llp::rd

@@ -30,7 +30,7 @@ void Association::begin(const Identity& identity) {
   peer_limit_ = granted_ = 0;
   options_ = 0;
   ord_ = 0;
-  max_seg_ = shared_.config.max_seg;
+  max_seg_ = path_seg_ = shared_.config.max_seg;
   cookie_ = 0;
   round_trip_ = RoundTrip{};
   shared_.upper.opening(*this);
@@ -61,7 +61,7 @@ void Association::adopt(const Open& open) {
   for (std::size_t l = 0; l < kLaneCount; ++l)
     tx_edge_[l] = isn_[l] + std::min<std::uint32_t>(open.window[l], kMaxWindow);
   peer_limit_ = open.msn_limit;
-  max_seg_ = std::min(max_seg_, open.max_seg);
+  max_seg_ = std::min(path_seg_, open.max_seg);  // an OPEN that came before may have been forged
   ord_ = std::min(c.ord, open.ird);
   options_ = wishes() & open.options;
 }

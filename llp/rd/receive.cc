@@ -276,11 +276,11 @@ void Association::hold(Incoming in) {
     ++shared_.counters.duplicates;
     return;
   }
-  Held h;
-  if (shared_.held + sizeof(Held) + in.octets > shared_.config.max_held) {
+  if (shared_.held + lane.cost_to_insert(in.octets) > shared_.config.max_held) {
     ++shared_.counters.not_held;
     return;
   }
+  Held h;
   if (is_tagged(in.segment) && in.psn != rx_next_[index(in.lane)]) h.placed = shared_.upper.place(*this, in);
   if (h.placed) in.segment = in.segment.first(kTaggedHeader);
   h.psn = in.psn;
@@ -288,8 +288,9 @@ void Association::hold(Incoming in) {
   h.immediate = in.immediate;
   h.error_psn = in.error_psn;
   h.segment.assign(in.segment.begin(), in.segment.end());
-  shared_.held += h.cost();
+  shared_.held -= lane.cost();
   lane.insert(std::move(h));
+  shared_.held += lane.cost();
 }
 
 // The peer has the report: now it may see the acknowledgement of what the report is about. A failed message keeps its

@@ -21,7 +21,8 @@ Table::Table(const Config& config, Upper& upper, Wire& wire, Entropy& entropy)
       cookies_(
           {std::uint64_t{entropy.draw()} << 32 | entropy.draw(), std::uint64_t{entropy.draw()} << 32 | entropy.draw()}),
       by_tag_(kFirstBuckets, Slab::kNone),
-      by_key_(kFirstBuckets, Slab::kNone) {}
+      by_key_(kFirstBuckets, Slab::kNone),
+      resets_(config.resets_per_second) {}
 
 // --- what arrives ---
 
@@ -173,15 +174,10 @@ void Table::on_reset(Time now, const Address& from, const Prefix& prefix, const 
   settle(now, *a);
 }
 
-// Answers to what belongs to no association are few, whatever comes.
+// Answers to what belongs to no association are few for each source, whatever comes.
 void Table::reset_stranger(Time now, const Address& to, const Prefix& about, std::uint32_t tag, ResetReason reason,
                            std::uint8_t flags, std::uint8_t aux) {
-  if (now - second_began_ >= kSecond || now < second_began_) {
-    second_began_ = now;
-    resets_in_second_ = 0;
-  }
-  if (resets_in_second_ >= shared_.config.resets_per_second) return;
-  ++resets_in_second_;
+  if (!resets_.allow(siphash(hash_key_, to.ip), now)) return;
   ++shared_.counters.resets_sent;
   std::array<std::byte, kMaxHeader> out;
   const Prefix p{Type::reset, flags, aux, about.source, about.destination};

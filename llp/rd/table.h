@@ -11,6 +11,7 @@
 
 #include "llp/rd/association.h"
 #include "llp/rd/cookie.h"
+#include "llp/source_limit.h"
 
 namespace ewarp::llp::rd {
 
@@ -129,8 +130,7 @@ class Table {
   Deadlines deadlines_{slab_};
   std::vector<std::uint32_t> late_, being_finished_;  // associations that finish() is for
   std::vector<std::uint32_t> by_tag_, by_key_;        // heads of chains through the associations
-  Time second_began_ = 0;
-  unsigned resets_in_second_ = 0;
+  SourceLimit resets_;
 };
 
 }  // namespace ewarp::llp::rd

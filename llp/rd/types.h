@@ -65,7 +65,7 @@ struct Config {
   std::size_t max_associations = 65536;
   std::size_t max_embryonic = 256;          // beyond, an OPEN has to prove its address first
   std::size_t max_held = 64 * 1024 * 1024;  // octets held out of order, all associations together
-  unsigned resets_per_second = 10;
+  unsigned resets_per_second = 10;          // to each source that has no association; at most 255
 };
 
 constexpr Config internet_profile() {

@@ -189,6 +189,23 @@ void forged_open_is_corrected_by_the_openack(void**) {
   assert_true(h.data().standing.tag == kPeerTag && h.data().standing.ack == kPeerIsn);
 }
 
+// Nor does it make segments small for the life of the association; what is known of the path stays known.
+void forged_open_makes_no_small_segments(void**) {
+  for (const std::uint16_t path : {std::uint16_t{1472}, std::uint16_t{1200}}) {
+    Scene s;
+    s.send(7);
+    s.note_open(s.expect(Type::open));
+    s.table.limit_segments(peer_address().ip, path);
+    Open forged = s.offer();
+    forged.initial_tag = 0xdead;
+    forged.max_seg = 170;
+    s.say_open(forged);
+    s.expect(Type::openack);
+    s.say_openack(s.offer());
+    assert_int_equal(s.association().mulpdu(), path - 42);
+  }
+}
+
 void another_open_is_challenged(void**) {
   Scene s;
   s.establish();
@@ -365,6 +382,7 @@ int main() {
       cmocka_unit_test(embryonic_with_something_to_send_opens),
       cmocka_unit_test(simultaneous_opens_use_their_own_tags),
       cmocka_unit_test(forged_open_is_corrected_by_the_openack),
+      cmocka_unit_test(forged_open_makes_no_small_segments),
       cmocka_unit_test(another_open_is_challenged),
       cmocka_unit_test(challenged_initiator_shows_the_cookie),
       cmocka_unit_test(unknown_tags_are_answered_ten_times_a_second),

@@ -2,8 +2,10 @@
 // What an association costs, and what strangers can do to a table: nothing but use its time. EWARP_SEED, EWARP_SEEDS as
 // in rd_sim_test.
 #include <cstdlib>
+#include <map>
 #include <random>
 
+#include "llp/source_limit.h"
 #include "tests/llp/counted_new.h"
 #include "tests/llp/rd_scene.h"
 
@@ -117,6 +119,59 @@ void nothing_is_kept_of_a_transfer(void**) {
   }
 }
 
+// Each datagram ahead of its turn is followed by the one that was missing, but the lane never becomes empty.
+void a_hole_that_moves_on_costs_nothing(void**) {
+  for (const std::size_t payload : {std::size_t{0}, std::size_t{1000}}) {
+    Scene s;
+    s.establish();
+    const std::uint32_t first = kPeerIsn[0];
+    const auto say = [&](std::uint32_t ahead) {
+      s.say_data(Lane::req, first + ahead, segment(true, payload));
+      s.delivered.clear();
+      s.quiet();
+      s.destinations.clear();
+    };
+    say(1);
+    for (std::uint32_t k = 0; k < 1000; k += 2) say(k + 3), say(k);
+    const std::size_t before = g_allocated;
+    for (std::uint32_t k = 1000; k < 1000000; k += 2) {
+      say(k + 3);
+      say(k);
+      if (g_allocated > before + 10000) fail_msg("%zu octets more at PSN %u", g_allocated - before, k);
+    }
+    assert_true(s.table.held() > payload && s.table.held() < 2 * (payload + 200));
+  }
+}
+
+// The bound of what is held is one of memory, not only of what lies in it.
+void what_is_held_counts_as_memory(void**) {
+  Scene s;
+  s.establish();
+  s.delivered.reserve(1000);
+  s.destinations.reserve(1000);
+  const auto say = [&](std::uint32_t ahead) {
+    s.say_data(Lane::req, kPeerIsn[0] + ahead, segment(true));
+    s.quiet();
+  };
+  say(0);
+  s.say_data(Lane::rsp, kPeerIsn[1] + 1, segment(true));  // the flight stays
+  s.quiet();
+  const std::size_t before = g_allocated, held = s.table.held();
+  for (std::uint32_t k = 2; k < 200; ++k) say(k);
+  say(201);
+  const auto is_counted = [&] {
+    if (g_allocated > before + (s.table.held() - held) + 1000)
+      fail_msg("%zu octets allocated, %zu held", g_allocated - before, s.table.held() - held);
+  };
+  is_counted();
+  say(1);  // all but the last
+  assert_int_equal(s.delivered.size(), 200);
+  is_counted();
+  say(200);
+  assert_int_equal(s.table.held(), held);
+  is_counted();
+}
+
 // Anything at all, from anywhere: no crash, nothing placed, no memory that stays, few answers.
 void hostile_strangers(void**) {
   const char* many = std::getenv("EWARP_SEEDS");
@@ -179,19 +234,54 @@ void hostile_strangers(void**) {
       s.table.receive(s.now, from, octets, random() % 2);
       EXPECT("bounded", s.table.size() <= 16 && s.table.embryonic() <= 8 && s.table.held() == 0);
     }
-    unsigned resets = 0, answers = 0;
-    for (const Heard& h : s.heard) {
-      resets += h.type() == Type::reset;
+    std::map<std::byte, unsigned> resets;  // by the last octet of the address
+    unsigned answers = 0;
+    const std::size_t established_sent = s.destinations.size() - s.heard.size();
+    for (std::size_t i = 0; i < s.heard.size(); ++i) {
+      const Heard& h = s.heard[i];
+      if (h.type() == Type::reset) ++resets[s.destinations[established_sent + i].ip[15]];
       answers += h.type() == Type::openack;
       EXPECT("not larger than what asked", h.octets.size() <= 60);
     }
-    EXPECT("few resets", resets <= 10);
+    for (const auto& [source, count] : resets) EXPECT("few resets", count <= 10);
     EXPECT("an answer for an OPEN", answers <= 3000);
     EXPECT("nothing came through", s.delivered.empty() && s.placed.empty() && s.endings.empty());
     EXPECT("still there", s.association().own_tag() == established);
     s.pass(31 * kSecond);  // embryonic ones are gone
     EXPECT("forgotten", s.table.embryonic() == 0);
   }
+}
+
+// The answers that one source uses up are not missing for another.
+void a_flood_does_not_silence_the_answers_to_others(void**) {
+  Scene s;
+  const auto ask = [&](unsigned source) {
+    Address from = peer_address();
+    from.ip[14] = static_cast<std::byte>(source >> 8);
+    from.ip[15] = static_cast<std::byte>(source);
+    Standing st;
+    st.tag = 0x1234;
+    s.table.receive(
+        s.now, from,
+        datagram(Prefix{Type::ack, 0, 0, kOwnQpn, kPeerQpn}, st, std::uint16_t{0}, std::array<SackWords, 2>{}));
+    const bool answered = !s.heard.empty();
+    if (answered) assert_true(s.destinations.back() == from && s.expect(Type::reset).reset().tag == 0x1234);
+    return answered;
+  };
+  unsigned answers = 0;
+  for (int i = 0; i < 10000; ++i) answers += ask(1);
+  assert_int_equal(answers, 10);
+  // Of many, a few may share the entry of the one that floods.
+  answers = 0;
+  for (unsigned source = 2; source < 102; ++source) answers += ask(source);
+  assert_true(answers >= 95);
+  // What all of them together get is bounded, too.
+  for (int i = 0; i < 20; ++i)
+    for (unsigned source = 0; source < 5000; ++source) answers += ask(source);
+  assert_true(answers + 10 <= 10 * llp::SourceLimit::kEntries);
+  assert_false(ask(2));
+  s.pass(kSecond);
+  assert_true(ask(1) && ask(2));
 }
 
 // A peer that was let in may say what it likes, too: what it can make us keep is bounded.
@@ -238,7 +328,11 @@ void hostile_peer(void**) {
 
 int main() {
   const CMUnitTest tests[] = {cmocka_unit_test(an_idle_association_costs_little),
-                              cmocka_unit_test(nothing_is_kept_of_a_transfer), cmocka_unit_test(hostile_strangers),
+                              cmocka_unit_test(nothing_is_kept_of_a_transfer),
+                              cmocka_unit_test(a_hole_that_moves_on_costs_nothing),
+                              cmocka_unit_test(what_is_held_counts_as_memory),
+                              cmocka_unit_test(hostile_strangers),
+                              cmocka_unit_test(a_flood_does_not_silence_the_answers_to_others),
                               cmocka_unit_test(hostile_peer)};
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -2,6 +2,7 @@
 #include "provider/verbs/ud/error_reports.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "ddp/header.h"
@@ -13,7 +14,7 @@
 namespace ewarp::verbs {
 namespace {
 
-std::size_t slot_of(const in6_addr& source) {
+std::uint64_t hash_of(const in6_addr& source) {
   std::uint32_t hash = 2166136261u;
   for (const std::uint8_t octet : source.s6_addr) hash = (hash ^ octet) * 16777619u;
   return hash >> 24;
@@ -37,19 +38,9 @@ std::vector<std::byte> report_segment(Octets offending, const Fault& fault, std:
 
 }  // namespace
 
-void ReportLimit::begin_window(Clock::time_point now) {
-  window_ = now;
-  total_ = 0;
-  counts_.fill(0);
-}
-
 bool ReportLimit::allow(const in6_addr& source, Clock::time_point now) {
-  if (now - window_ >= std::chrono::seconds(1)) begin_window(now);
-  std::uint8_t& count = counts_[slot_of(source)];
-  if (total_ >= kInAll || count >= kPerSource) return false;
-  ++total_;
-  ++count;
-  return true;
+  const std::chrono::nanoseconds since = now.time_since_epoch();
+  return limit_.allow(hash_of(source), static_cast<std::uint64_t>(since.count()));
 }
 
 ErrorReports& error_reports() {

@@ -3,28 +3,24 @@
 // section 6).
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 
 #include "llp/fault.h"
+#include "llp/source_limit.h"
 #include "provider/verbs/ud/port.h"
 
 namespace ewarp::verbs {
 
-// Counts reports within windows of a second. The state is a fixed table: sources that fall on the same entry share its
-// limit. Threading: engine held.
+// How many answers strangers get in a second.
 class ReportLimit {
  public:
   using Clock = std::chrono::steady_clock;
-  static constexpr unsigned kPerSource = 10, kInAll = 100;  // in a second
+  static constexpr unsigned kPerSource = 10, kInAll = 100;
   bool allow(const in6_addr& source, Clock::time_point now);
 
  private:
-  void begin_window(Clock::time_point now);
-  Clock::time_point window_{};
-  unsigned total_ = 0;
-  std::array<std::uint8_t, 256> counts_{};
+  llp::SourceLimit limit_{kPerSource, kInAll};
 };
 
 class ErrorReports {
