@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """The Debian packages in fresh roots of Debian: built there, installed, used, removed.
 
-    tests/system/packages.py [--debs DIRECTORY] [--keep] [bookworm] [trixie]
+    tests/system/packages.py [--debs DIRECTORY] [--container] [--keep] [bookworm] [trixie]
 
 For each release (default: bookworm) mmdebstrap or debootstrap makes a root, from the mirror that this machine's own apt
 uses. scripts/package builds the last commit in a copy of that root. The packages go into another copy. There the tool,
 verbs programs, the examples and an MPI program run, each in a network of its own. In the end nothing of the packages
 may be left. Only root can do this, it needs a mirror, and it takes 10 minutes or more for each release: CTest does not
 run it. Mounts are made in namespaces that end with their command. Directories are removed in the end, also after a
-failure.
+failure. With --container the root is the base of Containerfile's image instead, which podman builds and runs.
 """
 import argparse
 import contextlib
@@ -204,12 +204,17 @@ def fresh(suite, folder, address):
     return machine
 
 
+def sources(folder):
+    """The last commit, in a new directory."""
+    folder.mkdir()
+    archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], capture_output=True, check=True, timeout=60).stdout
+    subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True, timeout=60)
+
+
 def build(base, debs, step):
     """scripts/package of the last commit, in a copy of the root; its packages in `debs`."""
     machine = base.copy(f"{base.root.name}-build")
-    (machine.root / "src").mkdir()
-    archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], capture_output=True, check=True, timeout=60).stdout
-    subprocess.run(["tar", "-x", "-C", machine.root / "src"], input=archive, check=True, timeout=60)
+    sources(machine.root / "src")
     said = machine.run("/src/scripts/package", seconds=3600, network="machine")
     compiler = machine.run("c++", "-dumpfullversion").strip()
     step.done(f"scripts/package with gcc {compiler}")
@@ -306,10 +311,38 @@ def mpi(machine, step, required):
         print("".join(f"    {line}\n" for line in str(failure).splitlines()[-12:]), end="")
 
 
-def release(suite, folder, address, debs):
+def container(base, step):
+    """Containerfile, on this root as the image that it begins with; doctor and a job in the image that it makes."""
+    check(shutil.which("podman"), "podman is not installed")
+    name = f"localhost/ewarp-packages-{os.getpid()}"
+    sources(base.root.with_name("context"))
+    try:
+        run(["sh", "-ec", 'tar -C "$1" --one-file-system -c . | podman import - "$2"', "sh", base.root, f"{name}:base"], 300)
+        # Here and below: what podman needs where it may neither make control groups nor raise limits.
+        run(["podman", "build", "--isolation=chroot", "--build-arg", f"BASE={name}:base", "-t", f"{name}:made",
+             base.root.with_name("context")], 3600)  # fmt: skip
+        size = int(run(["podman", "image", "inspect", "-f", "{{.Size}}", f"{name}:made"], 60))
+        step.done(f"podman build: an image of {size >> 20} MiB")
+        for words in ([], ["ci_job.sh"]):
+            script = """[ ! -d /sys/fs/cgroup/unified ] || mount --bind /sys/fs/cgroup/unified /sys/fs/cgroup
+                exec podman run --rm --ulimit host --cgroups=disabled --network=none "$@" """
+            said = run(["unshare", "--mount", "sh", "-ec", script, "sh", f"{name}:made", *words], 120)
+            check("FAIL" not in said and "ewarp_lo" in said, said)
+            check(not words or re.search(r"^\s*2\s+1000(\s+[\d.]+){7}", said, re.M), said)
+            step.done(f"podman run {' '.join(words) or '(etherwarp doctor)'}")
+            print("".join(f"    {line}\n" for line in said.splitlines()[-15:]), end="")
+    finally:
+        subprocess.run(["podman", "rmi", "-f", f"{name}:made", f"{name}:base"], capture_output=True, timeout=120, check=False)
+        subprocess.run(["podman", "image", "prune", "-f"], capture_output=True, timeout=120, check=False)
+
+
+def release(suite, folder, address, debs, in_container):
     step = Steps(suite)
     base = fresh(suite, folder, address)
     step.done(f"a fresh root, {len(base.packages())} packages")
+    if in_container:
+        container(base, step)
+        return
     if not list(debs.glob("etherwarp_*.deb")):
         build(base, debs, step)
     machine = base.copy(f"{suite}-use")
@@ -333,6 +366,7 @@ def main():
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"releases of Debian: {', '.join(SUITES)}")
     parser.add_argument("--debs", type=pathlib.Path, help="packages that are built are left here, in a directory for"
                         " each release; if there are some, they are taken and nothing is built")  # fmt: skip
+    parser.add_argument("--container", action="store_true", help="build and run the image of Containerfile with podman")
     parser.add_argument("--keep", action="store_true", help="leave the roots, and say where they are")
     arguments = parser.parse_args()
     suites = arguments.suites or [SUITES[0]]
@@ -345,7 +379,8 @@ def main():
     try:
         address = mirror()
         for suite in suites:
-            release(suite, folder, address, (arguments.debs or folder / "debs").resolve() / suite)
+            debs = (arguments.debs or folder / "debs").resolve() / suite
+            release(suite, folder, address, debs, arguments.container)
         print("ok")
     except Failure as failure:
         print(f"FAILED: {failure}")
