@@ -145,8 +145,8 @@ class Machine:
         (self.root / path).write_text(text, encoding="utf-8")
 
     def files(self):
-        """What there is of every file but those that apt and the loader keep for themselves, or programs made. Groups stay
-        in Debian: libibverbs1 makes one, rdma."""
+        """What there is of every file but those that apt and the loader keep for themselves, or programs made. Groups
+        stay in Debian: libibverbs1 makes one, rdma."""
         apart = re.compile(r"(proc|sys|dev|run|tmp|root|src|var/(cache|log|tmp|lib/apt))(/|$)|"
                            r"etc/(ld\.so\.cache|g?(group|shadow)-?)$|"
                            r"var/lib/dpkg/(\w+-old|lock.*|status|available|triggers/.*)$")  # fmt: skip
@@ -317,7 +317,8 @@ def container(base, step):
     name = f"localhost/ewarp-packages-{os.getpid()}"
     sources(base.root.with_name("context"))
     try:
-        run(["sh", "-ec", 'tar -C "$1" --one-file-system -c . | podman import - "$2"', "sh", base.root, f"{name}:base"], 300)
+        script = 'tar -C "$1" --one-file-system -c . | podman import - "$2"'
+        run(["sh", "-ec", script, "sh", base.root, f"{name}:base"], 300)
         # Here and below: what podman needs where it may neither make control groups nor raise limits.
         run(["podman", "build", "--isolation=chroot", "--build-arg", f"BASE={name}:base", "-t", f"{name}:made",
              base.root.with_name("context")], 3600)  # fmt: skip
@@ -332,8 +333,8 @@ def container(base, step):
             step.done(f"podman run {' '.join(words) or '(etherwarp doctor)'}")
             print("".join(f"    {line}\n" for line in said.splitlines()[-15:]), end="")
     finally:
-        subprocess.run(["podman", "rmi", "-f", f"{name}:made", f"{name}:base"], capture_output=True, timeout=120, check=False)
-        subprocess.run(["podman", "image", "prune", "-f"], capture_output=True, timeout=120, check=False)
+        for words in (["rmi", "-f", f"{name}:made", f"{name}:base"], ["image", "prune", "-f"]):
+            subprocess.run(["podman", *words], capture_output=True, timeout=120, check=False)
 
 
 def release(suite, folder, address, debs, in_container):
