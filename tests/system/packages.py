@@ -188,13 +188,13 @@ class Steps:
 
 
 def fresh(suite, folder, address):
-    """A small root of this release, with apt."""
+    """A small root of this release, with apt; and with adduser, which libibverbs1 needs and apt does not take away."""
     root = folder / f"{suite}-base"
     if shutil.which("mmdebstrap"):
-        run(["mmdebstrap", "--mode=root", "--variant=minbase", suite, root, address], 600)
+        run(["mmdebstrap", "--mode=root", "--variant=minbase", "--include=adduser", suite, root, address], 600)
     else:
         check(shutil.which("debootstrap"), "neither mmdebstrap nor debootstrap is installed")
-        run(["debootstrap", "--variant=minbase", suite, root, address], 900)
+        run(["debootstrap", "--variant=minbase", "--include=adduser", suite, root, address], 900)
     # Names are resolved as they are here.
     (root / "etc/resolv.conf").unlink(missing_ok=True)
     shutil.copyfile("/etc/resolv.conf", root / "etc/resolv.conf")
