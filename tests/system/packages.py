@@ -311,19 +311,23 @@ def mpi(machine, step, required):
         print("".join(f"    {line}\n" for line in str(failure).splitlines()[-12:]), end="")
 
 
-def container(base, step):
+def container(base, debs, step):
     """Containerfile, on this root as the image that it begins with; doctor and a job in the image that it makes."""
     check(shutil.which("podman"), "podman is not installed")
     name = f"localhost/ewarp-packages-{os.getpid()}"
-    sources(base.root.with_name("context"))
+    context = base.root.with_name("context")
+    sources(context)
+    if debs.is_dir():
+        shutil.copytree(debs, context / "build-package/packages")
     try:
         script = 'tar -C "$1" --one-file-system -c . | podman import - "$2"'
         run(["sh", "-ec", script, "sh", base.root, f"{name}:base"], 300)
         # Here and below: what podman needs where it may neither make control groups nor raise limits.
-        run(["podman", "build", "--isolation=chroot", "--build-arg", f"BASE={name}:base", "-t", f"{name}:made",
-             base.root.with_name("context")], 3600)  # fmt: skip
+        said = run(["podman", "build", "--isolation=chroot", "--build-arg", f"BASE={name}:base", "-t", f"{name}:made",
+                    context], 3600)  # fmt: skip
         size = int(run(["podman", "image", "inspect", "-f", "{{.Size}}", f"{name}:made"], 60))
-        step.done(f"podman build: an image of {size >> 20} MiB")
+        built = "built in it" if "== built" in said else "made before"
+        step.done(f"podman build, from packages that were {built}: an image of {size >> 20} MiB")
         for words in ([], ["ci_job.sh"]):
             script = """[ ! -d /sys/fs/cgroup/unified ] || mount --bind /sys/fs/cgroup/unified /sys/fs/cgroup
                 exec podman run --rm --ulimit host --cgroups=disabled --network=none "$@" """
@@ -342,7 +346,7 @@ def release(suite, folder, address, debs, in_container):
     base = fresh(suite, folder, address)
     step.done(f"a fresh root, {len(base.packages())} packages")
     if in_container:
-        container(base, step)
+        container(base, debs, step)
         return
     if not list(debs.glob("etherwarp_*.deb")):
         build(base, debs, step)
