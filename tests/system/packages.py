@@ -18,6 +18,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -330,7 +331,7 @@ def container(base, debs, step):
         step.done(f"podman build, from packages that were {built}: an image of {size >> 20} MiB")
         for words in ([], ["ci_job.sh"]):
             script = """[ ! -d /sys/fs/cgroup/unified ] || mount --bind /sys/fs/cgroup/unified /sys/fs/cgroup
-                exec podman run --rm --ulimit host --cgroups=disabled --network=none "$@" """
+                exec podman run --rm --ulimit nofile=4096 --ulimit nproc=4096 --cgroups=disabled --network=none "$@" """
             said = run(["unshare", "--mount", "sh", "-ec", script, "sh", f"{name}:made", *words], 120)
             check("FAIL" not in said and "ewarp_lo" in said, said)
             check(not words or re.search(r"^\s*2\s+1000(\s+[\d.]+){7}", said, re.M), said)
@@ -379,6 +380,7 @@ def main():
         parser.error(f"there are {', '.join(SUITES)}")
     if os.geteuid() != 0:
         parser.error("only root can make roots")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # as after a failure: everything is removed
     folder = pathlib.Path(tempfile.mkdtemp(prefix="ewarp-packages-"))
     folder.chmod(0o755)
     try:
