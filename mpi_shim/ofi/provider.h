@@ -12,7 +12,8 @@ namespace ewarp::ofi {
 
 inline constexpr const char* kProviderName = "etherwarp";
 inline constexpr std::uint32_t kProviderVersion = FI_VERSION(1, 0);
-inline constexpr std::uint32_t kProtocol = FI_PROV_SPECIFIC | 0x4557;  // the channel's messages
+// The channel's messages. The top bit is for protocols of a provider's own; libfabric 2 has no name for it any more.
+inline constexpr std::uint32_t kProtocol = std::uint32_t{1} << 31 | 0x4557;
 inline constexpr std::uint32_t kProtocolVersion = 2;
 
 // The top bit of the channel's tags tells the two matching spaces apart.

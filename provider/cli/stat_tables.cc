@@ -52,11 +52,11 @@ QpRow row_of(const stats::Page& p, const stats::QpPage& q, Rates* rates) {
                state_name(q.state),
                q.peer[0] != '\0' ? q.peer : "-",
                peer != 0 ? fmt::format("{:#08x}", peer) : "-",
-               fmt::format("{}", t.tx_messages),
-               fmt::format("{}", t.rx_messages),
+               fmt::format("{}", t.tx_messages.load()),
+               fmt::format("{}", t.rx_messages.load()),
                in_units(static_cast<double>(t.tx_octets)),
                in_units(static_cast<double>(t.rx_octets)),
-               fmt::format("{}", t.completions),
+               fmt::format("{}", t.completions.load()),
                fmt::format("{}", errors(t))};
   row.busy = static_cast<double>(t.tx_octets + t.rx_octets);
   if (rates == nullptr) return row;
@@ -106,7 +106,7 @@ std::string summary(std::span<const stats::Snapshot> processes, Rates* rates) {
                 : std::vector<std::string>(4);
       first = false;
       row.insert(row.end(), {quiet ? "-" : d.name, fmt::format("{}", d.qps_created - d.qps_destroyed),
-                             fmt::format("{}", t.tx_messages), fmt::format("{}", t.rx_messages),
+                             fmt::format("{}", t.tx_messages.load()), fmt::format("{}", t.rx_messages.load()),
                              in_units(static_cast<double>(t.tx_octets)), in_units(static_cast<double>(t.rx_octets)),
                              fmt::format("{}", errors(t))});
       if (rates != nullptr) add_rates(row, rates->of({p.pid, d.name}, t));
@@ -142,7 +142,7 @@ std::string queue_pairs(std::span<const stats::Snapshot> processes, Rates* rates
 std::string details(const stats::Snapshot& s, Rates* rates) {
   const auto& p = *s.page;
   std::string out = fmt::format("\n{} {}: passes {} by the application, {} in the background; {} wake-ups\n", p.pid,
-                                p.command, p.app_passes, p.background_passes, p.background_wakeups);
+                                p.command, p.app_passes.load(), p.background_passes.load(), p.background_wakeups.load());
   for (std::uint32_t i = 0; i < p.device_count; ++i) {
     std::vector<std::string> parts;
     add_nonzero(parts, p.devices[i]);

@@ -2,14 +2,14 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """The Debian packages in fresh roots of Debian: built there, installed, used, removed.
 
-    tests/system/packages.py [--debs DIRECTORY] [--keep] [bookworm] [trixie]
+    tests/system/packages.py [--debs DIRECTORY] [--container] [--keep] [bookworm] [trixie]
 
 For each release (default: bookworm) mmdebstrap or debootstrap makes a root, from the mirror that this machine's own apt
 uses. scripts/package builds the last commit in a copy of that root. The packages go into another copy. There the tool,
 verbs programs, the examples and an MPI program run, each in a network of its own. In the end nothing of the packages
 may be left. Only root can do this, it needs a mirror, and it takes 10 minutes or more for each release: CTest does not
 run it. Mounts are made in namespaces that end with their command. Directories are removed in the end, also after a
-failure.
+failure. With --container the root is the base of Containerfile's image instead, which podman builds and runs.
 """
 import argparse
 import contextlib
@@ -19,6 +19,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -146,8 +147,8 @@ class Machine:
         (self.root / path).write_text(text, encoding="utf-8")
 
     def files(self):
-        """What there is of every file but those that apt and the loader keep for themselves, or programs made. Groups stay
-        in Debian: libibverbs1 makes one, rdma."""
+        """What there is of every file but those that apt and the loader keep for themselves, or programs made. Groups
+        stay in Debian: libibverbs1 makes one, rdma."""
         apart = re.compile(r"(proc|sys|dev|run|tmp|root|src|var/(cache|log|tmp|lib/apt))(/|$)|"
                            r"etc/(ld\.so\.cache|g?(group|shadow)-?)$|"
                            r"var/lib/dpkg/(\w+-old|lock.*|status|available|triggers/.*)$")  # fmt: skip
@@ -189,13 +190,13 @@ class Steps:
 
 
 def fresh(suite, folder, address):
-    """A small root of this release, with apt."""
+    """A small root of this release, with apt; and with adduser, which libibverbs1 needs and apt does not take away."""
     root = folder / f"{suite}-base"
     if shutil.which("mmdebstrap"):
-        run(["mmdebstrap", "--mode=root", "--variant=minbase", suite, root, address], 600)
+        run(["mmdebstrap", "--mode=root", "--variant=minbase", "--include=adduser", suite, root, address], 600)
     else:
         check(shutil.which("debootstrap"), "neither mmdebstrap nor debootstrap is installed")
-        run(["debootstrap", "--variant=minbase", suite, root, address], 900)
+        run(["debootstrap", "--variant=minbase", "--include=adduser", suite, root, address], 900)
     # Names are resolved as they are here.
     (root / "etc/resolv.conf").unlink(missing_ok=True)
     shutil.copyfile("/etc/resolv.conf", root / "etc/resolv.conf")
@@ -205,12 +206,17 @@ def fresh(suite, folder, address):
     return machine
 
 
+def sources(folder):
+    """The last commit, in a new directory."""
+    folder.mkdir()
+    archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], capture_output=True, check=True, timeout=60).stdout
+    subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True, timeout=60)
+
+
 def build(base, debs, step):
     """scripts/package of the last commit, in a copy of the root; its packages in `debs`."""
     machine = base.copy(f"{base.root.name}-build")
-    (machine.root / "src").mkdir()
-    archive = subprocess.run(["git", "-C", ROOT, "archive", "HEAD"], capture_output=True, check=True, timeout=60).stdout
-    subprocess.run(["tar", "-x", "-C", machine.root / "src"], input=archive, check=True, timeout=60)
+    sources(machine.root / "src")
     said = machine.run("/src/scripts/package", seconds=3600, network="machine")
     compiler = machine.run("c++", "-dumpfullversion").strip()
     step.done(f"scripts/package with gcc {compiler}")
@@ -307,10 +313,43 @@ def mpi(machine, step, required):
         print("".join(f"    {line}\n" for line in str(failure).splitlines()[-12:]), end="")
 
 
-def release(suite, folder, address, debs):
+def container(base, debs, step):
+    """Containerfile, on this root as the image that it begins with; doctor and a job in the image that it makes."""
+    check(shutil.which("podman"), "podman is not installed")
+    name = f"localhost/ewarp-packages-{os.getpid()}"
+    context = base.root.with_name("context")
+    sources(context)
+    if debs.is_dir():
+        shutil.copytree(debs, context / "build-package/packages")
+    try:
+        script = 'tar -C "$1" --one-file-system -c . | podman import - "$2"'
+        run(["sh", "-ec", script, "sh", base.root, f"{name}:base"], 300)
+        # Here and below: what podman needs where it may neither make control groups nor raise limits.
+        said = run(["podman", "build", "--isolation=chroot", "--build-arg", f"BASE={name}:base", "-t", f"{name}:made",
+                    context], 3600)  # fmt: skip
+        size = int(run(["podman", "image", "inspect", "-f", "{{.Size}}", f"{name}:made"], 60))
+        built = "built in it" if "== built" in said else "made before"
+        step.done(f"podman build, from packages that were {built}: an image of {size >> 20} MiB")
+        for words in ([], ["ci_job.sh"]):
+            script = """[ ! -d /sys/fs/cgroup/unified ] || mount --bind /sys/fs/cgroup/unified /sys/fs/cgroup
+                exec podman run --rm --ulimit nofile=4096 --ulimit nproc=4096 --cgroups=disabled --network=none "$@" """
+            said = run(["unshare", "--mount", "sh", "-ec", script, "sh", f"{name}:made", *words], 120)
+            check("FAIL" not in said and "ewarp_lo" in said, said)
+            check(not words or re.search(r"^\s*2\s+1000(\s+[\d.]+){7}", said, re.M), said)
+            step.done(f"podman run {' '.join(words) or '(etherwarp doctor)'}")
+            print("".join(f"    {line}\n" for line in said.splitlines()[-15:]), end="")
+    finally:
+        for words in (["rmi", "-f", f"{name}:made", f"{name}:base"], ["image", "prune", "-f"]):
+            subprocess.run(["podman", *words], capture_output=True, timeout=120, check=False)
+
+
+def release(suite, folder, address, debs, in_container):
     step = Steps(suite)
     base = fresh(suite, folder, address)
     step.done(f"a fresh root, {len(base.packages())} packages")
+    if in_container:
+        container(base, debs, step)
+        return
     if not list(debs.glob("etherwarp_*.deb")):
         build(base, debs, step)
     machine = base.copy(f"{suite}-use")
@@ -334,6 +373,7 @@ def main():
     parser.add_argument("suites", nargs="*", metavar="SUITE", help=f"releases of Debian: {', '.join(SUITES)}")
     parser.add_argument("--debs", type=pathlib.Path, help="packages that are built are left here, in a directory for"
                         " each release; if there are some, they are taken and nothing is built")  # fmt: skip
+    parser.add_argument("--container", action="store_true", help="build and run the image of Containerfile with podman")
     parser.add_argument("--keep", action="store_true", help="leave the roots, and say where they are")
     arguments = parser.parse_args()
     suites = arguments.suites or [SUITES[0]]
@@ -341,12 +381,14 @@ def main():
         parser.error(f"there are {', '.join(SUITES)}")
     if os.geteuid() != 0:
         parser.error("only root can make roots")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # as after a failure: everything is removed
     folder = pathlib.Path(tempfile.mkdtemp(prefix="ewarp-packages-"))
     folder.chmod(0o755)
     try:
         address = mirror()
         for suite in suites:
-            release(suite, folder, address, (arguments.debs or folder / "debs").resolve() / suite)
+            debs = (arguments.debs or folder / "debs").resolve() / suite
+            release(suite, folder, address, debs, arguments.container)
         print("ok")
     except Failure as failure:
         print(f"FAILED: {failure}")
