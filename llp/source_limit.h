@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How often strangers are answered: a bounded number of times in a second for each source, in bounded memory.
 #pragma once
 

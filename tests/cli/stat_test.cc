@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // `etherwarp stat` where a user fills the run directory with what shall harm its reader.
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory keys: nobody can tell one from others, a forked child issues its own, and what a peer may take away by a Send
 // with Invalidate.
 #include <sys/wait.h>

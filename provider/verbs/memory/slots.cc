@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Slots for regions and windows, and their keys. A peer that has seen keys shall not find others by them: the slot is
 // drawn from many free ones, and the bits of the index that do not name it, and the key octet, are drawn for each key.
 //
