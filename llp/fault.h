@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What the peer did wrong, in the words that a Terminate message carries (RFC 5040 section 4.8 and figure 9, RFC 5041
-// section 7, RFC 5044 section 8, RFC 6581 section 8). Errors of our own never travel as a Fault: they are an errno or a
-// completion status.
+// section 7, RFC 5044 section 8, RFC 6581 section 8). Errors of our own travel as "local catastrophic" alone, which
+// says no more; here they are an errno or a completion status.
 #pragma once
 
 #include <cstdint>

@@ -111,7 +111,7 @@ class Endpoint {
   bool terminate_sent() const { return own_terminate_.sent(); }
   // Ends the stream for a reason of our own: a Terminate with this fault follows what is being sent.
   void fail(const Fault& fault);
-  // The consumer flushes all its requests: the stream forgets them. Only a Terminate may still go out.
+  // The consumer flushes all its requests: the stream forgets them. Nothing more goes out.
   void abandon();
   // No request, response or message is in progress in either direction.
   bool quiescent() const;

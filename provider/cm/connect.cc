@@ -153,6 +153,7 @@ void rejected(const Lock& lock, const IdRef& id, const AttemptRef& attempt) EWAR
   fail(lock, id, EventType::rejected, ECONNRESET, &param);
 }
 
+// hand_over() gives the lock back: nothing may follow it here.
 void on_reply(Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
   std::byte buffer[mpa::kStartupHeader + mpa::kMaxPrivateData];
   while (true) {

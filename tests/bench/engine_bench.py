@@ -168,6 +168,7 @@ def one_of_many(b):
         return b.pairs(*words, least=iterations * 8, seconds=b.a.many_seconds)
 
     for n in range(b.a.rounds):
+        wait_for_ports(count)
         one, of_many = in_turn(n, [lambda: run(1), lambda: run(count)])
         if one is None or of_many is None:
             unfinished += 1

@@ -55,7 +55,7 @@ MemoryRegion& MemoryTable::slot(std::uint32_t number) const {
   return chunks_[chunk].load(std::memory_order_relaxed)[number - before];
 }
 
-// Never the one that the slot had last, and of no index 0: STag 0 names no memory (ddp.md section 9).
+// Never the one that the slot had last, and of no index 0: STag 0 names no memory (docs/design/ddp.md).
 std::uint32_t MemoryTable::new_key(const MemoryRegion& r) {
   const bool first = (r.place_ & kLaterChunk) == 0;
   const unsigned chunk = first ? 0 : 1 + (r.place_ >> kChunkAt & 7);

@@ -25,7 +25,7 @@ constexpr std::size_t kReceiveBudget = 256 * 1024;
 constexpr std::size_t kBulkTail = 512;
 constexpr std::size_t kBulkHead = 4096;
 
-// A stream without segments (not TCP) carries what TCP's largest window segment would.
+// A stream without segments (no TCP) gets ULPDUs as large as TCP's largest segment allows.
 constexpr std::size_t kNoSegments = 65483;
 
 std::size_t ulpdu_limit(const llp::Stream& stream, const mpa::StreamParams& params) {
@@ -290,7 +290,7 @@ bool Connection::drained() {
   const iovec into{sink.data(), sink.size()};
   long n;
   do n = stream_->receive(std::span(&into, 1));
-  while (n > 0);
+  while (n > 0 || n == -EINTR);
   return n != -EAGAIN;
 }
 

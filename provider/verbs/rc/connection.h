@@ -59,8 +59,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   bool has_output() const { return !fin_sent_ && ((out_ != nullptr && !out_->empty()) || endpoint_.wants_transmit()); }
   void shut_down();  // sends FIN
   bool fin_sent() const { return fin_sent_; }
-  // Drops what was not written yet (it refers to memory of requests that end now); a Terminate of ours is kept when no
-  // FPDU was cut by that.
+  // Drops what was not written yet (it refers to memory of requests that end now). Nothing more goes out.
   void drop_output();
   // Gives its buffers back while nothing is in them.
   void rest() override;

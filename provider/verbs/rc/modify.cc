@@ -183,7 +183,10 @@ int RcQueuePair::modify_now(const ibv_qp_attr& attr, int mask, const PeerAddress
 }
 
 int RcQueuePair::query(ibv_qp_attr& attr, ibv_qp_init_attr& init) {
-  attr = given_;
+  engine().run([&] {
+    engine().assert_held();
+    attr = given_;
+  });
   attr.qp_state = attr.cur_qp_state = state_.load(std::memory_order_relaxed);
   ibv_port_attr port{};
   if (attr.path_mtu == 0 && context().device().query_port(1, &port, sizeof port) == 0) attr.path_mtu = port.active_mtu;

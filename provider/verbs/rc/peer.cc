@@ -20,6 +20,11 @@ BringUp* RcQueuePair::bring_up() const {
   return bring_up_.get();
 }
 
+std::uint32_t RcQueuePair::send_psn() const {
+  engine().assert_held();
+  return given_.sq_psn;
+}
+
 int RcQueuePair::start_bring_up(const PeerAddress& peer) {
   engine().assert_held();
   ord_ = kMaxRdAtomic;                 // until RTS says less

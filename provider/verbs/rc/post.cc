@@ -120,13 +120,16 @@ int RcQueuePair::post_all(ibv_send_wr* wr) {
 
 int RcQueuePair::post_recv(ibv_recv_wr* wr, ibv_recv_wr** bad) {
   int rc = 0;
+  // With an SRQ the engine's holder is the producer of rq_.
+  if (srq_ != nullptr && wr != nullptr) *bad = wr;
+  if (srq_ != nullptr) return wr != nullptr ? EINVAL : 0;
   {
     const llp::Guard guard(rq_.lock);
-    const bool allowed = state_.load(std::memory_order_relaxed) != IBV_QPS_RESET && srq_ == nullptr;
+    const bool allowed = state_.load(std::memory_order_relaxed) != IBV_QPS_RESET;
     rc = put_receives(rq_, allowed, cap_.max_recv_sge, wr, bad);
   }
   // In these states nobody else would flush it. Pairs with publish(): the flusher reads the tail after it set the
-  // state.
+  // state. stalled_ pairs with check_stall() in the same way.
   const ibv_qp_state s = state_.load(std::memory_order_seq_cst);
   if (s == IBV_QPS_ERR || s == IBV_QPS_SQD || stalled_.load(std::memory_order_seq_cst)) engine().kick(*this);
   return rc;

@@ -96,7 +96,7 @@ void RcQueuePair::destroy() {
   {
     Registry& r = registry();
     const llp::Guard guard(r.mutex);
-    if (std::exchange(destroyed_, true)) return;
+    if (destroyed_.exchange(true)) return;
     r.pairs.erase(number_);
   }
   engine().run([&] {

@@ -95,7 +95,7 @@ class RcQueuePair final : public QueuePairBase,
   // BringUpUser (peer.cc). Engine held.
   BringUp* bring_up() const override;
   bool may_be_told_its_peer() const override;
-  std::uint32_t send_psn() const override { return given_.sq_psn; }
+  std::uint32_t send_psn() const override;
   void read_limits(std::uint16_t* ird, std::uint16_t* ord) override { get_read_limits(ird, ord); }
   void take_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params) override;
   void bring_up_failed(const std::string& why) override;
@@ -162,7 +162,7 @@ class RcQueuePair final : public QueuePairBase,
   void retire_sends() EWARP_REQUIRES(engine());
 
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
-  bool destroyed_ = false;
+  std::atomic<bool> destroyed_{false};
   std::atomic<unsigned> access_{0};
   bool access_given_ = false;  // access_ is the application's word
   std::atomic<std::uint16_t> ird_, ord_;
@@ -190,7 +190,7 @@ class RcQueuePair final : public QueuePairBase,
       EWARP_GUARDED_BY(engine());                      // from RTR until ERR or RESET, if ibv_modify_qp() said the peer
   std::atomic<bool> sends_in_rtr_{false};              // for posters: bring_up_ is there
   bool peer_left_ EWARP_GUARDED_BY(engine()) = false;  // its stream has ended well; the next send fails
-  ibv_qp_attr given_{};                                // what query() repeats
+  ibv_qp_attr given_ EWARP_GUARDED_BY(engine()){};     // what query() repeats
   // One timer, for what is waited for at the time (on_timer()): the first FPDU, a receive, a graceful close, a
   // Terminate to leave, a peer that may come again.
   std::uint64_t timer_ EWARP_GUARDED_BY(engine()) = 0;
