@@ -141,8 +141,9 @@ std::string queue_pairs(std::span<const stats::Snapshot> processes, Rates* rates
 
 std::string details(const stats::Snapshot& s, Rates* rates) {
   const auto& p = *s.page;
-  std::string out = fmt::format("\n{} {}: passes {} by the application, {} in the background; {} wake-ups\n", p.pid,
-                                p.command, p.app_passes.load(), p.background_passes.load(), p.background_wakeups.load());
+  std::string out =
+      fmt::format("\n{} {}: passes {} by the application, {} in the background; {} wake-ups\n", p.pid, p.command,
+                  p.app_passes.load(), p.background_passes.load(), p.background_wakeups.load());
   for (std::uint32_t i = 0; i < p.device_count; ++i) {
     std::vector<std::string> parts;
     add_nonzero(parts, p.devices[i]);
