@@ -31,6 +31,7 @@ ELSEWHERE = {
     "./scripts/test --quick -- -R wire": "runs other tests",
     "./scripts/lint": "installs clang and takes minutes; .ci/run runs it",
     ".ci/run": "runs this",
+    "cmake --build --preset release --target wire_segments_test": "a build",
     "build/bin/wire_segments_test": "a test of its own",
     "./scripts/package": "builds Debian packages; packages.py runs it",
     "apt-get install ./build-package/packages/etherwarp_*.deb": "installs a package; packages.py does, in a fresh root",
