@@ -134,18 +134,32 @@ void Engine::serve() {
   }
 }
 
+// Who holds the engine while this thread wants a pass makes it: were this thread to look again later, it would take the
+// CPU from a poster in the middle of a send, again and again.
 Engine::Passed Engine::background_pass() {
-  if (!try_enter()) return Passed::busy;
-  const bool kicked = pushed();
-  if (kicked) {
+  auto passed = Passed::busy;
+  if (try_enter()) {
+    const bool kicked = pushed();
     serve_tasks();
     serve_kicks();
+    passed = pass_for_background(kicked);
+    leave();
+  } else if (!passing_.load(std::memory_order_relaxed)) {
+    run([&] {
+      assert_held();
+      if (!passing_.load(std::memory_order_relaxed)) passed = pass_for_background(false);
+    });
   }
+  if (passed != Passed::busy) stats::add(stats::page().background_passes);
+  return passed;
+}
+
+Engine::Passed Engine::pass_for_background(bool kicked) {
+  for_background_ = true;
   const bool any = pass() > 0 || kicked;
+  for_background_ = false;
   // From here on somebody may sleep until one of the sockets is ready.
   if (!any) set_.watch_all();
-  leave();
-  stats::add(stats::page().background_passes);
   return any ? Passed::something : Passed::nothing;
 }
 

@@ -58,7 +58,7 @@ void Engine::hand_over(LargePoster& poster) {
 }
 
 bool Engine::may_send(const LargePoster& poster) const {
-  return on_background_thread() || driver_.passes() >= poster.left_until();
+  return in_background() || driver_.passes() >= poster.left_until();
 }
 
 // --- passes ---
@@ -75,7 +75,9 @@ void Engine::application_pass(bool armed) {
   if (!armed && poster_habit.poll()) poster_habit.polled(Clock::now());
   if (!try_enter()) return;
   const Leaver leaver{*this};
+  passing_.store(true, std::memory_order_relaxed);
   const std::size_t moved = pass();
+  passing_.store(false, std::memory_order_relaxed);
   if (armed) return;
   driver_.passed(moved, set_.served());
   if (driver_.may_put_off() && driver_.put_off(Clock::now())) return_.set(driver_.returns_at());

@@ -65,8 +65,10 @@ class Engine final : public Reactor, public EngineLock {
   bool application_drives() const { return driver_.application_drives(); }
   // Something was received, or an event raised, for which somebody waits or does not (driver.h). Held.
   void came(bool waited_for) EWARP_REQUIRES(this) { driver_.came(waited_for); }
-  bool on_background_thread() const {
-    return background_.load(std::memory_order_relaxed) == __builtin_thread_pointer();
+  // What the holder does now is the background thread's work: it holds the engine itself, or has asked for a pass.
+  // Held.
+  bool in_background() const EWARP_REQUIRES(this) {
+    return background_.load(std::memory_order_relaxed) == __builtin_thread_pointer() || for_background_;
   }
 
   // --- sockets; all need the engine held ---
@@ -144,6 +146,7 @@ class Engine final : public Reactor, public EngineLock {
   void serve();
   void stand_aside();
   Passed background_pass();
+  Passed pass_for_background(bool kicked) EWARP_REQUIRES(this);
   void run_inbox();
   void sleep(std::chrono::nanoseconds limit, Sleep how);
   void watch_sockets(bool wanted);
@@ -154,13 +157,15 @@ class Engine final : public Reactor, public EngineLock {
 
   // Engine held.
   ActiveSet set_;
+  bool for_background_ EWARP_GUARDED_BY(this) = false;  // a pass that the background thread has asked its holder for
   std::vector<std::shared_ptr<Pollable>> graveyard_ EWARP_GUARDED_BY(this);
   std::vector<std::unique_ptr<llp::Gather>> gathers_ EWARP_GUARDED_BY(this);
   std::vector<std::unique_ptr<std::byte[]>> stagings_ EWARP_GUARDED_BY(this);
 
   // Who drives.
   Driver driver_;
-  llp::Alarm return_;  // of the background thread that stands aside
+  std::atomic<bool> passing_{false};  // an application's thread makes a pass; written by the holder
+  llp::Alarm return_;                 // of the background thread that stands aside
   std::atomic<bool> asleep_{false};
   std::atomic<bool> spinning_{false};  // the background thread waits for work, and not in the kernel
   std::atomic<bool> inbox_{false};     // something was put into asked_

@@ -102,7 +102,7 @@ void RcQueuePair::tell_driver(const Tally& news) {
   const rdmap::EndpointCounters& n = news.counters;
   const bool received = news.rx_octets != 0, sent = news.tx_octets != 0;
   const bool others = n.rx_messages != n.rx_sends || n.rx_reads != 0 || n.rx_write_segments != 0;
-  if (others || ((sent || (received && n.rx_sends == 0)) && engine().on_background_thread()))
+  if (others || ((sent || (received && n.rx_sends == 0)) && engine().in_background()))
     engine().came(true);
   else if (n.rx_sends != 0)
     engine().came(false);
