@@ -108,7 +108,7 @@ constexpr OptionEntry<Options> kEntries[] = {
     {{"ulpdu_octets", "octets", "64768",
       "Largest ULPDU that is sent to peers that consented to large ones (option extensions)."},
      [](Options& o, std::string_view v) { return set_number(o.ulpdu_octets, v, 512u, 65'535u); }},
-    {{"takeover_us", "microseconds", "2000",
+    {{"takeover_us", "microseconds", "2500",
       "After this time at the latest the background thread notices that an application no longer polls. The "
       "shorter the application has polled, the sooner the thread notices."},
      [](Options& o, std::string_view v) { return set_number(o.takeover_us, v, 1u, 1'000'000u); }},

@@ -28,7 +28,7 @@ struct Options {
   std::string rtr = "write";           // first choice among write, read, send
   bool io_uring = true;                // false: epoll, sendmsg, recvmsg
   unsigned ulpdu_octets = 64768;       // largest ULPDU between consenting peers
-  unsigned takeover_us = 2000;         // so long after the last poll the background thread takes over, at the latest
+  unsigned takeover_us = 2500;         // so long after the last poll the background thread takes over, at the latest
   int spin_us = -1;                    // how long it spins at most before it sleeps; -1: effective_spin_us()
   unsigned hand_over_octets = 131072;  // posts of so much go out by the background thread; 0: none do
   unsigned write_hold_us = 50;  // the completion of a Write is held so long at most (write_hold.h); 0: not at all

@@ -24,7 +24,7 @@ class Driver {
   };
 
   // longest: so late it may be seen that an application has stopped polling. crowded: there is no CPU to spare, and the
-  // background thread would run instead of an application; then it may be twice as late where nobody waits.
+  // background thread would run instead of an application; then it may be half as late again where nobody waits.
   explicit Driver(Duration longest, bool crowded = false)
       : longest_(longest), crowded_(crowded), period_(first_period().count()) {}
 
@@ -40,13 +40,13 @@ class Driver {
   std::uint64_t passes() const { return passes_.load(std::memory_order_relaxed); }
   // So much has been done since the last call of put_off() that another is worth asking what time it is. Engine held.
   bool may_put_off() const {
-    return (work_.load(std::memory_order_relaxed) - asked_) * kUnit >= period() / 2 && application_drives();
+    return (work_.load(std::memory_order_relaxed) - asked_) * kUnit >= margin() / 2 && application_drives();
   }
   // True: applications poll, and the background thread returns later than was said: at returns_at(). So nobody is woken
   // to see what the application can say itself. Engine held.
   bool put_off(Time now) {
     const std::uint64_t work = asked_ = work_.load(std::memory_order_relaxed);
-    if (now - since() < period() / 2 || !polled(work, now - since())) return false;
+    if (now - since() < period() - margin() || !polled(work, now - since())) return false;
     lengthen();
     look_from(now, work);
     return true;
@@ -90,7 +90,7 @@ class Driver {
     if (state == State::serving) return begin(patient || is_polled(now) ? step_aside(patient, reclaims) : state, now);
     // Nobody has put it off.
     if (!patient) return begin(serve_again(), now);
-    set_period(std::min(std::max(2 * period(), longest_), 2 * longest_));
+    set_period(std::min(std::max(2 * period(), longest_), longest_ + longest_ / 2));
     return begin(state_.load(std::memory_order_seq_cst), now);  // one that was reclaimed meanwhile serves
   }
   // Standing aside, and nobody has put it off: before step() it is to be seen what has come, by a pass.
@@ -106,6 +106,8 @@ class Driver {
   // Over so long it is seen whether an application polls: it does if a unit of its work is made every kUnit.
   static constexpr Duration kWindow = std::chrono::microseconds(50);
   static constexpr Duration kUnit = std::chrono::microseconds(10);
+  // So long before the return it is put off, at most: each time is a system call that costs some 10 us.
+  static constexpr Duration kMargin = std::chrono::microseconds(250);
   // An empty pass, a socket's turn and the time to move so much are of the order of a microsecond.
   static constexpr std::size_t kOctetsOfAUnit = 8192;
   // What has come since the last look; bits.
@@ -154,6 +156,7 @@ class Driver {
   }
   Duration period() const { return Duration(period_.load(std::memory_order_relaxed)); }
   Time since() const { return Time(Duration(since_.load(std::memory_order_relaxed))); }
+  Duration margin() const { return std::min(period() / 2, kMargin); }
   bool polled(std::uint64_t work, Duration elapsed) const {
     return (work - work_then_.load(std::memory_order_relaxed)) * kUnit >= elapsed;
   }
