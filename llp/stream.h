@@ -18,7 +18,9 @@ class Stream {
   virtual ~Stream() = default;  // as close()
 
   // Readable while receive() gives something, writable while send() takes something, for poll() and what is built upon
-  // it: level-triggered, so that who read only a part hears of the rest. -1 once it is closed.
+  // it: level-triggered, so that who read only a part hears of the rest. -1 once it is closed. A stream that is no
+  // socket gives one end of a socket pair: octets in it make it readable, a full one is not writable. Ready too often
+  // costs a call that finds nothing; ready too seldom, and the stream stands still.
   virtual int fd() const = 0;
   // Whether recvmsg() on fd() is what receive() does, so that many streams can share a system call (batch.h).
   virtual bool is_socket() const = 0;

@@ -37,6 +37,10 @@ struct SendEntry : rdmap::SendRequest {
   WindowBind bind;
 };
 
+// Threading: post_send(), post_recv() and post_all() by any thread; they take the queue's lock. serve(), broken() and
+// stream_progress() with the engine held, as all private functions but those of Posting. The other public functions by
+// any thread; they take the engine. Fields without an annotation: atomics, the queues (work_queue.h), and what is set
+// before the queue pair is used or by modify() with the engine held.
 class RcQueuePair final : public QueuePairBase,
                           public LargePoster,
                           private OverMemory<rdmap::Consumer>,
