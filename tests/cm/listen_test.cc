@@ -58,6 +58,7 @@ struct Server {
   }
 };
 
+// Holds: MPA-50, MPA-57
 void requests_become_events(void**) {
   const struct {
     const char* name;
@@ -138,6 +139,7 @@ void requests_become_events(void**) {
   }
 }
 
+// Holds: MPA-51, MPA-53, MPA-54, MPA-55
 void bad_requests_are_closed_in_silence(void**) {
   const struct {
     const char* name;
@@ -170,6 +172,7 @@ void bad_requests_are_closed_in_silence(void**) {
   server.channel.expect(kConnectRequest);
 }
 
+// Holds: MPA-61
 void every_cut_of_the_request_is_the_same(void**) {
   Server server;
   const std::string request = enhanced_request("data");
@@ -193,6 +196,7 @@ void private_data_of_a_request_is_cut_to_255(void**) {
   assert_true(server.channel.expect(kConnectRequest).data() == std::string(255, 'p'));
 }
 
+// Holds: MPA-58
 void reject_says_so_and_closes(void**) {
   for (const bool talkative : {false, true}) {
     Server server;

@@ -152,6 +152,11 @@ void extended_objects(void**) {
   run_parts(OBJECTS_PROBE, {"polling", "cq-creation", "domains", "null", "attributes", "refusals"});
 }
 
+// Holds: UD-3
+void arrivals_can_be_answered(void**) {
+  run_parts(OBJECTS_PROBE, {"answers"});
+}
+
 void without_netlink_there_is_sysfs(void**) {
   for (const char* error : {"1", "97"}) {  // EPERM, EAFNOSUPPORT
     print_message("errno %s\n", error);
@@ -352,6 +357,7 @@ int main() {
       cmocka_unit_test(libibverbs_comes_after_the_first_question),
       cmocka_unit_test(queue_pairs_with_send_operations),
       cmocka_unit_test(extended_objects),
+      cmocka_unit_test(arrivals_can_be_answered),
       cmocka_unit_test(without_netlink_there_is_sysfs),
       cmocka_unit_test(shells_are_the_same),
       cmocka_unit_test(the_provider_is_not_loaded_without_need),

@@ -13,6 +13,7 @@
 #include "mpa/startup.h"
 #include "provider/startup/pair_names.h"
 #include "provider/verbs/qp_numbers.h"
+#include "tests/llp/nodelay.h"
 #include "tests/verbs/by_address.h"
 #include "tests/wire/scene.h"
 
@@ -44,6 +45,7 @@ void expect_fds(std::size_t want) {
 
 // --- cases ---
 
+// Holds: VRB-34
 void both_orders_and_delays(void**) {
   for (const bool ipv4 : {true, false}) {
     const int gid = gid_index(ipv4);
@@ -61,6 +63,16 @@ void both_orders_and_delays(void**) {
         traffic(second, first);
       }
   }
+}
+
+// Holds: MPA-18
+// Of both ends.
+void mpa_18_connections_send_at_once(void**) {
+  Side a(1 << 14), b(1 << 14);
+  up(a, number(b));
+  up(b, number(a));
+  traffic(a, b);
+  test::expect_nodelay(2);
 }
 
 // The side that is connected already waits in RTR; the other's sends wait in RTS.
@@ -157,6 +169,7 @@ void sends_wait_for_the_connection(void**) {
   }
 }
 
+// Holds: VRB-34
 void many_at_once(void**) {
   constexpr std::size_t kPairs = test::kInstrumented ? 100 : 300;
   Side warm(64);  // what the process opens once is open
@@ -180,6 +193,7 @@ void many_at_once(void**) {
   expect_fds(before + 4);  // ports of further QP numbers stay
 }
 
+// Holds: VRB-34
 void self_loop(void**) {
   for (const bool ipv4 : {true, false}) {
     const int gid = gid_index(ipv4);
@@ -491,6 +505,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_qp_of_rdma_cm_has_no_listener),  // first: the port is listened on for good
       cmocka_unit_test(both_orders_and_delays),
+      cmocka_unit_test(mpa_18_connections_send_at_once),
       cmocka_unit_test(rtr_long_before_rts),
       cmocka_unit_test(sends_in_rtr),
       cmocka_unit_test(no_sends_in_rtr_without_a_peer),

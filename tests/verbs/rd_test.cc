@@ -83,6 +83,7 @@ void over_ipv6(void**) {
   expect_message(b, a, 10, 5);
 }
 
+// Holds: RD-17
 void immediate_and_invalidate(void**) {
   RdSide a, b;
   AddressHandleObject ah = a.address();
@@ -117,6 +118,7 @@ void immediate_and_invalidate(void**) {
   memory().remove(extra);
 }
 
+// Holds: RD-17
 void one_sided(void**) {
   RdSide a, b;
   AddressHandleObject ah = a.address();
@@ -156,6 +158,7 @@ void one_sided(void**) {
   assert_true(b.filled(0, 70000, 5));
 }
 
+// Holds: RD-17
 void atomics(void**) {
   RdSide a, b;
   AddressHandleObject ah = a.address();
@@ -237,6 +240,7 @@ void to_itself(void**) {
   assert_true(a.filled(400000, 90000));
 }
 
+// Holds: RD-17
 // Each fault is told with the request that it belongs to; both queue pairs stay as they are.
 void faults_are_of_one_request(void**) {
   RdSide a, b;
@@ -569,6 +573,7 @@ void gone(void**) {
   }
 }
 
+// Holds: RD-7
 // A peer that does not exist costs its own requests their success, after some time, and nobody else anything.
 void unreachable(void**) {
   RdSide a, b;

@@ -40,7 +40,7 @@ Bytes framed(const Bytes& ulpdu) {
   return framer.frame(ulpdu);
 }
 
-// RDM-17, RDM-18
+// Holds: RDM-17, RDM-18
 void terminate_vectors_to_the_octet(void**) {
   for (const test::Json& v : test::load("terminate.json", "vectors")) {
     const std::string id = v.at("id");
@@ -60,7 +60,8 @@ void terminate_vectors_to_the_octet(void**) {
   }
 }
 
-// RDM-19: after 2048 of 3000 octets the STag is gone. The header that goes back has moved on.
+// Holds: RDM-19
+// After 2048 of 3000 octets the STag is gone. The header that goes back has moved on.
 void trm_27_a_partly_served_read(void**) {
   const test::Json v = vector_of("TRM-27");
   FakeConsumer consumer;
@@ -77,6 +78,39 @@ void trm_27_a_partly_served_read(void**) {
   test::expect_octets(drain(endpoint), test::hex(v.at("fpdu_hex")), "TRM-27");
 }
 
+// Holds: RDM-6
+// When the receive is told of, the key is good for nothing any more; until the last segment it is. So nobody who sees
+// the completion can meet a peer that still writes.
+void rdm_6_invalid_before_the_receive_is_told_of(void**) {
+  for (const unsigned opcode : {kSendInv, kSendSeInv}) {
+    FakeConsumer consumer;
+    fill(consumer);
+    consumer.receives.push_back({1, {Bytes(64)}});
+    int told = 0;
+    consumer.on_receive_done = [&](const FakeReceive&, const rdmap::Received& received) {
+      ++told;
+      assert_true(received.status == rdmap::Status::success);
+      assert_true(received.invalidated);
+      assert_int_equal(received.invalidated_stag, 0x100);
+      assert_int_equal(consumer.regions.count(0x100), 0);
+    };
+    rdmap::Endpoint endpoint(consumer, params(), 1442);
+    const auto take = [&](const Bytes& ulpdu) {
+      const Bytes in = framed(ulpdu);
+      assert_int_equal(endpoint.receive(in), in.size());
+    };
+    take(send_segment(1, pattern(10), 0, false, opcode, 0x100));
+    take(write_segment(0x100, 8, pattern(4)));
+    assert_false(endpoint.fault().has_value());
+    assert_int_equal(told, 0);
+    take(send_segment(1, pattern(10), 10, true, opcode, 0x100));
+    assert_int_equal(told, 1);
+    const Bytes late = write_segment(0x100, 8, pattern(4));
+    take(late);
+    test::expect_octets(drain(endpoint), framed(answer_to(late, 1, 1, 0)), "Terminate");
+  }
+}
+
 // Takes the region back at the last moment: after it was resolved, before it is read.
 struct Revoker : FakeConsumer {
   bool hold(const llp::Extent&) override { return revoked(); }
@@ -88,7 +122,8 @@ struct Revoker : FakeConsumer {
   }
 };
 
-// RDM-19: what was deregistered is an invalid STag, not pages that are gone.
+// Holds: RDM-11, RDM-19
+// What was deregistered is an invalid STag, not pages that are gone.
 void a_region_taken_back_between_check_and_use(void**) {
   const Bytes asked[] = {read_request(1, 0x55, 0x1000, 3000, 0x100, 0), read_request(1, 0x55, 0x1000, 8000, 0x100, 0),
                          atomic_request(1, AtomicFields{.op = 0, .id = 7, .stag = 0x100, .data = 1})};
@@ -235,6 +270,7 @@ void the_end_of_a_direct_write_comes_in_pieces(void**) {
   test::expect_octets(consumer.regions[0x100].octets, want, "region");
 }
 
+// Holds: RDM-18
 // TRM-1: an end for a reason of our own, between two segments.
 void trm_1_a_local_error(void**) {
   FakeConsumer consumer;
@@ -256,6 +292,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(terminate_vectors_to_the_octet),
       cmocka_unit_test(trm_27_a_partly_served_read),
+      cmocka_unit_test(rdm_6_invalid_before_the_receive_is_told_of),
       cmocka_unit_test(trm_1_a_local_error),
       cmocka_unit_test(a_region_taken_back_between_check_and_use),
       cmocka_unit_test(a_source_that_goes_before_its_crc),
