@@ -3,7 +3,8 @@
 
 Run by pyverbs.py under `etherwarp run`, with the Python that Debian's python3-pyverbs belongs to:
     pyverbs_run.py DIRECTORY RESULTS DEVICE ARRIVALS MODULE
-DIRECTORY holds the package `tests`; ARRIVALS is "wait" or "as-is".
+DIRECTORY holds the package `tests`; ARRIVALS is "wait" or "as-is". The first lines name all tests of the module, with the
+outcome "collected".
 """
 import json
 import os
@@ -32,6 +33,10 @@ class Recorder(unittest.TestResult):
         self.out = out
 
     def say(self, test, outcome, why=""):
+        if isinstance(test, unittest.TestSuite):
+            for one in test:
+                self.say(one, outcome, why)
+            return
         print(json.dumps({"test": test.id().removeprefix("tests."), "outcome": outcome, "why": why[-4000:]}),
               file=self.out, flush=True)  # fmt: skip
 
@@ -107,4 +112,7 @@ def wait_for_arrivals():
 if ARRIVALS == "wait":
     wait_for_arrivals()
 with open(RESULTS, "a", encoding="utf-8") as results:
-    unittest.defaultTestLoader.loadTestsFromName(f"tests.{MODULE}").run(Recorder(results))
+    suite = unittest.defaultTestLoader.loadTestsFromName(f"tests.{MODULE}")
+    recorder = Recorder(results)
+    recorder.say(suite, "collected")
+    suite.run(recorder)

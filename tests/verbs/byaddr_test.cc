@@ -37,6 +37,21 @@ void sleep_ms(int ms) {
   poll(nullptr, 0, ms);
 }
 
+// The GIDs of the loopback, one of each family that it has.
+std::vector<int> families() {
+  std::vector<int> out;
+  for (const bool ipv4 : {true, false})
+    if (const int gid = gid_index(ipv4); gid >= 0) out.push_back(gid);
+  return out;
+}
+
+// The end of a test of every family, where one of them was not there.
+void needs(std::size_t tried, std::size_t wanted) {
+  if (tried == wanted) return;
+  print_message("skipped: the loopback has no IPv6 address\n");
+  skip();
+}
+
 // What a bring-up opened is closed again, if not at once.
 void expect_fds(std::size_t want) {
   for (int i = 0; i < 500 && test::open_files() > want; ++i) sleep_ms(10);
@@ -47,9 +62,7 @@ void expect_fds(std::size_t want) {
 
 // Holds: VRB-34
 void both_orders_and_delays(void**) {
-  for (const bool ipv4 : {true, false}) {
-    const int gid = gid_index(ipv4);
-    if (gid < 0) continue;
+  for (const int gid : families())
     for (const int delay : {0, 1, 30, 300})
       for (const bool swapped : {false, true}) {
         Side a(1 << 14), b(1 << 14);
@@ -62,7 +75,7 @@ void both_orders_and_delays(void**) {
         traffic(first, second);
         traffic(second, first);
       }
-  }
+  needs(families().size(), 2);
 }
 
 // Holds: MPA-18
@@ -195,9 +208,7 @@ void many_at_once(void**) {
 
 // Holds: VRB-34
 void self_loop(void**) {
-  for (const bool ipv4 : {true, false}) {
-    const int gid = gid_index(ipv4);
-    if (gid < 0) continue;
+  for (const int gid : families()) {
     Side s(1 << 20);
     up(s, number(s), gid);
     for (int i = 0; i < 10; ++i) {
@@ -218,6 +229,7 @@ void self_loop(void**) {
     expect_wc(s, 1);
     assert_memory_equal(s.at(0), s.at(1 << 19), 1 << 18);
   }
+  needs(families().size(), 2);
 }
 
 void wrong_attributes(void**) {
