@@ -31,6 +31,7 @@ class Recorder(unittest.TestResult):
     def __init__(self, out):
         super().__init__()
         self.out = out
+        self.printed = 0  # octets in the file that is the standard output, before the test
 
     def say(self, test, outcome, why=""):
         if isinstance(test, unittest.TestSuite):
@@ -42,6 +43,7 @@ class Recorder(unittest.TestResult):
 
     def startTest(self, test):
         super().startTest(test)
+        self.printed = os.fstat(1).st_size
         self.say(test, "started")
 
     def addSuccess(self, test):
@@ -51,7 +53,10 @@ class Recorder(unittest.TestResult):
         self.say(test, "skipped", reason)
 
     def addError(self, test, err):
-        self.say(test, "failed", self._exc_info_to_string(err, test))
+        # Many tests play with two processes; what these have printed says what happened.
+        sys.stdout.flush()
+        said = os.pread(1, 1 << 16, self.printed).decode(errors="replace")
+        self.say(test, "failed", said + self._exc_info_to_string(err, test))
 
     addFailure = addError
 

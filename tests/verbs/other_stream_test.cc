@@ -165,8 +165,8 @@ void mpa_18_whole_fpdus_in_each_call(void**) {
     std::vector<std::vector<std::byte>> calls;
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
-    assert_int_equal(b.qp->attach(llp::tcp_stream(fds[1]), params(false, crc), b.observer), 0);
-    assert_int_equal(a.qp->attach(std::make_unique<Witness>(fds[0], calls), params(true, crc), a.observer), 0);
+    assert_int_equal(b.qp->attach(llp::tcp_stream(fds[1]), params(false, crc, false), b.observer), 0);
+    assert_int_equal(a.qp->attach(std::make_unique<Witness>(fds[0], calls), params(true, crc, false), a.observer), 0);
     fill(a, 20'000);
     for (const std::uint32_t octets : {0u, 1u, 64u, 1000u, 1425u, 20'000u}) {
       calls.clear();
