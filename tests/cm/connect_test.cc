@@ -109,6 +109,7 @@ void answers_make_events(void**) {
   }
 }
 
+// Holds: MPA-61
 void every_cut_of_the_reply_is_the_same(void**) {
   const std::string reply = encode({true, kS | kC | kConsent, 2, enhanced_word(true, kWrite, 9, 2) + "data"});
   for (std::size_t cut = 1; cut < reply.size(); ++cut) {
@@ -130,6 +131,7 @@ void every_cut_of_the_reply_is_the_same(void**) {
   }
 }
 
+// Holds: MPA-75
 void falls_back_to_revision_1(void**) {
   Pending p("who");
   {
@@ -148,6 +150,7 @@ void falls_back_to_revision_1(void**) {
   assert_false(view_qp(p.qp).params.enhanced);
 }
 
+// Holds: MPA-75
 void falls_back_once(void**) {
   Pending p;
   p.listener.accept().receive_frame();

@@ -14,6 +14,7 @@
 #include "provider/cm/cm.h"
 #include "tests/cm/channel.h"
 #include "tests/cm/standins.h"
+#include "tests/llp/nodelay.h"
 
 // cmocka last: its fail() is a macro.
 #include <setjmp.h>
@@ -33,6 +34,7 @@ std::string numbered(std::size_t n) {
   return out;
 }
 
+// Holds: MPA-18, MPA-57, MPA-76
 void private_data_and_depths_cross(void**) {
   Channel server, client;
   const auto listener = server.listener("127.0.0.1", 1);
@@ -50,6 +52,7 @@ void private_data_and_depths_cross(void**) {
     assert_true(there.data() == numbered(255 - size));
     const Event here = server.expect(kEstablished);
     assert_int_equal(here.uid, 4);
+    test::expect_nodelay(2);
     // Our ORD within the other's IRD, both ways; the responder raised its IRD to what was asked.
     assert_int_equal(there.conn.initiator_depth, 10);
     assert_int_equal(there.conn.responder_resources, 3);
@@ -65,6 +68,7 @@ void private_data_and_depths_cross(void**) {
   assert_int_equal(server.destroy(listener), 9);
 }
 
+// Holds: MPA-58
 void reject_crosses(void**) {
   Channel server, client;
   const auto listener = server.listener("127.0.0.1", 1);

@@ -19,6 +19,7 @@ extern "C" {
 namespace ewarp::test {
 namespace {
 
+// Holds: MPA-60
 void a_listener_that_never_answers(void**) {
   RawSocket deaf = RawSocket::listening("127.0.0.1");
   Channel client;
@@ -40,6 +41,7 @@ void a_full_tcp_queue(void**) {
   assert_int_equal(client.expect(kUnreachable).status, -ETIMEDOUT);
 }
 
+// Holds: MPA-60
 void an_initiator_that_never_speaks(void**) {
   Channel server;
   const auto listener = server.listener("127.0.0.1", 1);

@@ -30,6 +30,7 @@ Bytes emitted(const Header& h) {
   return out;
 }
 
+// Holds: DDP-1
 void ddp_1_decode_agrees_with_the_vectors(void**) {
   unsigned tagged = 0, untagged = 0;
   for (const Json& v : load("fpdu.json", "vectors")) {
@@ -49,6 +50,7 @@ void ddp_1_decode_agrees_with_the_vectors(void**) {
   assert_true(tagged >= 10 && untagged >= 15);
 }
 
+// Holds: DDP-1, DDP-3
 void ddp_1_and_3_encode_agrees_with_the_vectors(void**) {
   for (const Json& v : load("fpdu.json", "vectors")) {
     const Bytes ulpdu = hex(v["ulpdu_hex"]);
@@ -73,6 +75,7 @@ void a_segment_shorter_than_its_header_is_refused(void**) {
   assert_true(UntaggedHeader::parse(exact(untagged)).ok());
 }
 
+// Holds: DDP-2
 void ddp_2_every_other_version_is_refused(void**) {
   for (unsigned version = 0; version < 4; ++version) {
     Bytes tagged = hex("c040112233440000000012345678");
@@ -88,6 +91,7 @@ void ddp_2_every_other_version_is_refused(void**) {
   }
 }
 
+// Holds: DDP-2
 void ddp_2_versions_of_the_terminate_vectors(void**) {
   for (const Json& v : load("terminate.json", "vectors")) {
     if (v["id"] == "TRM-6") {
@@ -101,6 +105,7 @@ void ddp_2_versions_of_the_terminate_vectors(void**) {
   }
 }
 
+// Holds: DDP-3
 void ddp_3_reserved_control_bits_change_nothing(void**) {
   for (unsigned reserved = 0; reserved < 16; ++reserved) {
     Bytes tagged = hex("c140112233440000000012345678");

@@ -11,6 +11,7 @@ namespace {
 
 using ddp::Cut;
 
+// Holds: DDP-4, DDP-5, DDP-6, DDP-7, DDP-8
 void ddp_4_to_8_segments_agree_with_the_vectors(void**) {
   for (const Json& v : load("ddp_segmentation.json", "vectors")) {
     const Json& segments = v["segments"];
@@ -57,6 +58,7 @@ std::uint64_t walk(std::uint64_t length, std::size_t mulpdu, std::size_t header)
   }
 }
 
+// Holds: DDP-4, DDP-6, DDP-7
 void ddp_4_6_and_7_every_small_length(void**) {
   for (const std::size_t header : {14u, 18u})
     for (const std::size_t mulpdu : {128u, 129u, 130u, 131u})
@@ -66,6 +68,7 @@ void ddp_4_6_and_7_every_small_length(void**) {
       }
 }
 
+// Holds: DDP-26
 void ddp_26_the_longest_message_does_not_overflow(void**) {
   constexpr std::uint64_t kLongest = 0xffffffff;
   assert_int_equal(walk(kLongest, 64768, 18), (kLongest + 64749) / 64750);

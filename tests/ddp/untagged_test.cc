@@ -20,6 +20,7 @@ bool accepted(UntaggedQueues& queues, const UntaggedHeader& h, std::size_t paylo
   return true;
 }
 
+// Holds: DDP-9
 void ddp_9_every_queue_starts_at_msn_1_and_counts_for_itself(void**) {
   UntaggedQueues queues(4);
   for (std::uint32_t qn = 0; qn < 4; ++qn) {
@@ -31,6 +32,7 @@ void ddp_9_every_queue_starts_at_msn_1_and_counts_for_itself(void**) {
   for (std::uint32_t qn = 0; qn < 4; ++qn) assert_int_equal(queues.expected_msn(qn), 1 + 3 * (qn + 1));
 }
 
+// Holds: DDP-9
 void ddp_9_msn_wraps_to_0(void**) {
   UntaggedQueues q(3, 0xfffffffe);
   for (const std::uint32_t msn : {0xfffffffeu, 0xffffffffu, 0u, 1u})
@@ -46,6 +48,7 @@ void ddp_9_msn_wraps_to_0(void**) {
   fail_msg("no FP-SMSN0");
 }
 
+// Holds: DDP-10
 void ddp_10_unknown_queue(void**) {
   for (const std::uint32_t queues : {3u, 4u}) {
     UntaggedQueues q(queues);
@@ -58,6 +61,7 @@ void ddp_10_unknown_queue(void**) {
   assert_true(asked_for_too_many.check_queue(segment(4, 1, 0, true)) == fault::kDdpInvalidQn);
 }
 
+// Holds: DDP-12
 void ddp_12_only_the_next_msn_is_in_range(void**) {
   UntaggedQueues q;
   for (const std::uint32_t msn : {0u, 2u, 9u, 0x80000001u, 0xffffffffu})
@@ -66,6 +70,7 @@ void ddp_12_only_the_next_msn_is_in_range(void**) {
   assert_true(q.check_queue(segment(0, 1, 0, true)) == fault::kDdpMsnRange);  // delivered once
 }
 
+// Holds: DDP-13
 void ddp_13_mo_stands_where_the_message_stands(void**) {
   UntaggedQueues q;
   assert_true(q.check_offset(segment(0, 1, 64, true), 8) == fault::kDdpInvalidMo);
@@ -81,6 +86,7 @@ void ddp_13_mo_stands_where_the_message_stands(void**) {
   assert_int_equal(q.expected_msn(0), 2);
 }
 
+// Holds: DDP-13
 void ddp_13_a_message_ends_below_2_to_the_32(void**) {
   UntaggedQueues q;
   q.advance(segment(0, 1, 0, false), 0xfffffff0u);
@@ -89,12 +95,14 @@ void ddp_13_a_message_ends_below_2_to_the_32(void**) {
   assert_true(q.check_offset(segment(0, 1, 0xfffffff0u, true), 0x20) == fault::kDdpInvalidMo);  // 0x10 modulo 2^32
 }
 
+// Holds: DDP-20
 void ddp_20_a_message_without_octets_takes_its_msn(void**) {
   UntaggedQueues q;
   assert_true(accepted(q, segment(0, 1, 0, true), 0));
   assert_int_equal(q.expected_msn(0), 2);
 }
 
+// Holds: DDP-22
 void ddp_22_length_is_the_last_offset_and_its_payload(void**) {
   UntaggedQueues q;
   for (std::uint32_t mo = 0; mo < 4272; mo += 1424) assert_true(accepted(q, segment(0, 1, mo, false), 1424));
@@ -111,6 +119,7 @@ void queues_do_not_see_each_others_messages(void**) {
   assert_true(accepted(q, segment(0, 1, 10, true), 10));
 }
 
+// Holds: DDP-10, DDP-12, DDP-13
 void ddp_10_12_13_terminate_vectors(void**) {
   const struct {
     const char* id;

@@ -111,8 +111,17 @@ std::size_t lines_with(const std::string& text, const std::string& part) {
   return n;
 }
 
+void skipped_for(const std::string& reason) {
+  print_message("skipped: %s\n", reason.c_str());
+  skip();
+}
+
+void needs_installed(const std::string& program) {
+  if (!installed(program.c_str())) skipped_for(program + " is not installed");
+}
+
 void expect_success(const Outcome& o) {
-  if (o.status == 77) skip();
+  if (o.status == 77) skipped_for(o.err.empty() ? "this machine lacks what it needs" : o.err);
   if (o.status != 0) print_message("status %d\n%s%s\n", o.status, o.out.c_str(), o.err.c_str());
   assert_int_equal(o.status, 0);
 }
@@ -150,6 +159,11 @@ void queue_pairs_with_send_operations(void**) {
 
 void extended_objects(void**) {
   run_parts(OBJECTS_PROBE, {"polling", "cq-creation", "domains", "null", "attributes", "refusals"});
+}
+
+// Holds: UD-3
+void arrivals_can_be_answered(void**) {
+  run_parts(OBJECTS_PROBE, {"answers"});
 }
 
 void without_netlink_there_is_sysfs(void**) {
@@ -193,7 +207,7 @@ void the_provider_is_not_loaded_without_need(void**) {
 }
 
 void python_is_the_same(void**) {
-  if (!installed("python3")) skip();
+  needs_installed("python3");
   const char* script =
       "import os, subprocess, socket, tempfile, threading\n"
       "print(subprocess.run(['echo', 'child'], capture_output=True, close_fds=True).stdout)\n"
@@ -212,7 +226,7 @@ void python_is_the_same(void**) {
 // --- rdma-core's own tools ------------------------------------------------------------------------------------------
 
 void ibv_devices_lists_the_loopback(void**) {
-  if (!installed("ibv_devices")) skip();
+  needs_installed("ibv_devices");
   const Outcome o = run({"ibv_devices"});
   expect_success(o);
   assert_true(contains(o.out, "ewarp_lo"));
@@ -220,7 +234,7 @@ void ibv_devices_lists_the_loopback(void**) {
 }
 
 void ibv_devinfo_tells_all(void**) {
-  if (!installed("ibv_devinfo")) skip();
+  needs_installed("ibv_devinfo");
   const Outcome o = run({"ibv_devinfo", "-v", "-d", "ewarp_lo"});
   expect_success(o);
   for (const char* line :
@@ -233,7 +247,7 @@ void ibv_devinfo_tells_all(void**) {
 }
 
 void the_tools_work_without_netlink(void**) {
-  if (!installed("ibv_devinfo")) skip();
+  needs_installed("ibv_devinfo");
   const Outcome o = run({PROBE, "no-netlink=1", "ibv_devinfo", "-d", "ewarp_lo"});
   expect_success(o);
   assert_true(contains(o.out, "PORT_ACTIVE (4)"));
@@ -243,10 +257,8 @@ void the_tools_work_without_netlink(void**) {
 void an_empty_container(void**) {
   const std::string set_up =
       "ip link set lo up 2>/dev/null; mount -t tmpfs -o ro none /sys && mount -t tmpfs none /dev/shm && ";
-  if (!installed("unshare") || run({"unshare", "-Urmn", "sh", "-c", set_up + "true"}, {}, "").status != 0) {
-    print_message("skipped: this machine does not permit user namespaces\n");
-    skip();
-  }
+  if (!installed("unshare") || run({"unshare", "-Urmn", "sh", "-c", set_up + "true"}, {}, "").status != 0)
+    skipped_for("this machine does not permit user namespaces");
   const std::string program = "LD_PRELOAD=" + kPreload + " ASAN_OPTIONS=detect_leaks=0 exec ";
   for (const std::string what : {"devices", "open"})
     expect_success(run({"unshare", "-Urmn", "sh", "-c", set_up + program + PROBE + " " + what}, {}, ""));
@@ -322,7 +334,8 @@ void no_libibverbs_at_all(void**) {
 }
 
 void no_usable_interface(void**) {
-  if (!installed("unshare") || run({"unshare", "-Urn", "true"}, {}, "").status != 0) skip();
+  if (!installed("unshare") || run({"unshare", "-Urn", "true"}, {}, "").status != 0)
+    skipped_for("this machine does not permit user namespaces");
   const std::string program = "LD_PRELOAD=" + kPreload + " ASAN_OPTIONS=detect_leaks=0 exec " PROBE " devices";
   expect_one_line(run({"unshare", "-Urn", "sh", "-c", program}, {}, ""), "no usable network interface");
 }
@@ -352,6 +365,7 @@ int main() {
       cmocka_unit_test(libibverbs_comes_after_the_first_question),
       cmocka_unit_test(queue_pairs_with_send_operations),
       cmocka_unit_test(extended_objects),
+      cmocka_unit_test(arrivals_can_be_answered),
       cmocka_unit_test(without_netlink_there_is_sysfs),
       cmocka_unit_test(shells_are_the_same),
       cmocka_unit_test(the_provider_is_not_loaded_without_need),

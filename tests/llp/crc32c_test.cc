@@ -35,6 +35,7 @@ std::array<std::byte, 4> wire_of(const Crc32c& crc) {
   return out;
 }
 
+// Holds: MPA-4
 void vectors_hold(void**) {
   const auto all = vectors();
   assert_true(all.size() >= 12);
@@ -58,6 +59,7 @@ void every_two_way_cut_gives_the_same(void**) {
   }
 }
 
+// Holds: MPA-4
 void octet_by_octet_gives_the_same(void**) {
   for (const Vector& v : vectors()) {
     Crc32c crc;

@@ -42,6 +42,7 @@ Datagram parsed(const Case& c) {
   return d.value();
 }
 
+// Holds: UD-1, UD-6
 void every_vector_has_its_verdict(void**) {
   const auto all = cases();
   for (const Case& c : all) {
@@ -64,6 +65,7 @@ void every_vector_has_its_verdict(void**) {
   assert_true(why("DG-N3") == DatagramDrop::length);
 }
 
+// Holds: UD-6
 void every_cut_is_dropped(void**) {
   for (const Case& c : cases()) {
     if (!c.accepted) continue;
@@ -77,6 +79,7 @@ void every_cut_is_dropped(void**) {
   }
 }
 
+// Holds: UD-6
 void every_changed_bit_is_dropped(void**) {
   for (const Case& c : cases()) {
     if (!c.accepted) continue;
@@ -97,6 +100,7 @@ void expect_emitted(const Case& c, MutableOctets header, std::size_t size) {
   expect_octets(Octets(out).first(all), c.octets, c.id);
 }
 
+// Holds: UD-1, UD-7
 void ud_send_agrees(void**) {
   const auto all = cases();
   for (const char* id : {"DG-1", "DG-2", "DG-3", "DG-4"}) {
@@ -115,6 +119,7 @@ void ud_send_agrees(void**) {
   assert_int_equal(UdSend::parse(parsed(find(all, "DG-N4"))).qkey, 0x22222222);
 }
 
+// Holds: UD-1
 void ud_error_agrees(void**) {
   const auto all = cases();
   const Case& c = find(all, "DG-5");

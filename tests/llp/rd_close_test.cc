@@ -9,6 +9,7 @@ using namespace ewarp::rdscene;
 
 namespace {
 
+// Holds: RD-12
 void idle_close(void**) {
   Scene s;
   s.establish();
@@ -28,6 +29,7 @@ void idle_close(void**) {
   assert_true(s.gone() && s.endings.size() == 1 && s.endings[0].why == Ending::idle);
 }
 
+// Holds: RD-20
 void not_idle(void**) {
   Scene s;
   s.establish();
@@ -53,6 +55,7 @@ void close_is_answered_when_the_numbers_agree(void**) {
   s.silence();
 }
 
+// Holds: RD-20
 void close_is_refused_otherwise(void**) {
   Scene s;
   s.establish();
@@ -91,6 +94,7 @@ void close_sent_is_cancelled_by_what_arrives(void**) {
   assert_int_equal(s.delivered.size(), 1);
 }
 
+// Holds: RD-12
 void close_sent_ends(void**) {
   for (const int how : {0, 1, 2, 3}) {
     Scene s;
@@ -113,6 +117,7 @@ void close_sent_ends(void**) {
   }
 }
 
+// Holds: RD-12
 void work_in_close_sent_opens_anew(void**) {
   Scene s;
   s.establish();
@@ -140,6 +145,7 @@ void late_close_acknowledgement(void**) {
 
 // --- RESET ---
 
+// Holds: RD-14, RD-18
 void resets(void**) {
   const struct {
     bool own, reflected;
@@ -157,6 +163,7 @@ void resets(void**) {
   }
 }
 
+// Holds: RD-18
 void what_was_never_sent_opens_a_new_association(void**) {
   Scene s;
   Open o = s.offer();

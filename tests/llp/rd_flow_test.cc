@@ -34,6 +34,7 @@ void window_bounds_what_is_sent(void**) {
   assert_int_equal(s.heard.size(), 3);
 }
 
+// Holds: RD-9
 void credits_bound_messages(void**) {
   Scene s;
   Open o = s.offer();
@@ -61,6 +62,7 @@ void credits_bound_messages(void**) {
   t.expect(Type::req);
 }
 
+// Holds: RD-9
 void lack_of_credit_is_asked_about(void**) {
   Scene s;
   Open o = s.offer();
@@ -82,6 +84,7 @@ void lack_of_credit_is_asked_about(void**) {
   s.expect(Type::req);
 }
 
+// Holds: RD-8
 void rnr_pauses_the_request_lane(void**) {
   Scene s;
   s.establish();
@@ -116,6 +119,7 @@ void rnr_pauses_the_request_lane(void**) {
   assert_true(t.expect(Type::req).psn() == t.acked[0] + 1);
 }
 
+// Holds: RD-8
 void rnr_retries_run_out(void**) {
   for (const unsigned retry : {0u, 2u, 7u}) {
     Config c;
@@ -200,6 +204,7 @@ void an_idle_sender_begins_anew(void**) {
   assert_int_equal(s.heard.size(), 10);
 }
 
+// Holds: RD-15
 void losses_halve_the_window_once_a_round_trip(void**) {
   Scene s;
   s.establish();
@@ -216,6 +221,7 @@ void losses_halve_the_window_once_a_round_trip(void**) {
   assert_int_equal(s.table.counters().losses, 1);
 }
 
+// Holds: RD-15
 void congestion_echo_counts_as_a_loss(void**) {
   Scene s;
   s.establish();
@@ -262,6 +268,7 @@ void a_full_window_does_not_hold_the_report(void**) {
 
 // --- section 9: error reports, as requester ---
 
+// Holds: RD-11
 void a_report_names_the_message(void**) {
   Scene s;
   s.establish();

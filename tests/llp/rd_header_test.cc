@@ -32,6 +32,7 @@ bool is_ours(const Bytes& octets) {
   return type >= 8 && type <= 14;
 }
 
+// Holds: RD-1
 void vectors_both_ways(void**) {
   unsigned seen = 0;
   for (const Json& v : load("datagram.json", "vectors")) {
@@ -55,6 +56,7 @@ void vectors_both_ways(void**) {
   assert_int_equal(seen, 15);
 }
 
+// Holds: RD-1
 void field_by_field(void**) {
   const Bytes open = hex(vector_of("DG-8").at("datagram_hex"));
   const Datagram o = parsed(open, "DG-8");
@@ -124,6 +126,7 @@ void extension_words_are_skipped(void**) {
   }
 }
 
+// Holds: RD-1
 void refused(void**) {
   const Bytes good = hex(vector_of("DG-11").at("datagram_hex"));
   const auto with = [&](std::size_t at, unsigned value) {

@@ -2,21 +2,24 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Holds llp's reliable datagrams against an executable model of their rules on the same schedules.
 
-The model is not part of this repository: EWARP_RD_MODEL names it, and without it this test is skipped. Each seed's work
-(what is submitted when, which part is bad, when receives come, what the network is like) is taken from the model's own
-run; the same is then given to rd_schedule. What must agree: which requests completed, which failed by an error report,
-what was delivered in which order, and that both ends forget each other. The losses themselves differ, so the numbers of
-datagrams are only summed up and shown.
+The model is not part of this repository, but sixteen of its runs are: tests/vectors/rd_schedules.json. Where EWARP_RD_MODEL
+names the model, its own runs are taken instead, as many as one likes. Each run's work (what is submitted when, which part is
+bad, when receives come, what the network is like) is given to rd_schedule. What must agree: which requests completed, which
+failed by an error report, what was delivered in which order, and that both ends forget each other. The losses themselves
+differ, so the numbers of datagrams are only summed up and shown.
 
+  rd_model_test.py path/to/rd_schedule
   EWARP_RD_MODEL=.../rd_model.py rd_model_test.py path/to/rd_schedule [runs]
+  EWARP_RD_MODEL=.../rd_model.py rd_model_test.py --record [runs]          writes the file
 """
 import importlib.util
 import json
 import os
+import pathlib
 import subprocess
 import sys
 
-SKIPPED = 77
+RECORDED = pathlib.Path(__file__).parent.parent / "vectors/rd_schedules.json"
 
 
 def load_model(path):
@@ -56,35 +59,46 @@ def outcome(end):
     return {"done": sorted(end.done), "failed": sorted(end.failed), "log": [list(entry) for entry in end.log]}
 
 
-def main():
-    path = os.environ.get("EWARP_RD_MODEL")
-    if not path:
-        print("EWARP_RD_MODEL is not set: skipped")
-        return SKIPPED
+def of_model(path, runs):
+    """Schedules as in the file, from the model itself; runs that end in its unreachable verdict are left out."""
     model = load_model(path)
-    runs = int(os.environ.get("EWARP_SEEDS", sys.argv[2] if len(sys.argv) > 2 else "150"))
-    ours = theirs = dead = 0
     for seed in range(runs):
         verdict, net, a, lines = recorded(model, seed)
-        if verdict != "ok":
-            dead += 1
-            continue
-        run = subprocess.run([sys.argv[1]], input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=60)
-        if run.returncode != 0:
-            print(f"seed {seed}: rd_schedule failed\n{run.stderr}")
+        if verdict == "ok":
+            yield {"seed": seed, "lines": lines, "a": outcome(a), "b": outcome(a.peer), "datagrams": net.count}
+
+
+def disagreement(program, schedule):
+    """(None, datagrams), or what differs."""
+    run = subprocess.run([program], input="\n".join(schedule["lines"]) + "\n", capture_output=True, text=True, timeout=60)
+    if run.returncode != 0:
+        return f"rd_schedule failed\n{run.stderr}", 0
+    got = json.loads(run.stdout)
+    for name in ("a", "b"):
+        want, have = schedule[name], got[name]
+        have = {"done": sorted(have["done"]), "failed": sorted(have["failed"]), "log": have["log"]}
+        if want != have or got[name]["lost"] or not got["closed"]:
+            return f"end {name}: the model says\n{want}\nwe say\n{have}, lost {got[name]['lost']}", 0
+    return None, got["a"]["datagrams"] + got["b"]["datagrams"]
+
+
+def main():
+    path = os.environ.get("EWARP_RD_MODEL")
+    runs = int(os.environ.get("EWARP_SEEDS", sys.argv[2] if len(sys.argv) > 2 else "150"))
+    if sys.argv[1] == "--record":
+        rows = ",\n".join(json.dumps(schedule) for schedule in of_model(path, int(sys.argv[2]) if len(sys.argv) > 2 else 16))
+        RECORDED.write_text(f'{{"schedules": [\n{rows}\n]}}\n', encoding="utf-8")
+        return 0
+    schedules = of_model(path, runs) if path else json.loads(RECORDED.read_text(encoding="utf-8"))["schedules"]
+    count = ours = theirs = 0
+    for schedule in schedules:
+        wrong, datagrams = disagreement(sys.argv[1], schedule)
+        if wrong:
+            print(f"seed {schedule['seed']}: {wrong}")
             return 1
-        got = json.loads(run.stdout)
-        for name, end in (("a", a), ("b", a.peer)):
-            want, have = outcome(end), got[name]
-            have = {"done": sorted(have["done"]), "failed": sorted(have["failed"]), "log": have["log"]}
-            if want != have or got[name]["lost"] or not got["closed"]:
-                print(f"seed {seed}, end {name}: the model says\n{want}\nwe say\n{have}, lost {got[name]['lost']}")
-                return 1
-        ours += got["a"]["datagrams"] + got["b"]["datagrams"]
-        theirs += net.count
-    print(f"{runs - dead} schedules, the same outcome in each; {dead} ended in the model's unreachable verdict. "
-          f"Datagrams: ours {ours}, the model's {theirs}")
-    return 0
+        count, ours, theirs = count + 1, ours + datagrams, theirs + schedule["datagrams"]
+    print(f"{count} schedules, the same outcome in each. Datagrams: ours {ours}, the model's {theirs}")
+    return 0 if count else 1
 
 
 if __name__ == "__main__":

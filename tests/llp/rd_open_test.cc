@@ -28,6 +28,7 @@ void open_is_repeated_twelve_times(void**) {
   assert_true(s.gone() && s.endings.size() == 1 && s.endings[0].why == Ending::unreachable);
 }
 
+// Holds: RD-2
 void openack_lets_data_go(void**) {
   Scene s;
   s.send(7);
@@ -152,6 +153,7 @@ void embryonic_with_something_to_send_opens(void**) {
   }
 }
 
+// Holds: RD-2
 void simultaneous_opens_use_their_own_tags(void**) {
   Scene s;
   s.send(7);
@@ -174,6 +176,7 @@ void simultaneous_opens_use_their_own_tags(void**) {
   assert_true(t.expect(Type::req).psn() == t.own_isn[0]);
 }
 
+// Holds: RD-13
 // An OPEN proves nothing; what answers our tag is the peer.
 void forged_open_is_corrected_by_the_openack(void**) {
   Scene s;
@@ -206,6 +209,7 @@ void forged_open_makes_no_small_segments(void**) {
   }
 }
 
+// Holds: RD-13
 void another_open_is_challenged(void**) {
   Scene s;
   s.establish();
@@ -236,6 +240,7 @@ void another_open_is_challenged(void**) {
   assert_true(s.association().state() == Association::State::established && s.association().peer_tag() == 0xc0ffee);
 }
 
+// Holds: RD-13
 void challenged_initiator_shows_the_cookie(void**) {
   Scene s;
   s.send(7);
@@ -251,6 +256,7 @@ void challenged_initiator_shows_the_cookie(void**) {
   s.expect(Type::req);
 }
 
+// Holds: RD-14
 void unknown_tags_are_answered_ten_times_a_second(void**) {
   Scene s;
   s.own_tag = 0x1234;
@@ -273,6 +279,7 @@ void unknown_tags_are_answered_ten_times_a_second(void**) {
   assert_true(s.delivered.empty() && s.table.size() == 0);
 }
 
+// Holds: RD-14
 void own_tag_from_elsewhere_is_unknown(void**) {
   Scene s;
   s.establish();

@@ -12,6 +12,7 @@ constexpr std::uint32_t kReq = kPeerIsn[0], kRsp = kPeerIsn[1];
 
 // --- section 4: lanes ---
 
+// Holds: RD-10
 void lanes_do_not_wait_for_each_other(void**) {
   Scene s;
   s.establish();
@@ -90,6 +91,7 @@ void acknowledgements_ride_on_data(void**) {
   s.silence();
 }
 
+// Holds: RD-5
 void sack_says_what_is_ahead(void**) {
   Scene s;
   s.establish();
@@ -107,6 +109,7 @@ void sack_says_what_is_ahead(void**) {
   for (std::uint32_t i = 0; i < 3; ++i) assert_true(s.delivered[i].psn == kReq + i);
 }
 
+// Holds: RD-3
 void copies_are_delivered_once(void**) {
   Scene s;
   s.establish();
@@ -149,6 +152,7 @@ void memory_for_what_is_ahead_is_bounded(void**) {
 
 // --- section 7: receive buffers ---
 
+// Holds: RD-8
 void no_receive(void**) {
   Config c;
   c.rnr_code = 20;
@@ -255,6 +259,7 @@ void refused_then_repeated(void**) {
   assert_int_equal(s.table.held(), 0);
 }
 
+// Holds: RD-9
 void granted_credits_are_never_taken_back(void**) {
   Scene s;
   s.limit = 10;
@@ -278,6 +283,7 @@ void fail_at(Scene& s, std::uint32_t bad) {
   };
 }
 
+// Holds: RD-11
 void barrier_stands_until_the_report_is_acknowledged(void**) {
   Scene s;
   s.establish();
@@ -298,6 +304,7 @@ void barrier_stands_until_the_report_is_acknowledged(void**) {
   assert_true(s.delivered.size() == 2 && s.delivered[1].psn == kReq + 3);
 }
 
+// Holds: RD-11
 void skipping_ends_with_the_message(void**) {
   const struct {
     bool bad_is_last;
@@ -334,6 +341,7 @@ void a_lost_report_is_repeated(void**) {
   assert_true(s.expect(Type::ack).ack().standing.ack[0] == kReq + 1);
 }
 
+// Holds: RD-11
 void errors_come_one_after_the_other(void**) {
   Scene s;
   s.establish();

@@ -65,6 +65,7 @@ void a_message_is_done_with_its_last_segment(void**) {
 
 // --- section 6: loss ---
 
+// Holds: RD-5
 void sack_finds_the_loss_once(void**) {
   Scene s;
   s.establish();
@@ -106,6 +107,7 @@ void timeout_doubles_and_asks_with_the_oldest(void**) {
   assert_true(s.expect(Type::req).psn() == una + 2);
 }
 
+// Holds: RD-19
 void the_oldest_is_repeated_even_if_sacked(void**) {
   Scene s;
   s.establish();
@@ -119,6 +121,7 @@ void the_oldest_is_repeated_even_if_sacked(void**) {
   assert_true(s.expect(Type::req).psn() == s.acked[0]);
 }
 
+// Holds: RD-7
 void silence_for_long_is_death(void**) {
   Scene s;
   s.establish();
@@ -130,6 +133,7 @@ void silence_for_long_is_death(void**) {
   assert_true(s.heard.back().type() == Type::reset);
 }
 
+// Holds: RD-7
 void answers_without_progress_keep_no_peer_alive(void**) {
   Scene s;
   s.establish();

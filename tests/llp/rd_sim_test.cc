@@ -143,6 +143,7 @@ void add(const llp::rd::Counters& c) {
   total().out_of_order += c.out_of_order;
 }
 
+// Holds: RD-2, RD-3, RD-4, RD-10, RD-12
 // The model's own distribution of networks and of work.
 void anything_goes(void**) {
   unsigned unreachable = 0, runs = 0;
@@ -195,6 +196,7 @@ void run_all_of_it(World& w, unsigned bursts, std::uint32_t receives = 200) {
   check_forgotten(w);
 }
 
+// Holds: RD-3
 // One octet in a datagram, one datagram in twenty: the CRC turns it into a loss.
 void corruption(void**) {
   for_seeds("corruption", 5, [](std::uint64_t seed) {
@@ -208,6 +210,7 @@ void corruption(void**) {
   });
 }
 
+// Holds: RD-3, RD-7
 // Two seconds without a datagram, at a random moment, with the default verdict time.
 void blackout(void**) {
   for_seeds("blackout", 5, [](std::uint64_t seed) {
@@ -220,6 +223,7 @@ void blackout(void**) {
   });
 }
 
+// Holds: RD-3
 // Other windows and segments, no credits, marks instead of losses.
 void other_settings(void**) {
   for_seeds("other_settings", 5, [](std::uint64_t seed) {
@@ -259,6 +263,7 @@ void check_fates(const Host& sender, const Host& receiver, const std::vector<Pla
   }
 }
 
+// Holds: RD-13
 // One end forgets everything at a random moment, and goes on as a new process with the same address.
 void peer_restart(void**) {
   unsigned restarted = 0, reset = 0;
@@ -323,6 +328,7 @@ void to_itself(void**) {
   });
 }
 
+// Holds: RD-15
 // One receive queue, many associations.
 void many_peers(void**) {
   for_seeds("many_peers", 50, [](std::uint64_t seed) {

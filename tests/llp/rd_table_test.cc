@@ -91,6 +91,7 @@ std::size_t idle_cost(std::size_t peers) {
   return g_allocated - before;
 }
 
+// Holds: RD-16
 void an_idle_association_costs_little(void**) {
   const std::size_t few = idle_cost(1000), many = idle_cost(11000);
   const double each = static_cast<double>(many - few) / 10000;

@@ -19,6 +19,7 @@ bool is_about(Time t, double ms) {
   return std::abs(static_cast<double>(t) / 1e6 - ms) < 1e-4;
 }
 
+// Holds: RD-6
 void worked_example(void**) {
   const Config config;
   RoundTrip r;
@@ -43,6 +44,7 @@ void worked_example(void**) {
   assert_int_equal(fresh.timeout(internet_profile()), kSecond);
 }
 
+// Holds: RD-8
 void rnr_table(void**) {
   const Json table = load("datagram.json", "rnr_timer_ms");
   assert_int_equal(table.size(), 32);
@@ -50,6 +52,7 @@ void rnr_table(void**) {
     EXPECT(std::to_string(code), is_about(rnr_time(code), table[code].get<double>()));
 }
 
+// Holds: RD-15
 void congestion_window(void**) {
   const Config config;
   constexpr std::uint32_t kSegment = 1472;
@@ -127,6 +130,7 @@ SendLane lane_of(std::uint32_t n) {
   return lane;
 }
 
+// Holds: RD-5
 // docs/protocol/reliable-datagrams.md section 6.2: three further on, and sent later.
 void losses_by_sack(void**) {
   SendLane lane = lane_of(6);
@@ -146,6 +150,7 @@ void losses_by_sack(void**) {
   assert_int_equal(p.newest, 6);
 }
 
+// Holds: RD-19
 void timeout_loses_the_oldest_even_if_sacked(void**) {
   SendLane lane = lane_of(3);
   Progress p;
@@ -179,6 +184,7 @@ void samples_come_from_the_newest(void**) {
   assert_true(p.sample == Time{30} && p.newest == 3);
 }
 
+// Holds: RD-4, RD-5
 void sack_words(void**) {
   ReceiveLane lane;
   for (const std::uint32_t psn : {0x00000001u, 0xffffffffu}) {

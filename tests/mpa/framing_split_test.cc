@@ -124,6 +124,7 @@ std::vector<Stream> all_streams() {
   return out;
 }
 
+// Holds: MPA-10
 void mpa_10_octet_by_octet(void**) {
   for (const Stream& s : all_streams()) {
     Listener listener(s.crc, s.markers);
@@ -132,6 +133,7 @@ void mpa_10_octet_by_octet(void**) {
   }
 }
 
+// Holds: MPA-10
 void mpa_10_every_split_in_two(void**) {
   for (const Stream& s : all_streams())
     for (std::size_t cut = 0; cut <= s.octets.size(); ++cut) {
@@ -142,6 +144,7 @@ void mpa_10_every_split_in_two(void**) {
     }
 }
 
+// Holds: MPA-10
 void mpa_10_pieces_of_every_size(void**) {
   for (const Stream& s : all_streams())
     for (std::size_t piece = 1; piece < 700; piece += piece < 40 ? 1 : 37) {
@@ -152,6 +155,7 @@ void mpa_10_pieces_of_every_size(void**) {
     }
 }
 
+// Holds: MPA-15
 void mpa_15_a_stream_that_ends_inside_an_fpdu_yields_only_the_whole_ones(void**) {
   for (const Stream& s : all_streams())
     for (std::size_t end = 0; end <= s.octets.size(); ++end) {

@@ -57,6 +57,7 @@ void expect_fault(Deframer& deframer, Octets in, const Fault& fault, const std::
 
 // --- MULPDU ---
 
+// Holds: MPA-12, MPA-13
 void mpa_12_and_13_mulpdu_agrees_with_the_table(void**) {
   for (const Json& row : load("ddp_segmentation.json", "mulpdu")) {
     assert_int_equal(mpa::mulpdu(number(row["emss"]), false), number(row["mulpdu_no_markers"]));
@@ -64,6 +65,7 @@ void mpa_12_and_13_mulpdu_agrees_with_the_table(void**) {
   }
 }
 
+// Holds: MPA-12
 void mpa_12_a_full_fpdu_fits_the_segment_at_every_marker_phase(void**) {
   for (std::size_t emss = 0; emss < 3000; ++emss) {
     for (const bool markers : {false, true}) {
@@ -89,6 +91,7 @@ void mpa_12_a_full_fpdu_fits_the_segment_at_every_marker_phase(void**) {
 
 // --- FPDUs without markers ---
 
+// Holds: MPA-1, MPA-2, MPA-3, MPA-4, MPA-5
 void mpa_1_to_5_encode_agrees_with_the_vectors(void**) {
   for (const Json& v : load("fpdu.json", "vectors")) {
     const Bytes ulpdu = hex(v["ulpdu_hex"]);
@@ -106,6 +109,7 @@ void mpa_1_to_5_encode_agrees_with_the_vectors(void**) {
   }
 }
 
+// Holds: MPA-1, MPA-2, MPA-3, MPA-4, MPA-5
 void mpa_1_to_5_decode_agrees_with_the_vectors(void**) {
   for (const Json& v : load("fpdu.json", "vectors")) {
     Deframer deframer(true, false);
@@ -140,6 +144,7 @@ Bytes golden_fpdu(const Json& v) {
   return concat({fpdu, hex(v["crc_wire_hex"])});
 }
 
+// Holds: MPA-78
 void mpa_78_recorded_siw_fpdus_decode_and_re_encode(void**) {
   std::size_t checked = 0;
   for (const Json& v : load("siw_golden.json", "fpdus")) {
@@ -157,6 +162,7 @@ void mpa_78_recorded_siw_fpdus_decode_and_re_encode(void**) {
   assert_true(checked > 30);
 }
 
+// Holds: MPA-2, MPA-19
 void mpa_19_pad_octets_count_as_they_were_sent(void**) {
   for (const Json& v : load("siw_golden.json", "fpdus")) {
     if (v["id"] != "SIW-NONZERO-PAD") continue;
@@ -172,6 +178,7 @@ void mpa_19_pad_octets_count_as_they_were_sent(void**) {
   fail_msg("no SIW-NONZERO-PAD");
 }
 
+// Holds: MPA-2
 void mpa_2_any_pad_value_is_accepted_for_every_pad_size(void**) {
   for (std::size_t n = 14; n < 18; ++n) {
     WireSender sender(true, false);
@@ -182,6 +189,7 @@ void mpa_2_any_pad_value_is_accepted_for_every_pad_size(void**) {
   }
 }
 
+// Holds: MPA-3, MPA-6
 void mpa_3_and_6_without_crc_the_field_is_zero_and_never_looked_at(void**) {
   for (const bool markers : {false, true}) {
     Framer framer(false, markers);
@@ -197,6 +205,7 @@ void mpa_3_and_6_without_crc_the_field_is_zero_and_never_looked_at(void**) {
   }
 }
 
+// Holds: MPA-7
 void mpa_7_every_flipped_bit_is_noticed(void**) {
   for (const bool markers : {false, true}) {
     WireSender sender(true, markers);
@@ -213,6 +222,7 @@ void mpa_7_every_flipped_bit_is_noticed(void**) {
   }
 }
 
+// Holds: MPA-7
 void mpa_7_a_flipped_length_never_yields_an_fpdu(void**) {
   for (const bool markers : {false, true}) {
     WireSender sender(true, markers);
@@ -227,6 +237,7 @@ void mpa_7_a_flipped_length_never_yields_an_fpdu(void**) {
   }
 }
 
+// Holds: MPA-16
 void mpa_16_after_an_error_nothing_more_is_delivered(void**) {
   for (const bool markers : {false, true}) {
     WireSender sender(true, markers);
@@ -239,6 +250,7 @@ void mpa_16_after_an_error_nothing_more_is_delivered(void**) {
   }
 }
 
+// Holds: MPA-14
 void mpa_14_runts_are_fatal_at_once(void**) {
   for (const bool crc : {false, true})
     for (unsigned length = 0; length < 16; ++length) {
@@ -257,6 +269,7 @@ void mpa_14_runts_are_fatal_at_once(void**) {
     }
 }
 
+// Holds: MPA-11
 void mpa_11_any_length_of_16_bits_is_received(void**) {
   for (const bool markers : {false, true})
     for (const std::size_t n : {14u, 64768u, 64769u, 65532u, 65533u, 65534u, 65535u}) {
@@ -272,6 +285,7 @@ void mpa_11_any_length_of_16_bits_is_received(void**) {
 
 // --- markers ---
 
+// Holds: MPA-30, MPA-32, MPA-33, MPA-34, MPA-35
 void mpa_30_and_32_to_35_marked_stream_encodes_as_the_vectors(void**) {
   const Json j = load("markers.json");
   Framer framer(true, true);
@@ -291,6 +305,7 @@ void mpa_30_and_32_to_35_marked_stream_encodes_as_the_vectors(void**) {
   expect_octets(flatten(whole), hex(j["stream_hex"]), "stream");
 }
 
+// Holds: MPA-33, MPA-34, MPA-35, MPA-36, MPA-37
 void mpa_33_to_37_marked_stream_decodes_as_the_vectors(void**) {
   const Json j = load("markers.json");
   const Bytes stream = hex(j["stream_hex"]);
@@ -313,6 +328,7 @@ void advance_to(Framer& framer, Deframer& deframer, std::size_t offset) {
   assert_true(deframer.next(filler).ok());
 }
 
+// Holds: MPA-32
 void mpa_32_figures_of_rfc_5044(void**) {
   const Json j = load("markers.json");
   const struct {
@@ -334,6 +350,7 @@ void mpa_32_figures_of_rfc_5044(void**) {
   }
 }
 
+// Holds: MPA-31
 void mpa_31_no_markers_unless_asked_for(void**) {
   Framer framer(true, false);
   WireSender plain(true, false);
@@ -343,6 +360,7 @@ void mpa_31_no_markers_unless_asked_for(void**) {
   }
 }
 
+// Holds: MPA-30, MPA-31, MPA-32, MPA-33, MPA-34, MPA-35
 void mpa_30_to_35_every_phase_and_many_sizes(void**) {
   for (std::size_t offset = 24; offset <= 512; offset += 4)
     for (const std::size_t n : {14u, 15u, 16u, 17u, 18u, 470u, 490u, 498u, 500u, 502u, 506u, 1010u, 1014u, 1018u}) {
@@ -360,6 +378,7 @@ void mpa_30_to_35_every_phase_and_many_sizes(void**) {
     }
 }
 
+// Holds: MPA-36
 void mpa_36_positions_across_the_wrap_of_the_sequence_space(void**) {
   for (const Json& example : load("markers.json", "sequence_examples")) {
     const auto start = static_cast<std::uint32_t>(number(example["start"]));
@@ -374,6 +393,7 @@ void mpa_36_positions_across_the_wrap_of_the_sequence_space(void**) {
   }
 }
 
+// Holds: MPA-36
 // More than 2^32 octets through one framer. CRC is off, so that nothing but the marker positions costs time.
 void mpa_36_positions_after_more_than_4_gib(void**) {
   const Bytes ulpdu = some_ulpdu(64766);
@@ -389,6 +409,7 @@ void mpa_36_positions_after_more_than_4_gib(void**) {
   expect_octets(framed(framer, some_ulpdu(600)), reference.fpdu(some_ulpdu(600)), "behind 2^32");
 }
 
+// Holds: MPA-37
 void mpa_37_reserved_bits_of_a_marker_are_ignored(void**) {
   for (const Oddities& odd :
        {Oddities{.reserved = 0xffff}, Oddities{.pointer_xor = 3}, Oddities{.reserved = 1, .pointer_xor = 2}}) {
@@ -402,6 +423,7 @@ void mpa_37_reserved_bits_of_a_marker_are_ignored(void**) {
   }
 }
 
+// Holds: MPA-38
 void mpa_38_a_marker_that_points_elsewhere_is_an_error_of_its_own(void**) {
   for (const bool crc : {false, true})
     for (unsigned bit = 2; bit < 16; ++bit) {
@@ -419,12 +441,14 @@ void mpa_38_a_marker_that_points_elsewhere_is_an_error_of_its_own(void**) {
     }
 }
 
+// Holds: MPA-38
 void mpa_38_markers_are_judged_after_the_crc(void**) {
   WireSender sender(true, true);
   Deframer deframer(true, true);
   expect_fault(deframer, sender.fpdu(some_ulpdu(20), {.pointer_xor = 4, .crc_xor = 1}), fault::kMpaCrc, "both wrong");
 }
 
+// Holds: MPA-38
 void mpa_38_only_the_last_of_many_markers_is_wrong(void**) {
   WireSender sender(false, true);
   const Bytes ulpdu = some_ulpdu(2000);
@@ -560,6 +584,7 @@ void room_that_is_asked_for_suffices(void**) {
         }
 }
 
+// Holds: MPA-17
 void mpa_17_many_fpdus_in_one_run_come_out_in_order(void**) {
   for (const bool markers : {false, true}) {
     Framer framer(true, markers);

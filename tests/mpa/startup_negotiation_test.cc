@@ -28,6 +28,7 @@ StartupFrame parsed(const Bytes& frame) {
   return f.value();
 }
 
+// Holds: MPA-8
 void mpa_8_crc_is_on_if_either_side_wants_it(void**) {
   for (const Json& row : load("mpa_startup.json", "crc_negotiation")) {
     const bool request_c = flag(row, "request_C"), reply_c = flag(row, "reply_C"), in_use = flag(row, "crc_in_use");
@@ -42,6 +43,7 @@ void mpa_8_crc_is_on_if_either_side_wants_it(void**) {
   }
 }
 
+// Holds: MPA-9
 void mpa_9_crc_is_asked_for_by_default(void**) {
   Initiator initiator(StartupConfig{}, {});
   assert_true(parsed(exact(initiator.request())).crc);
@@ -49,6 +51,7 @@ void mpa_9_crc_is_asked_for_by_default(void**) {
   assert_true(parsed(responder.accept(StartupConfig{}, {})).crc);
 }
 
+// Holds: MPA-39
 void mpa_39_markers_are_agreed_for_each_direction(void**) {
   for (const Json& row : load("mpa_startup.json", "marker_negotiation")) {
     const bool request_m = flag(row, "request_M"), reply_m = flag(row, "reply_M");
@@ -65,6 +68,7 @@ void mpa_39_markers_are_agreed_for_each_direction(void**) {
   }
 }
 
+// Holds: MPA-63
 void mpa_63_the_reply_is_enhanced_exactly_if_the_request_was(void**) {
   for (const bool enhanced : {false, true}) {
     const auto d = converse(StartupConfig{.enhanced = enhanced}, StartupConfig{.enhanced = !enhanced});
@@ -80,6 +84,7 @@ void mpa_63_the_reply_is_enhanced_exactly_if_the_request_was(void**) {
   expect_octets(responder.accept(StartupConfig{.extensions = false}, {}), raw_frame(true, kC, 2, {}), "Rev 2, S=0");
 }
 
+// Holds: MPA-63
 void mpa_63_a_reply_of_the_other_kind_fails(void**) {
   against(StartupConfig{}, raw_frame(true, kC, 1, {}), Outcome::failed);
   against(StartupConfig{}, raw_frame(true, kC, 2, {}), Outcome::failed);
@@ -92,6 +97,7 @@ void expect_depths(const std::string& what, const StreamParams& p, unsigned ird,
   if (p.ird != ird || p.ord != ord) fail_msg("%s: IRD %u ORD %u, expected %u %u", what.c_str(), p.ird, p.ord, ird, ord);
 }
 
+// Holds: MPA-66
 void mpa_66_both_sides_end_within_each_others_depths(void**) {
   constexpr unsigned kTop = 5;
   for (unsigned ird_i = 0; ird_i < kTop; ++ird_i)
@@ -114,6 +120,7 @@ void mpa_66_both_sides_end_within_each_others_depths(void**) {
           }
 }
 
+// Holds: MPA-68
 void mpa_68_responder_wanting_more_than_the_initiator_can_serve(void**) {
   for (unsigned ird = 0; ird < 5; ++ird)
     for (unsigned most = 0; most < 5; ++most)
@@ -135,6 +142,7 @@ void mpa_68_responder_wanting_more_than_the_initiator_can_serve(void**) {
       }
 }
 
+// Holds: MPA-67
 void mpa_67_a_depth_that_is_not_negotiated_stays_as_it_is(void**) {
   constexpr unsigned kNot = 0x3fff;
   // The initiator's word (IRD, ORD), the responder's answer to it, and what the responder (own 4/6) then uses.
@@ -153,6 +161,7 @@ void mpa_67_a_depth_that_is_not_negotiated_stays_as_it_is(void**) {
   }
 }
 
+// Holds: MPA-67
 void mpa_67_the_initiator_keeps_what_the_reply_leaves_open(void**) {
   constexpr unsigned kNot = 0x3fff;
   const struct {
@@ -174,6 +183,7 @@ void mpa_67_the_initiator_keeps_what_the_reply_leaves_open(void**) {
   assert_false(initiator.params().terminate.has_value());
 }
 
+// Holds: MPA-66
 void mpa_66_depths_above_the_field_are_clipped(void**) {
   const auto d = converse({.peer_to_peer = false, .ird = 0xffff, .ord = 0x4000, .max_ird = 0xffff},
                           {.ird = 0x8000, .ord = 0xffff, .max_ird = 0xffff});
@@ -184,6 +194,7 @@ void mpa_66_depths_above_the_field_are_clipped(void**) {
 
 // --- peer-to-peer ---
 
+// Holds: MPA-69
 void mpa_69_client_server_carries_no_rtr(void**) {
   for (unsigned bits = 0; bits < 8; ++bits) {
     const StartupConfig config{.peer_to_peer = false, .rtr = static_cast<std::uint8_t>(bits), .extensions = false};
@@ -201,11 +212,13 @@ void mpa_69_client_server_carries_no_rtr(void**) {
   }
 }
 
+// Holds: MPA-69
 void mpa_69_peer_to_peer_without_a_form_is_client_server(void**) {
   Initiator initiator(StartupConfig{.rtr = 0, .extensions = false}, {});
   expect_octets(initiator.request(), raw_frame(false, kC | kS, 2, raw_word(false, 0, 0, 0)), "request");
 }
 
+// Holds: MPA-70 (RTR options)
 void mpa_70_reply_names_the_forms_both_support_and_one_at_least(void**) {
   for (unsigned asked = 0; asked < 8; ++asked)
     for (unsigned own = 0; own < 8; ++own) {
@@ -226,6 +239,7 @@ unsigned first_of(unsigned set, unsigned preferred) {
   return 0;
 }
 
+// Holds: MPA-71 (RTR first), MPA-72
 void mpa_71_and_72_initiator_takes_an_agreed_form_or_terminates(void**) {
   for (unsigned own = 1; own < 8; ++own)
     for (unsigned answered = 0; answered < 8; ++answered)
@@ -244,6 +258,7 @@ void mpa_71_and_72_initiator_takes_an_agreed_form_or_terminates(void**) {
       }
 }
 
+// Holds: MPA-71 (RTR first)
 void mpa_71_both_machines_agree_on_the_form(void**) {
   for (unsigned own = 1; own < 8; ++own)
     for (unsigned other = 1; other < 8; ++other) {
@@ -257,6 +272,7 @@ void mpa_71_both_machines_agree_on_the_form(void**) {
     }
 }
 
+// Holds: MPA-72
 void mpa_72_a_reply_of_the_other_model_terminates(void**) {
   // cxgb4 without its peer2peer option answers A=1 with A=0.
   const auto refused =
@@ -268,6 +284,7 @@ void mpa_72_a_reply_of_the_other_model_terminates(void**) {
   assert_int_equal(forced.params().rtr, 0);
 }
 
+// Holds: MPA-68
 void mpa_68_insufficient_ird_wins_over_no_rtr_and_no_rtr_is_sent(void**) {
   const auto initiator = against(StartupConfig{.rtr = mpa::kRtrWrite, .max_ird = 2},
                                  raw_frame(true, kC | kS, 2, raw_word(true, mpa::kRtrRead, 0, 3)), Outcome::accepted);
@@ -278,6 +295,7 @@ void mpa_68_insufficient_ird_wins_over_no_rtr_and_no_rtr_is_sent(void**) {
   assert_int_equal(matching.params().rtr, 0);
 }
 
+// Holds: MPA-74
 void mpa_74_an_rtr_read_finds_a_place_in_the_ird(void**) {
   const struct {
     const char* what;
@@ -301,6 +319,7 @@ void mpa_74_an_rtr_read_finds_a_place_in_the_ird(void**) {
 
 // --- consent, reject ---
 
+// Holds: MPA-70 (extensions)
 void mpa_70_extensions_need_an_offer_and_an_answer_that_is_no_echo(void**) {
   for (unsigned reserved = 0; reserved < 16; ++reserved) {
     const bool offer = (reserved & 3) == 2, answer = (reserved & 3) == 1;
@@ -321,6 +340,7 @@ void mpa_70_extensions_need_an_offer_and_an_answer_that_is_no_echo(void**) {
   assert_true(d.initiator.extensions && d.responder.extensions);
 }
 
+// Holds: MPA-58, MPA-76
 void mpa_58_and_76_reject_hands_over_data_and_depths(void**) {
   const Json vectors = load("mpa_startup.json")["vectors"];
   const auto frame = [&vectors](const char* id) {
@@ -346,6 +366,7 @@ void mpa_58_and_76_reject_hands_over_data_and_depths(void**) {
   expect_octets(unenhanced.reject(StartupConfig{}, hex("0000002a")), frame("STA-5"), "STA-5");
 }
 
+// Holds: MPA-58
 void mpa_58_a_reject_of_peer_to_peer_mirrors_the_model(void**) {
   auto responder = with_request(raw_frame(false, kC | kS, 2, raw_word(true, 7, 4, 4)));
   const StartupConfig config{.rtr = mpa::kRtrWrite, .ird = 1, .ord = 2};
@@ -353,6 +374,7 @@ void mpa_58_a_reject_of_peer_to_peer_mirrors_the_model(void**) {
                 "reject");
 }
 
+// Holds: MPA-77
 void mpa_77_a_recorded_siw_start_up_is_understood_on_both_sides(void**) {
   const Json golden = load("siw_golden.json")["startup"];
   const auto frame = [&golden](const std::string& id) {

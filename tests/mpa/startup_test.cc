@@ -137,6 +137,7 @@ std::vector<GoldenFrame> golden_frames() {
   return out;
 }
 
+// Holds: MPA-50, MPA-64
 void mpa_50_and_64_decode_agrees_with_the_vectors(void**) {
   const auto frames = golden_frames();
   assert_true(frames.size() >= 11 + 12);
@@ -147,10 +148,12 @@ void mpa_50_and_64_decode_agrees_with_the_vectors(void**) {
   }
 }
 
+// Holds: MPA-50, MPA-64
 void mpa_50_and_64_encode_agrees_with_the_vectors(void**) {
   for (const auto& g : golden_frames()) expect_octets(g.value.emit(), g.octets, g.id);
 }
 
+// Holds: MPA-78
 void mpa_78_siw_frames_re_encode_identically(void**) {
   for (const Json& v : siw_json()["startup"]) {
     const Bytes frame = hex(v["frame_hex"]);
@@ -179,6 +182,7 @@ bool read_in_pieces(FrameReader& reader, Octets stream, bool reply, NextSize nex
   return reader.complete();
 }
 
+// Holds: MPA-61
 void mpa_61_frames_arrive_in_single_octets(void**) {
   for (const auto& g : golden_frames()) {
     FrameReader reader;
@@ -187,6 +191,7 @@ void mpa_61_frames_arrive_in_single_octets(void**) {
   }
 }
 
+// Holds: MPA-61
 void mpa_61_frames_arrive_in_every_two_pieces(void**) {
   for (const auto& g : golden_frames()) {
     for (std::size_t cut = 1; cut < g.octets.size(); ++cut) {
@@ -205,6 +210,7 @@ void mpa_61_frames_arrive_in_every_two_pieces(void**) {
   }
 }
 
+// Holds: MPA-62
 void mpa_62_octets_behind_the_frame_stay_unread(void**) {
   for (const auto& g : golden_frames()) {
     const Bytes stream = concat({g.octets, numbered(600)});
@@ -220,6 +226,7 @@ void mpa_62_octets_behind_the_frame_stay_unread(void**) {
   }
 }
 
+// Holds: MPA-62
 void mpa_62_more_than_was_wanted_is_an_error(void**) {
   const Bytes request = raw_frame(false, kC, 1, {});
   FrameReader reader;
@@ -229,6 +236,7 @@ void mpa_62_more_than_was_wanted_is_an_error(void**) {
   assert_false(reader.complete());
 }
 
+// Holds: MPA-51, MPA-52, MPA-53, MPA-54, MPA-55
 void mpa_51_to_55_bad_frames_are_refused(void**) {
   for (const char* id : {"STA-N1", "STA-N2", "STA-N3", "STA-N5", "STA-N6"}) {
     Responder responder;
@@ -241,6 +249,7 @@ void mpa_51_to_55_bad_frames_are_refused(void**) {
   }
 }
 
+// Holds: MPA-51
 void mpa_51_wrong_key_shows_with_the_octet_that_is_wrong(void**) {
   for (std::size_t at = 0; at < 16; ++at) {
     Bytes frame = raw_frame(false, kC, 1, {});
@@ -251,12 +260,14 @@ void mpa_51_wrong_key_shows_with_the_octet_that_is_wrong(void**) {
   }
 }
 
+// Holds: MPA-52
 void mpa_52_initiator_meeting_an_initiator_says_so(void**) {
   Initiator initiator(StartupConfig{}, {});
   assert_true(pump(initiator, raw_frame(false, kC, 1, {})) == Initiator::Outcome::failed);
   assert_true(initiator.why().find("both sides initiate") != std::string_view::npos);
 }
 
+// Holds: MPA-53
 void mpa_53_length_above_512_is_refused_before_it_is_read(void**) {
   for (const std::size_t n : {std::size_t{513}, std::size_t{1024}, std::size_t{65535}}) {
     FrameReader reader;
@@ -266,6 +277,7 @@ void mpa_53_length_above_512_is_refused_before_it_is_read(void**) {
   }
 }
 
+// Holds: MPA-54
 void mpa_54_truncated_private_data_never_completes(void**) {
   Responder responder;
   const Bytes frame = hex(vector_of("STA-N4")["frame_hex"]);
@@ -273,6 +285,7 @@ void mpa_54_truncated_private_data_never_completes(void**) {
   assert_int_equal(responder.want(), 3);  // a FIN or a timer now means: close
 }
 
+// Holds: MPA-55
 void mpa_55_revisions(void**) {
   for (unsigned revision = 0; revision < 256; ++revision) {
     Responder responder;
@@ -285,6 +298,7 @@ void mpa_55_revisions(void**) {
   }
 }
 
+// Holds: MPA-56
 void mpa_56_reserved_bits_change_nothing(void**) {
   // STA-N7: Rev 1 makes the place of S a reserved one too.
   const Bytes odd = hex(vector_of("STA-N7")["frame_hex"]);
@@ -300,6 +314,7 @@ void mpa_56_reserved_bits_change_nothing(void**) {
   }
 }
 
+// Holds: MPA-56
 void mpa_56_reserved_bits_are_sent_as_zero(void**) {
   const StartupConfig config{.extensions = false};
   Initiator initiator(config, {});
@@ -311,6 +326,7 @@ void mpa_56_reserved_bits_are_sent_as_zero(void**) {
   }
 }
 
+// Holds: MPA-56
 void mpa_56_reject_bit_of_a_request_means_nothing(void**) {
   auto responder = with_request(raw_frame(false, kC | kR, 1, {}));
   const auto reply = StartupFrame::parse(responder.accept(StartupConfig{}, {}));
@@ -318,6 +334,7 @@ void mpa_56_reject_bit_of_a_request_means_nothing(void**) {
   assert_false(reply.value().reject);
 }
 
+// Holds: MPA-57
 void mpa_57_private_data_of_every_length_both_ways(void**) {
   for (const bool enhanced : {false, true}) {
     for (std::size_t n = 0; n <= mpa::max_private_data(enhanced); ++n) {
@@ -335,6 +352,7 @@ void mpa_57_private_data_of_every_length_both_ways(void**) {
   }
 }
 
+// Holds: MPA-57
 void mpa_57_too_much_private_data_is_clipped(void**) {
   for (const bool enhanced : {false, true}) {
     const StartupConfig config{.enhanced = enhanced};
@@ -347,6 +365,7 @@ void mpa_57_too_much_private_data_is_clipped(void**) {
   }
 }
 
+// Holds: MPA-65
 void mpa_65_enhanced_word_cut_short_is_refused(void**) {
   for (std::size_t n = 0; n < 4; ++n) {
     Responder responder;

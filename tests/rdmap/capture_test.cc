@@ -109,6 +109,7 @@ void check_stream(Octets stream, bool crc, bool markers, std::array<unsigned, 16
   }
 }
 
+// Holds: RDM-1
 void rdm_1_a_capture_of_whole_connections_decodes(void**) {
   std::array<unsigned, 16> seen{};
   std::size_t marked = 0;

@@ -59,6 +59,7 @@ void expect_codec(const Json& v, const Header& value) {
   expect_octets(emitted(value), body, v["id"]);
 }
 
+// Holds: RDM-1, RDM-9, RDM-31
 void rdm_1_9_and_31_headers_agree_with_the_vectors(void**) {
   unsigned checked = 0;
   for (const Json& v : load("fpdu.json", "vectors")) {
@@ -81,7 +82,8 @@ void rdm_1_9_and_31_headers_agree_with_the_vectors(void**) {
   assert_int_equal(checked, 5);
 }
 
-// RDM-28, RDM-30. FP-IMSE has all 8 octets in use, which we never send.
+// Holds: RDM-28, RDM-30
+// FP-IMSE has all 8 octets in use, which we never send.
 void rdm_30_immediate_data_agrees_with_the_vectors(void**) {
   unsigned checked = 0;
   for (const Json& v : load("fpdu.json", "vectors")) {
@@ -95,6 +97,7 @@ void rdm_30_immediate_data_agrees_with_the_vectors(void**) {
   assert_int_equal(checked, 2);
 }
 
+// Holds: RDM-1
 void rdm_1_control_octets_agree_with_the_vectors(void**) {
   for (const Json& v : load("fpdu.json", "vectors")) {
     const Bytes ulpdu = hex(v["ulpdu_hex"]);
@@ -106,6 +109,7 @@ void rdm_1_control_octets_agree_with_the_vectors(void**) {
   }
 }
 
+// Holds: RDM-2
 void rdm_2_version_and_reserved_bits(void**) {
   for (unsigned octet = 0; octet < 256; ++octet) {
     assert_int_equal(rdmap::version_of(static_cast<std::uint8_t>(octet)), octet >> 6);
@@ -113,6 +117,7 @@ void rdm_2_version_and_reserved_bits(void**) {
   }
 }
 
+// Holds: RDM-3, RDM-4
 void rdm_3_and_4_the_table_agrees_with_the_vectors(void**) {
   for (const Json& v : load("fpdu.json", "vectors")) {
     const Json& f = v["fields"];
@@ -124,6 +129,7 @@ void rdm_3_and_4_the_table_agrees_with_the_vectors(void**) {
   }
 }
 
+// Holds: RDM-3, RDM-4
 // Transcribed from RFC 5040 figure 4 and RFC 7306 figures 3 and 4.
 void rdm_3_and_4_the_table_row_by_row(void**) {
   const struct {
@@ -160,6 +166,7 @@ void expect_size_is_exact(Octets good) {
   assert_false(Header::parse(longer).ok());
 }
 
+// Holds: RDM-29
 void headers_of_another_size_are_refused(void**) {
   expect_size_is_exact<ReadRequest>(Bytes(28));
   expect_size_is_exact<ImmediateData>(Bytes(8));
@@ -167,6 +174,7 @@ void headers_of_another_size_are_refused(void**) {
   expect_size_is_exact<AtomicResponse>(Bytes(12));
 }
 
+// Holds: RDM-31
 void rdm_31_reserved_bits_of_an_atomic_are_ignored_and_sent_as_zero(void**) {
   Bytes in(52);
   for (unsigned i = 0; i < 4; ++i) in[i] = std::byte{0xff};
@@ -179,6 +187,7 @@ void rdm_31_reserved_bits_of_an_atomic_are_ignored_and_sent_as_zero(void**) {
   assert_int_equal(get_be<std::uint32_t>(out, 0), 2);
 }
 
+// Holds: RDM-32
 void rdm_32_atomics_agree_with_the_vectors(void**) {
   unsigned checked = 0;
   for (const Json& v : load("atomics.json", "vectors")) {
@@ -204,6 +213,7 @@ std::uint64_t fetch_add_by_bits(std::uint64_t memory, std::uint64_t addend, std:
   return sum;
 }
 
+// Holds: RDM-32
 void rdm_32_masked_add_equals_the_bitwise_definition(void**) {
   std::uint64_t x = 0x9e3779b97f4a7c15;
   const auto next = [&x] {

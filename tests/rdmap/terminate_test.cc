@@ -38,6 +38,7 @@ Terminate terminate_from(const Json& v) {
   return t;
 }
 
+// Holds: RDM-17, RDM-18, RDM-19
 void rdm_17_to_19_decode_agrees_with_the_vectors(void**) {
   unsigned checked = 0;
   for (const Json& v : load("terminate.json", "vectors")) {
@@ -48,11 +49,13 @@ void rdm_17_to_19_decode_agrees_with_the_vectors(void**) {
   assert_int_equal(checked, 27);
 }
 
+// Holds: RDM-17, RDM-18, RDM-19
 void rdm_17_to_19_encode_agrees_with_the_vectors(void**) {
   for (const Json& v : load("terminate.json", "vectors"))
     expect_octets(terminate_from(v).emit(), hex(v["terminate_header_hex"]), v["id"]);
 }
 
+// Holds: RDM-17
 void rdm_17_the_whole_segment_agrees_with_the_vectors(void**) {
   for (const Json& v : load("terminate.json", "vectors")) {
     const Bytes want = hex(v["terminate_ulpdu_hex"]);
@@ -61,6 +64,7 @@ void rdm_17_the_whole_segment_agrees_with_the_vectors(void**) {
   }
 }
 
+// Holds: RDM-23
 void rdm_23_swapped_terminates_are_understood_where_a_header_shows_them(void**) {
   for (const Json& v : load("terminate.json", "vectors")) {
     const auto got = Terminate::parse(hex(v["linux_siw_little_endian_terminate_header_hex"]));
@@ -75,6 +79,7 @@ void rdm_23_swapped_terminates_are_understood_where_a_header_shows_them(void**) 
   }
 }
 
+// Holds: RDM-23
 void rdm_23_recorded_siw_terminates(void**) {
   const struct {
     const char* id;
@@ -100,6 +105,7 @@ void rdm_23_recorded_siw_terminates(void**) {
   assert_int_equal(seen, 6);
 }
 
+// Holds: RDM-17
 // What a swapped one says is sent on in the RFC's form.
 void rdm_17_a_swapped_terminate_is_never_emitted(void**) {
   for (const Json& v : load("terminate.json", "vectors")) {
@@ -120,6 +126,7 @@ void a_terminate_cut_short_is_refused(void**) {
     }
 }
 
+// Holds: RDM-18
 void header_bits_in_every_combination(void**) {
   const Bytes tagged = hex("c140112233440000000012345678"), read = Bytes(28, std::byte{7});
   for (unsigned bits = 0; bits < 8; ++bits)

@@ -79,6 +79,7 @@ def bandwidth(rig):
         check_report(name, run.client, [size], iterations)
 
 
+# Holds: UD-3
 def udaddy(rig):
     """udaddy: a service is asked for its QP by SIDR, the answers find their way by the received header."""
     need("udaddy")
@@ -111,12 +112,14 @@ def has_udp_port(pid, port, tables):
     return False
 
 
+# Holds: UD-9
 def mckey(rig):
     """mckey on the loopback: IPv4 groups."""
     need("mckey")
     mckey_between(rig, "239.99.1.1", "127.0.0.1", (None, None, "127.0.0.1"))
 
 
+# Holds: UD-9
 def two_hosts(rig):
     """Between two hosts: perftest, udaddy with IPv4 and IPv6, groups; with CRC."""
     need("ib_send_lat", "udaddy", "mckey", "ibv_ud_pingpong")

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """rdma-core's own Python tests, as Debian's python3-pyverbs brings them, on the loopback device and on a veth device.
 
-Each test passes, or pyverbs_list.txt says why it does not apply here. A test that does neither is a failure.
+Each test passes, or pyverbs_list.txt says why it does not apply here. A test that does neither is a failure; so is one
+that fails in another way than the list says, that ends the interpreter, or that never ran.
 """
 import collections
 import fnmatch
@@ -36,13 +37,15 @@ def unpack(rig):
 
 
 def read_list():
-    """{pattern: (outcome, reason)} of pyverbs_list.txt."""
+    """{pattern: (outcome, reason, text that the failure has)} of pyverbs_list.txt."""
     listed, heading = {}, None
     for line in LIST.read_text(encoding="utf-8").splitlines():
         if not line.strip() or line.startswith("#"):
             continue
         if line[0].isspace():
-            listed[line.strip()] = heading
+            pattern, _, text = line.strip().partition(" -- ")
+            check((heading[0] == "fails") == bool(text), f"{LIST.name}: {pattern}: how does it fail?")
+            listed[pattern] = (*heading, text)
         else:
             outcome, reason = line.split(":", 1)
             check(outcome in ("skipped", "fails", "either", "not run"), f"{LIST.name}: unknown outcome {outcome}")
@@ -55,7 +58,8 @@ def find(listed, test):
 
 
 def run_module(rig, directory, module, device, arrivals, **how):
-    """{test: (outcome, why)}. A test that ended the interpreter has failed."""
+    """{test: (outcome, why)} of all tests of the module: passed, skipped, failed; crashed where the interpreter ended in
+    it, missing where it never began."""
     results = directory / f"{module}.{arrivals}.json"
     process = rig.start([PYTHON, "-B", HERE / "pyverbs_run.py", directory, results, device, arrivals, module],
                         name=f"pyverbs {module}", **how)  # fmt: skip
@@ -64,11 +68,12 @@ def run_module(rig, directory, module, device, arrivals, **how):
     outcomes = {}
     for line in map(json.loads, lines):
         outcomes[line["test"]] = (line["outcome"], line["why"])
-    for test, (outcome, _) in outcomes.items():
-        if outcome == "started":
-            outcomes[test] = ("failed", f"the interpreter ended with status {status}\n{process.said()}")
-    check(status == 0 or any(o == "failed" for o, _ in outcomes.values()),
-          f"{module}: status {status}\n{process.said()}")  # fmt: skip
+    said = f"the interpreter ended with status {status}\n{process.said()}"
+    ended = {"started": "crashed", "collected": "missing"}
+    outcomes = {test: (ended[outcome], said) if outcome in ended else (outcome, why)
+                for test, (outcome, why) in outcomes.items()}  # fmt: skip
+    check(outcomes, f"{module}: no test was found; {said}")
+    check(status == 0 or any(outcome in ended.values() for outcome, _ in outcomes.values()), f"{module}: {said}")
     rig.forget(process)
     results.unlink(missing_ok=True)
     return outcomes
@@ -76,10 +81,15 @@ def run_module(rig, directory, module, device, arrivals, **how):
 
 def verdict(test, outcome, why, expected):
     """None where this is as it should be, else a sentence."""
-    if outcome == "passed" or (expected and expected[0] in (outcome.replace("failed", "fails"), "either")):
+    if outcome == "passed":
+        return None
+    listed, _, text = expected or ("nothing", "", "")
+    if outcome == "skipped" and listed in ("skipped", "either"):
+        return None
+    if outcome == "failed" and listed == "fails" and text in why:
         return None
     last = why.strip().splitlines()[-1][:300] if why.strip() else ""
-    return f"{test} {outcome}" + (f", listed as {expected[0]}" if expected else ", not listed") + f": {last}"
+    return f"{test} {outcome}, listed as {listed}" + (f" with '{text}'" if text else "") + f": {last}"
 
 
 def compare(rig, device, **how):

@@ -3,7 +3,8 @@
 
 Run by pyverbs.py under `etherwarp run`, with the Python that Debian's python3-pyverbs belongs to:
     pyverbs_run.py DIRECTORY RESULTS DEVICE ARRIVALS MODULE
-DIRECTORY holds the package `tests`; ARRIVALS is "wait" or "as-is".
+DIRECTORY holds the package `tests`; ARRIVALS is "wait" or "as-is". The first lines name all tests of the module, with the
+outcome "collected".
 """
 import json
 import os
@@ -30,13 +31,19 @@ class Recorder(unittest.TestResult):
     def __init__(self, out):
         super().__init__()
         self.out = out
+        self.printed = 0  # octets in the file that is the standard output, before the test
 
     def say(self, test, outcome, why=""):
+        if isinstance(test, unittest.TestSuite):
+            for one in test:
+                self.say(one, outcome, why)
+            return
         print(json.dumps({"test": test.id().removeprefix("tests."), "outcome": outcome, "why": why[-4000:]}),
               file=self.out, flush=True)  # fmt: skip
 
     def startTest(self, test):
         super().startTest(test)
+        self.printed = os.fstat(1).st_size
         self.say(test, "started")
 
     def addSuccess(self, test):
@@ -46,7 +53,10 @@ class Recorder(unittest.TestResult):
         self.say(test, "skipped", reason)
 
     def addError(self, test, err):
-        self.say(test, "failed", self._exc_info_to_string(err, test))
+        # Many tests play with two processes; what these have printed says what happened.
+        sys.stdout.flush()
+        said = os.pread(1, 1 << 16, self.printed).decode(errors="replace")
+        self.say(test, "failed", said + self._exc_info_to_string(err, test))
 
     addFailure = addError
 
@@ -107,4 +117,7 @@ def wait_for_arrivals():
 if ARRIVALS == "wait":
     wait_for_arrivals()
 with open(RESULTS, "a", encoding="utf-8") as results:
-    unittest.defaultTestLoader.loadTestsFromName(f"tests.{MODULE}").run(Recorder(results))
+    suite = unittest.defaultTestLoader.loadTestsFromName(f"tests.{MODULE}")
+    recorder = Recorder(results)
+    recorder.say(suite, "collected")
+    suite.run(recorder)

@@ -47,11 +47,13 @@ def lossy(rig, percent, octets, seconds, per_packet=True):
     check(total["retransmitted"] * 200 > percent * total["tx_segments"], f"too little was lost: {total}")
 
 
+# Holds: RD-3
 def one_percent(rig):
     """1 %: 64 MiB, or 10 GiB."""
     lossy(rig, 1, (10240 if FULL else 64) * MIB, 900 if FULL else 60)
 
 
+# Holds: RD-3
 def ten_percent(rig):
     """10 %: 8 MiB, or 512."""
     lossy(rig, 10, (512 if FULL else 8) * MIB, 600 if FULL else 60)

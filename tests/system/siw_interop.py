@@ -183,6 +183,7 @@ def siw0(serves, server, client):
 
 
 @with_siw()
+# Holds: MPA-77
 def rping(siw):
     """rping -V with CRC and without: each ping is a Send, an RDMA Read, a Send, an RDMA Write, a Send."""
     need("rping")
@@ -201,6 +202,7 @@ def crc_that_siw_demands(siw):
 
 
 @with_siw()
+# Holds: MPA-77
 def start_ups(siw):
     """Every first message of a peer-to-peer start-up, and none; as initiator and as responder."""
     need("rping")

@@ -9,12 +9,22 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(sys.argv[1])
+# What the tests of preset asan printed: of cmocka, and of tests/system/harness.py.
+PRINTED = """7/9 Testing: slow_one
+skipped: no IPv6
+[  SKIPPED ] a_case
+9/9 Testing: python_one
+a_function: does something
+  SKIPPED: no namespace
+"""
+SKIPS = "# a comment\nslow_one a_case: reason\nwhole_one -: reason\npython_one *: reason\n"
 LINES = 100_000  # more than the buffer of any pipe
 COMMON = 'EWARP_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)\nEWARP_JOBS=1\n' \
          'install_packages() { :; }\nbuild_preset() { :; }\nctest() { :; }\n'
 RELEASE = f"""#!/bin/bash
 echo "== testing: preset asan"
 echo "  7/9 Test   #7: slow_one ......   Passed   52.60 sec"
+echo "  8/9 Test   #8: whole_one .....***Skipped   0.10 sec"
 echo "100% tests passed, 0 tests failed out of 9"
 echo "== testing: preset release"
 for ((i = 0; i < {LINES}; i++)); do echo "line $i of a long log"; done
@@ -50,6 +60,8 @@ def main():
         for step in ("demo", "lint"):
             program(root / "scripts" / step, "#!/bin/bash\n")
         program(root / "scripts/test", RELEASE)
+        program(root / "build-asan/Testing/Temporary/LastTest.log", PRINTED)
+        program(root / "tests/skips.txt", SKIPS)
         git = ["git", "-c", "user.name=test", "-c", "user.email=test@invalid"]
         for words in (["init", "-q"], ["add", "-A"], ["commit", "-q", "-m", "a tree"]):
             subprocess.run(git + words, cwd=root, check=True)
@@ -64,6 +76,15 @@ def main():
         assert lines[-2:] == [passed, "Total Test time (real) =   1.50 sec"], lines[-3:]
         slowest = lines[lines.index("== the ten slowest tests") + 1:][:2]
         assert [line.split() for line in slowest] == [["52.6", "s", "asan", "slow_one"], ["1.5", "s", "release", "last_one"]], slowest
+
+        told = lines[lines.index("== skipped") + 1:][:3]
+        assert told == ["asan: python_one a_function: no namespace", "asan: slow_one a_case: no IPv6", "asan: whole_one -"], told
+        for missing in SKIPS.splitlines()[1:]:
+            program(root / "tests/skips.txt", SKIPS.replace(missing + "\n", ""))
+            ended, record = run(root, 0, passed)
+            assert ended.returncode == 1 and record is None, "what is skipped without being listed is a failure"
+            assert ended.stdout.count("not in tests/skips.txt") == 1, ended.stdout[-800:]
+        program(root / "tests/skips.txt", SKIPS)
 
         failed = "0% tests passed, 1 tests failed out of 1"
         ended, record = run(root, 8, failed)

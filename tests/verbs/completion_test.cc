@@ -87,7 +87,8 @@ void resize(void**) {
   assert_int_equal(q.poll(&id), 1);
 }
 
-// VRB-5: of the one QP, not of the others.
+// Holds: VRB-5
+// Of the one QP, not of the others.
 void purge(void**) {
   Queue q(10);
   std::uint64_t id = 0;
@@ -102,7 +103,7 @@ void purge(void**) {
   assert_int_equal(q.poll(&id), 0);
 }
 
-// VRB-16, VRB-17
+// Holds: VRB-16, VRB-17
 void vrb_16_17_arming(void**) {
   Queue q(100);
   q.push(1);
@@ -133,7 +134,8 @@ void vrb_16_17_arming(void**) {
   assert_false(q.event());
 }
 
-// VRB-18: what nobody has read is taken back, what was read counts.
+// Holds: VRB-18
+// What nobody has read is taken back, what was read counts.
 void vrb_18_events_of_a_queue_that_goes(void**) {
   Queue q(100);
   for (int i = 0; i < 5; ++i) {
@@ -156,7 +158,8 @@ void arming_without_a_channel(void**) {
   assert_int_equal(cq.retire_events(), 0);
 }
 
-// VRB-15: two threads; whoever sleeps after arm and an empty poll is woken.
+// Holds: VRB-15
+// Two threads; whoever sleeps after arm and an empty poll is woken.
 void vrb_15_no_wake_up_is_lost(void**) {
 #if defined(__SANITIZE_THREAD__)
   constexpr std::uint64_t kRounds = 200'000;
@@ -199,7 +202,8 @@ void vrb_15_no_wake_up_is_lost(void**) {
   assert_true(slept > 1000);
 }
 
-// VRB-14: the queue is dead and says so, its QPs go to ERR, nothing hangs.
+// Holds: VRB-14
+// The queue is dead and says so, its QPs go to ERR, nothing hangs.
 void vrb_14_overflow(void**) {
   for (const bool receiving : {false, true}) {
     test::Side side(65536);
@@ -278,7 +282,8 @@ void vrb_14_overflow(void**) {
   }
 }
 
-// VRB-9, VRB-10, VRB-11 at the size of a queue: everything comes back, once and in order, and a CQ that is as large as
+// Holds: RDM-25, VRB-9, VRB-10, VRB-11
+// At the size of a queue: everything comes back, once and in order, and a CQ that is as large as
 // its queues takes it all.
 void vrb_11_a_full_flush(void**) {
   test::Side side(65536);

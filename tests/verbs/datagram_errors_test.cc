@@ -9,6 +9,7 @@
 namespace ewarp::test {
 namespace {
 
+// Holds: UD-4, UD-5
 void dropped_and_counted(void**) {
   using llp::DatagramDrop;
   DatagramSide a, b;
@@ -42,6 +43,7 @@ void dropped_and_counted(void**) {
   expect(DatagramDrop::qp, [&] { assert_int_equal(a.send(ah, b.qp->number(), {a.sge(0, 8)}), 0); });
 }
 
+// Holds: UD-6
 // Every octet of a good datagram changed, and much that never was one: dropped, counted, nothing placed.
 void hostile_datagrams(void**) {
   DatagramSide b;
@@ -127,6 +129,7 @@ void hostile_datagrams(void**) {
   assert_true(total() == sent);
 }
 
+// Holds: UD-11
 // Told once what was wrong, ten times a second at most; a report is counted and answered by nobody.
 void error_reports_are_limited(void**) {
   DatagramSide b;
@@ -175,6 +178,7 @@ void error_reports_are_limited(void**) {
   assert_int_equal(b.state(), IBV_QPS_RTS);
 }
 
+// Holds: UD-13
 void bad_memory_ends_the_send_queue_only(void**) {
   DatagramSide a, b;
   AddressHandleObject ah = a.address();

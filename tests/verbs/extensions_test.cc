@@ -29,6 +29,7 @@ std::uint64_t* word(Side& s, std::size_t offset) {
   return reinterpret_cast<std::uint64_t*>(s.at(offset));
 }
 
+// Holds: RDM-32, RDM-33, VRB-35
 void atomics_and_their_results(void**) {
   for (const bool crc : {false, true}) {
     Side a(4096, kAll), b(4096, kAll);
@@ -64,7 +65,8 @@ void no_right_no_atomic(void**) {
   assert_true(*word(b, 8) == 0);
 }
 
-// RDM-35: four queue pairs and the CPU add to one word, and increment another by compare and swap; nothing is lost.
+// Holds: RDM-35
+// Four queue pairs and the CPU add to one word, and increment another by compare and swap; nothing is lost.
 void rdm_35_no_update_is_lost(void**) {
   constexpr unsigned kThreads = 4, kRounds = 4000;
   Side target(4096, kAll);
@@ -100,6 +102,7 @@ void rdm_35_no_update_is_lost(void**) {
   assert_true(count == swaps);
 }
 
+// Holds: RDM-34
 void atomics_and_reads_complete_in_order(void**) {
   Side a(4096, kAll), b(4096, kAll);
   join(a, b, params(true), params(false));
@@ -120,6 +123,7 @@ void atomics_and_reads_complete_in_order(void**) {
 constexpr std::size_t kSizes[] = {0,    1,    2,    3,     8,     63,    511,   512,    513,    1424,
                                   4095, 4096, 4097, 16384, 64749, 64750, 64751, 200000, 1000000};
 
+// Holds: RDM-28, RDM-30, VRB-28, VRB-35
 void writes_with_immediate(void**) {
   for (const bool crc : {false, true})
     for (const bool inlined : {false, true}) {
@@ -151,6 +155,7 @@ void writes_with_immediate(void**) {
     }
 }
 
+// Holds: RDM-28, VRB-28, VRB-35
 void sends_with_immediate(void**) {
   for (const bool crc : {false, true}) {
     Side a(1100000), b(1100000);

@@ -190,7 +190,8 @@ struct Shared {
   MemoryRegion* region = nullptr;
 };
 
-// RDM-7: one of them cannot take it away from the other.
+// Holds: RDM-7
+// One of them cannot take it away from the other.
 void a_region_is_not_one_peers_to_invalidate(void**) {
   Shared s;
   assert_int_equal(s.server.receive({s.server.sge(0, 8)}), 0);

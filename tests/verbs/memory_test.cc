@@ -57,7 +57,8 @@ MemoryRegion* add(Pd& pd, Pages& p, unsigned access, std::uint64_t iova) {
   return mr;
 }
 
-// VRB-21, VRB-23: what may not be registered.
+// Holds: VRB-21, VRB-23
+// What may not be registered.
 void registration_refuses(void**) {
   World w;
   Pages p(4 * page()), fixed(page(), PROT_READ), gone(page()), hole(3 * page());
@@ -169,7 +170,8 @@ void prefetch_brings_memory_in(void**) {
   memory().remove(mr);
 }
 
-// VRB-22, VRB-23: each check, at the octet where it changes, in the order of docs/design/ddp.md.
+// Holds: DDP-17, VRB-22, VRB-23
+// Each check, at the octet where it changes, in the order of docs/design/ddp.md.
 void every_verdict(void**) {
   World w;
   Pages p(4 * page());
@@ -219,7 +221,8 @@ void every_verdict(void**) {
   }
 }
 
-// DDP-15: a key that went out of use does not come back soon, and keys do not count upwards.
+// Holds: DDP-15
+// A key that went out of use does not come back soon, and keys do not count upwards.
 void keys_are_random_and_rest(void**) {
   World w;
   Pages p(page());
@@ -288,7 +291,8 @@ void rereg(void**) {
   assert_int_equal(w.other.users, 0);
 }
 
-// DDP-25: two threads use keys while a third deregisters, takes the memory away, and registers anew.
+// Holds: DDP-25
+// Two threads use keys while a third deregisters, takes the memory away, and registers anew.
 void deregistration_waits_for_its_users(void**) {
   World w;
   std::atomic<std::uint32_t> stag{0};
@@ -438,6 +442,7 @@ void a_source_that_is_gone(void**) {
       }
 }
 
+// Holds: DDP-25
 // A source that is deregistered and unmapped while a long message is under way.
 void a_source_that_goes_away(void**) {
   for (const bool crc : {false, true}) {

@@ -46,6 +46,7 @@ void send_to(DatagramSide& s, const char* group, std::uint32_t length, std::uint
   assert_int_equal(s.send(ah, llp::kMulticastQpn, {s.sge(0, length)}, how), 0);
 }
 
+// Holds: UD-9
 void members_get_a_copy(void**) {
   DatagramSide sender, a, b, outsider;
   for (DatagramSide* s : {&a, &b, &sender}) assert_int_equal(attach_group(*s->qp, gid_of(kGroup)), 0);
@@ -85,6 +86,7 @@ void what_may_not_be_attached(void**) {
   assert_int_equal(detach_group(*a.qp, gid_of(kGroup)), EINVAL);
 }
 
+// Holds: UD-9
 // The socket goes with the last member and comes with the next.
 void groups_come_and_go(void**) {
   DatagramSide sender;

@@ -63,6 +63,39 @@ void join_by_trickle(Side& a, Side& b, bool crc, bool extensions, std::size_t mo
   assert_int_equal(a.qp->attach(stream(0), params(true, crc, extensions), a.observer), 0);
 }
 
+// Keeps what each call hands over, and takes all of it.
+class Witness final : public llp::Stream {
+ public:
+  Witness(int fd, std::vector<std::vector<std::byte>>& calls) : inner_(llp::tcp_stream(fd)), calls_(calls) {}
+
+  int fd() const override { return inner_->fd(); }
+  bool is_socket() const override { return false; }
+  long receive(std::span<const iovec> into) override { return inner_->receive(into); }
+  long send(std::span<const iovec> from) override {
+    std::vector<std::byte> all;
+    for (const iovec& v : from) {
+      const auto* at = static_cast<const std::byte*>(v.iov_base);
+      all.insert(all.end(), at, at + v.iov_len);
+    }
+    const long n = inner_->send(from);
+    if (n > 0) {
+      assert_int_equal(n, all.size());  // the socket has room for all that the test sends
+      calls_.push_back(std::move(all));
+    }
+    return n;
+  }
+  short ready() const override { return inner_->ready(); }
+  void half_close() override { inner_->half_close(); }
+  void end() override { inner_->end(); }
+  void close() override { inner_->close(); }
+  std::size_t segment_octets() const override { return 1448; }
+  std::string peer() const override { return "witness"; }
+
+ private:
+  std::unique_ptr<llp::Stream> inner_;
+  std::vector<std::vector<std::byte>>& calls_;
+};
+
 void fill(Side& s, std::uint32_t octets) {
   for (std::uint32_t i = 0; i < octets; ++i) *s.at(i) = static_cast<std::byte>(i * 7 + i / 251);
 }
@@ -110,6 +143,46 @@ void a_few_octets_at_a_time(void**) {
   assert_memory_equal(b.at(0), a.at(0), 300);
 }
 
+// How many whole FPDUs these octets are; fails where the last is not whole.
+std::size_t whole_fpdus(const std::vector<std::byte>& octets) {
+  std::size_t count = 0, at = 0;
+  while (at < octets.size()) {
+    if (octets.size() - at < 2) fail_msg("%zu octets behind %zu FPDUs", octets.size() - at, count);
+    const std::size_t ulpdu =
+        std::to_integer<std::size_t>(octets[at]) << 8 | std::to_integer<std::size_t>(octets[at + 1]);
+    at += (2 + ulpdu + 3) / 4 * 4 + 4;
+    ++count;
+  }
+  assert_int_equal(at, octets.size());
+  return count;
+}
+
+// Holds: MPA-18
+// Header, payload and CRC are never handed over apart, and what is posted together does not cost a call for each FPDU.
+void mpa_18_whole_fpdus_in_each_call(void**) {
+  for (const bool crc : {false, true}) {
+    Side a, b;
+    std::vector<std::vector<std::byte>> calls;
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    assert_int_equal(b.qp->attach(llp::tcp_stream(fds[1]), params(false, crc, false), b.observer), 0);
+    assert_int_equal(a.qp->attach(std::make_unique<Witness>(fds[0], calls), params(true, crc, false), a.observer), 0);
+    fill(a, 20'000);
+    for (const std::uint32_t octets : {0u, 1u, 64u, 1000u, 1425u, 20'000u}) {
+      calls.clear();
+      assert_int_equal(b.receive({b.sge(0, 20'000)}), 0);
+      assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, octets)}), 0);
+      assert_int_equal(a.wait().status, IBV_WC_SUCCESS);
+      assert_int_equal(b.wait().status, IBV_WC_SUCCESS);
+      std::size_t fpdus = 0;
+      for (const auto& call : calls) fpdus += whole_fpdus(call);
+      assert_true(fpdus >= 1 + octets / 1448);
+      if (octets <= 1000) assert_int_equal(calls.size(), 1);
+      if (octets == 20'000) assert_true(calls.size() < fpdus);  // an aligned run
+    }
+  }
+}
+
 // So many are ready at once that sockets would share a system call; these cannot.
 void many_at_once(void**) {
   constexpr std::size_t kPairs = 24;
@@ -133,6 +206,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(every_operation),
       cmocka_unit_test(a_few_octets_at_a_time),
+      cmocka_unit_test(mpa_18_whole_fpdus_in_each_call),
       cmocka_unit_test(many_at_once),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

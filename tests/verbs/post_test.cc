@@ -59,7 +59,8 @@ constexpr Bad kBad[] = {
     {"message too long", [](ibv_send_wr& w) { w.sg_list[0].length = kMaxMessage + 1; }},
 };
 
-// VRB-6: *bad_wr is the first that was not taken; what came before it runs, what comes behind does not.
+// Holds: VRB-6
+// *bad_wr is the first that was not taken; what came before it runs, what comes behind does not.
 void vrb_6_bad_wr(void**) {
   for (const Bad& bad : kBad)
     for (const std::size_t at : {std::size_t{0}, std::size_t{2}, std::size_t{4}}) {
@@ -97,7 +98,7 @@ void vrb_6_bad_wr(void**) {
   }
 }
 
-// VRB-7
+// Holds: VRB-7, VRB-8
 void vrb_7_full_queues(void**) {
   Scene s(Setup{.initiator = false}, 65536);
   // A responder that has heard nothing sends nothing: the queue fills up.
@@ -142,7 +143,7 @@ void vrb_7_full_queues(void**) {
   s.expect_completions("unsignalled", {});
 }
 
-// VRB-26
+// Holds: VRB-26
 void vrb_26_inline(void**) {
   for (const Setup& setup : kSetups)
     for (const auto op : {IBV_WR_SEND, IBV_WR_SEND_WITH_INV, IBV_WR_RDMA_WRITE})
@@ -168,7 +169,8 @@ void vrb_26_inline(void**) {
       }
 }
 
-// VRB-27, VRB-35: every count of SGEs, empty ones among them, gathered here and scattered there.
+// Holds: DDP-7, RDM-38, VRB-27, VRB-35
+// Every count of SGEs, empty ones among them, gathered here and scattered there.
 void vrb_27_gather(void**) {
   for (const Setup& setup : kSetups)
     for (const std::uint32_t unit : {0u, 1u, 7u, 100u, 1000u, 9000u})
@@ -194,6 +196,7 @@ void vrb_27_gather(void**) {
       }
 }
 
+// Holds: VRB-27, VRB-35
 void vrb_27_scatter(void**) {
   for (const Setup& setup : kSetups)
     for (const std::uint32_t unit : {1u, 7u, 1000u, 9000u})
@@ -241,7 +244,8 @@ void vrb_27_scatter(void**) {
         }
 }
 
-// VRB-8: with sq_sig_all every request gives a completion, whatever its flags.
+// Holds: VRB-8
+// With sq_sig_all every request gives a completion, whatever its flags.
 void vrb_8_signal_all(void**) {
   test::Side side(8192);
   ibv_qp_init_attr init{};
@@ -275,7 +279,8 @@ void reads_without_depth(void**) {
   assert_int_equal(s.peer->next_segment().opcode, kSend);
 }
 
-// RDM-1: all opcodes that verbs have for RFC 5040, as they leave.
+// Holds: RDM-1, RDM-5
+// All opcodes that verbs have for RFC 5040, as they leave.
 void rdm_1_opcodes_on_the_wire(void**) {
   const struct {
     ibv_wr_opcode op;

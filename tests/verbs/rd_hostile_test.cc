@@ -65,6 +65,7 @@ void garbage(void**) {
   assert_true(page().dropped_runt + page().dropped_length > 0);
 }
 
+// Holds: RD-14
 // Valid segments of associations that do not exist: ten answers a second, no state.
 void unknown_tags(void**) {
   RdSide a, b;

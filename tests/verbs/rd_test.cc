@@ -57,7 +57,10 @@ void pieces(void**) {
 void over_ipv6(void**) {
   bool v6 = false;
   for (const ibv_gid& g : any_device().gids()) v6 |= !llp::is_v4(address_of(g));
-  if (!v6) skip();
+  if (!v6) {
+    print_message("skipped: no IPv6 address on the loopback\n");
+    skip();
+  }
   RdSide a, b;
   AddressHandleObject ah = a.address("::1"), back = b.address("::1");
   for (const std::uint32_t n : {1u, 3000u, 400000u}) {
@@ -83,6 +86,7 @@ void over_ipv6(void**) {
   expect_message(b, a, 10, 5);
 }
 
+// Holds: RD-17
 void immediate_and_invalidate(void**) {
   RdSide a, b;
   AddressHandleObject ah = a.address();
@@ -117,6 +121,7 @@ void immediate_and_invalidate(void**) {
   memory().remove(extra);
 }
 
+// Holds: RD-17
 void one_sided(void**) {
   RdSide a, b;
   AddressHandleObject ah = a.address();
@@ -156,6 +161,7 @@ void one_sided(void**) {
   assert_true(b.filled(0, 70000, 5));
 }
 
+// Holds: RD-17
 void atomics(void**) {
   RdSide a, b;
   AddressHandleObject ah = a.address();
@@ -237,6 +243,7 @@ void to_itself(void**) {
   assert_true(a.filled(400000, 90000));
 }
 
+// Holds: RD-17
 // Each fault is told with the request that it belongs to; both queue pairs stay as they are.
 void faults_are_of_one_request(void**) {
   RdSide a, b;
@@ -569,6 +576,7 @@ void gone(void**) {
   }
 }
 
+// Holds: RD-7
 // A peer that does not exist costs its own requests their success, after some time, and nobody else anything.
 void unreachable(void**) {
   RdSide a, b;

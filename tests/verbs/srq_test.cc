@@ -160,7 +160,8 @@ bool send_message(test::Side& side, std::size_t qp, std::size_t k) {
   return side.send(IBV_WR_SEND, {side.sge(place, length_of(qp, k))}, 0, 0, IBV_SEND_SIGNALED, k) == 0;
 }
 
-// VRB-20: 64 QPs on a queue that is often empty. No request is used twice, none is lost, all octets are right, and
+// Holds: VRB-20
+// 64 QPs on a queue that is often empty. No request is used twice, none is lost, all octets are right, and
 // each QP's messages come in order.
 void vrb_20_shared_by_many(void**) {
   constexpr std::size_t kQps = 64;
@@ -202,7 +203,8 @@ void vrb_20_shared_by_many(void**) {
   hub.expect_no_event();
 }
 
-// VRB-20: requests are given out to the QPs that wait in turns, and a QP that comes later does not overtake.
+// Holds: VRB-20
+// Requests are given out to the QPs that wait in turns, and a QP that comes later does not overtake.
 void an_empty_queue_is_waited_for_in_line(void**) {
   Hub hub(64);
   auto sides = make_sides(hub, 3);
@@ -226,6 +228,7 @@ void an_empty_queue_is_waited_for_in_line(void**) {
   hub.expect_no_event();
 }
 
+// Holds: VRB-20
 // The wait is over: that stream ends, the queue and the others do not.
 void an_empty_queue_ends_only_that_stream(void**) {
   Hub hub(64);
@@ -262,7 +265,8 @@ void who_waits_may_leave(void**) {
   }
 }
 
-// VRB-19: below the limit there is one event, until it is armed again.
+// Holds: VRB-19
+// Below the limit there is one event, until it is armed again.
 void vrb_19_limit(void**) {
   Hub hub(64);
   auto sides = make_sides(hub, 2);
@@ -300,7 +304,8 @@ void vrb_19_limit(void**) {
   hub.expect_no_event();
 }
 
-// VRB-12: a QP in ERR gives back the request it had taken, then says so once; the others stay for other QPs.
+// Holds: VRB-12, VRB-31
+// A QP in ERR gives back the request it had taken, then says so once; the others stay for other QPs.
 void vrb_12_flush(void**) {
   Hub hub(64);
   test::Side good(std::size_t{64} * kRoom);
@@ -341,7 +346,8 @@ void vrb_12_flush(void**) {
   hub.expect_no_event();
 }
 
-// VRB-6, VRB-7: what is refused, and how much fits.
+// Holds: VRB-6, VRB-7
+// What is refused, and how much fits.
 void what_is_refused(void**) {
   Hub hub(5);
   assert_int_equal(hub.granted.max_wr, 8);
@@ -412,7 +418,8 @@ void resize_under_traffic(void**) {
   }
 }
 
-// VRB-32: posters, pollers and senders on threads of their own; the limit is armed all the time.
+// Holds: VRB-20, VRB-32
+// Posters, pollers and senders on threads of their own; the limit is armed all the time.
 void vrb_32_threads(void**) {
   constexpr std::size_t kQps = 16, kPosters = 3, kBuffers = 192;
   const std::size_t each = kInstrumented ? 100 : 2000;

@@ -70,7 +70,7 @@ void no_change_of_state_waits_for_polls(void**) {
     }
 }
 
-// VRB-1
+// Holds: VRB-1
 void vrb_1_every_transition(void**) {
   for (const ibv_qp_state from : kStates)
     for (const ibv_qp_state to : {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QPS_SQD, IBV_QPS_SQE,
@@ -90,6 +90,66 @@ void vrb_1_every_transition(void**) {
     }
 }
 
+constexpr int kInit = IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS;
+constexpr int kRts = kInit | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+                     IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_CUR_STATE | IBV_QP_MIN_RNR_TIMER | IBV_QP_ALT_PATH |
+                     IBV_QP_PATH_MIG_STATE;
+
+// Which attributes may come with a transition on an RNIC: docs/design/verbs.md. Those of a peer come together or not at
+// all (byaddr_test).
+int may_come(ibv_qp_state from, ibv_qp_state to) {
+  if (to == IBV_QPS_RESET || to == IBV_QPS_ERR || from == IBV_QPS_RESET || from == IBV_QPS_INIT) {
+    if (to == IBV_QPS_INIT) return kInit;
+    if (to == IBV_QPS_RTR)
+      return kInit | IBV_QP_PATH_MTU | IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER |
+             IBV_QP_ALT_PATH;
+    return IBV_QP_CUR_STATE;
+  }
+  if (from == IBV_QPS_RTS && to == IBV_QPS_RTS) return kRts;
+  if (from == IBV_QPS_RTS) return IBV_QP_EN_SQD_ASYNC_NOTIFY;  // to SQD
+  if (from == IBV_QPS_SQD) return kRts | IBV_QP_MAX_DEST_RD_ATOMIC;
+  return 0;  // ERR to SQD
+}
+
+// Values that any transition may have.
+ibv_qp_attr good_values(ibv_qp_state from, ibv_qp_state to) {
+  ibv_qp_attr attr{};
+  attr.qp_state = to;
+  attr.cur_qp_state = from;
+  attr.port_num = 1;
+  attr.path_mtu = IBV_MTU_1024;
+  attr.qp_access_flags = IBV_ACCESS_REMOTE_READ;
+  attr.max_rd_atomic = attr.max_dest_rd_atomic = 2;
+  attr.timeout = 14;
+  attr.retry_cnt = attr.rnr_retry = 7;
+  attr.min_rnr_timer = 12;
+  attr.rq_psn = attr.sq_psn = 0x123456;
+  return attr;
+}
+
+// Holds: VRB-1
+// Each transition with each single attribute: it is in the table, or it is refused and nothing has changed.
+void vrb_1_every_attribute_of_every_transition(void**) {
+  for (const ibv_qp_state from : kStates)
+    for (const ibv_qp_state to : kStates) {
+      if (!allowed(from, to)) continue;
+      for (int bit = IBV_QP_CUR_STATE; bit <= IBV_QP_RATE_LIMIT; bit <<= 1) {
+        InState s(from);
+        const ibv_qp_attr attr = good_values(from, to);
+        ibv_qp_attr before{}, after{};
+        ibv_qp_init_attr init{};
+        s.side.qp->query(before, init);
+        const int rc = s.side.qp->modify(attr, IBV_QP_STATE | bit);
+        const bool ok = (may_come(from, to) & bit) != 0;
+        if (rc != (ok ? 0 : EINVAL)) fail_msg("%s to %s with %#x: errno %d", kNames[from], kNames[to], bit, rc);
+        s.side.qp->query(after, init);
+        if (ok ? after.qp_state != to : std::memcmp(&before, &after, sizeof before) != 0)
+          fail_msg("%s to %s with %#x: state %s, or something else has changed", kNames[from], kNames[to], bit,
+                   kNames[after.qp_state]);
+      }
+    }
+}
+
 struct Refused {
   ibv_qp_state from, to;
   int mask;
@@ -97,17 +157,17 @@ struct Refused {
   const char* what;
 };
 
-// VRB-1: what does not belong to a transition, or has a value that cannot be; nothing is changed then.
+// Holds: VRB-1
+// What does not belong to a transition, or has a value that cannot be; nothing is changed then.
 void vrb_1_masks_and_values(void**) {
-  constexpr int kInit = IBV_QP_STATE | IBV_QP_PORT | IBV_QP_PKEY_INDEX | IBV_QP_ACCESS_FLAGS;
   const Refused kRefused[] = {
-      {IBV_QPS_RESET, IBV_QPS_INIT, kInit, [](ibv_qp_attr& a) { a.port_num = 2; }, "port 2"},
-      {IBV_QPS_RESET, IBV_QPS_INIT, kInit, [](ibv_qp_attr& a) { a.port_num = 0; }, "port 0"},
-      {IBV_QPS_RESET, IBV_QPS_INIT, kInit, [](ibv_qp_attr& a) { a.pkey_index = 1; }, "pkey index 1"},
-      {IBV_QPS_RESET, IBV_QPS_INIT, kInit | IBV_QP_QKEY, nullptr, "Q_Key on RC"},
-      {IBV_QPS_RESET, IBV_QPS_INIT, kInit | IBV_QP_SQ_PSN, nullptr, "PSN too early"},
-      {IBV_QPS_RESET, IBV_QPS_INIT, kInit | IBV_QP_CUR_STATE, [](ibv_qp_attr& a) { a.cur_qp_state = IBV_QPS_RTS; },
-       "wrong current state"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_STATE | kInit, [](ibv_qp_attr& a) { a.port_num = 2; }, "port 2"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_STATE | kInit, [](ibv_qp_attr& a) { a.port_num = 0; }, "port 0"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_STATE | kInit, [](ibv_qp_attr& a) { a.pkey_index = 1; }, "pkey index 1"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_STATE | kInit | IBV_QP_QKEY, nullptr, "Q_Key on RC"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_STATE | kInit | IBV_QP_SQ_PSN, nullptr, "PSN too early"},
+      {IBV_QPS_RESET, IBV_QPS_INIT, IBV_QP_STATE | kInit | IBV_QP_CUR_STATE,
+       [](ibv_qp_attr& a) { a.cur_qp_state = IBV_QPS_RTS; }, "wrong current state"},
       {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_TIMEOUT, nullptr, "timeout too early"},
       {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_STATE | IBV_QP_MAX_DEST_RD_ATOMIC,
        [](ibv_qp_attr& a) { a.max_dest_rd_atomic = 255; }, "IRD above the device's"},
@@ -136,7 +196,7 @@ void vrb_1_masks_and_values(void**) {
   }
 }
 
-// VRB-33
+// Holds: VRB-33
 void vrb_33_query_tells_what_is(void**) {
   InState s(IBV_QPS_RESET);
   ibv_qp_attr attr{};
@@ -172,7 +232,8 @@ void vrb_33_query_tells_what_is(void**) {
   assert_int_equal(got.max_rd_atomic, 5);
 }
 
-// VRB-2, VRB-3: what each state makes of a post.
+// Holds: VRB-2, VRB-3
+// What each state makes of a post.
 void vrb_2_3_posting_in_every_state(void**) {
   for (const ibv_qp_state state : kStates) {
     InState s(state);
@@ -253,7 +314,8 @@ void create_refuses(void**) {
   assert_int_equal(side.pd.users, users);
 }
 
-// VRB-33: what was asked for is the least that is granted; the limits themselves are granted too.
+// Holds: VRB-33
+// What was asked for is the least that is granted; the limits themselves are granted too.
 void vrb_33_capabilities(void**) {
   test::Side side(4096);
   for (const ibv_qp_cap& want :
@@ -282,6 +344,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(no_change_of_state_waits_for_polls),
       cmocka_unit_test(vrb_1_every_transition),
+      cmocka_unit_test(vrb_1_every_attribute_of_every_transition),
       cmocka_unit_test(vrb_1_masks_and_values),
       cmocka_unit_test(vrb_33_query_tells_what_is),
       cmocka_unit_test(vrb_2_3_posting_in_every_state),

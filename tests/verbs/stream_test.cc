@@ -46,6 +46,7 @@ void connect(Side& a, Side& b, const Mode& m) {
   join(a, b, pa, pb);
 }
 
+// Holds: VRB-35
 void sends_arrive(void**) {
   for (const Mode& m : kModes) {
     print_message("mode: %s\n", m.name);
@@ -70,6 +71,7 @@ void sends_arrive(void**) {
   }
 }
 
+// Holds: MPA-39, VRB-35
 void writes_and_reads(void**) {
   for (const Mode& m : kModes) {
     print_message("mode: %s\n", m.name);

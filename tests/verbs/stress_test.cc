@@ -66,7 +66,8 @@ class InOrder {
   std::vector<std::uint64_t> next_;
 };
 
-// VRB-32: several threads post to both queues of both ends and poll both CQs. Everything comes out once, in order per
+// Holds: VRB-9, VRB-32
+// Several threads post to both queues of both ends and poll both CQs. Everything comes out once, in order per
 // sender, and unharmed.
 void vrb_32_posters_and_pollers(void**) {
   constexpr unsigned kThreads = 3;
@@ -176,7 +177,8 @@ void vrb_32_posters_and_pollers(void**) {
   }
 }
 
-// VRB-32: the stream is aborted, the QP reset or destroyed, while others post and poll.
+// Holds: VRB-4, VRB-32
+// The stream is aborted, the QP reset or destroyed, while others post and poll.
 void vrb_32_ends_under_fire(void**) {
   for (int round = 0; round < (kInstrumented ? 40 : 150); ++round) {
     test::Side a(65536), b(65536);

@@ -74,6 +74,7 @@ void bring_to(Side& s, ibv_qp_state state) {
   assert_int_equal(s.state(), state);
 }
 
+// Holds: VRB-1
 void each_transition_wants_its_attributes_and_no_others(void**) {
   constexpr int kAll = (IBV_QP_RATE_LIMIT << 1) - 1;
   for (const Transition& t : kTransitions) {
@@ -92,6 +93,7 @@ void each_transition_wants_its_attributes_and_no_others(void**) {
   }
 }
 
+// Holds: VRB-1
 // What rdma_cm asks of an RNIC: no address, no RTS by the application.
 void an_rnic_s_way_is_none(void**) {
   TwinSide s;

@@ -73,7 +73,8 @@ struct Lender {
   MemoryRegion *region = nullptr, *window = nullptr;
 };
 
-// VRB-25: a part of the region, with its own rights, for peers only.
+// Holds: VRB-24, VRB-25
+// A part of the region, with its own rights, for peers only.
 void vrb_25_what_a_window_opens(void**) {
   for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
     Lender l(type);
@@ -101,7 +102,8 @@ void vrb_25_what_a_window_opens(void**) {
   }
 }
 
-// VRB-25: type 1 is bound anew over an old bind, and unbound by a bind of nothing.
+// Holds: VRB-25
+// Type 1 is bound anew over an old bind, and unbound by a bind of nothing.
 void vrb_25_type_1(void**) {
   Lender l(IBV_MW_TYPE_1);
   assert_int_equal(l.bind(0, 100), IBV_WC_SUCCESS);
@@ -116,7 +118,8 @@ void vrb_25_type_1(void**) {
   assert_int_equal(memory().remove(std::exchange(l.region, nullptr)), 0);
 }
 
-// VRB-25, VRB-29: type 2 has to be invalidated first: by its owner, or by the peer's Send with Invalidate.
+// Holds: VRB-25, VRB-29
+// Type 2 has to be invalidated first: by its owner, or by the peer's Send with Invalidate.
 void vrb_25_type_2(void**) {
   Lender l(IBV_MW_TYPE_2);
   assert_int_equal(l.bind(0, 100), IBV_WC_SUCCESS);
@@ -134,7 +137,8 @@ void vrb_25_type_2(void**) {
   assert_true(l.a.reaches(IBV_QPS_ERR));
 }
 
-// VRB-13: a bind that may not be ends the stream; what is behind it is flushed.
+// Holds: VRB-13
+// A bind that may not be ends the stream; what is behind it is flushed.
 void what_a_bind_refuses(void**) {
   struct Case {
     const char* what;
@@ -166,6 +170,7 @@ void what_a_bind_refuses(void**) {
   assert_true(l.a.reaches(IBV_QPS_ERR));
 }
 
+// Holds: VRB-25
 // A bind takes its turn: earlier Reads into the same memory are finished, later work finds the key valid.
 void binds_keep_the_order_of_the_queue(void**) {
   Lender l(IBV_MW_TYPE_2);

@@ -37,7 +37,8 @@ int post_add(Scene& s, std::uint64_t id, std::size_t at = 0, unsigned flags = IB
 
 // --- as the one whose memory it is ---
 
-// RDM-31, RDM-32, by the table of the vectors (AT-1 to AT-11), masks and all.
+// Holds: RDM-31, RDM-32
+// By the table of the vectors (AT-1 to AT-11), masks and all.
 void rdm_32_requests_are_executed(void**) {
   const struct {
     const char* id;
@@ -79,7 +80,8 @@ void rdm_32_requests_are_executed(void**) {
   }
 }
 
-// RDM-33, RDM-37: no RDMAP header in any of these, and the memory stays as it was.
+// Holds: RDM-33, RDM-37
+// No RDMAP header in any of these, and the memory stays as it was.
 void rdm_33_requests_that_are_refused(void**) {
   for (const Setup& setup : kSetups) {
     const auto refused = [&](const char* what, auto&& make, unsigned layer, unsigned type, unsigned code,
@@ -159,6 +161,7 @@ void rdm_33_requests_that_are_refused(void**) {
   }
 }
 
+// Holds: VRB-13
 // Mapped when it was registered, not any more: a protection error, not the end of the process.
 void a_target_that_was_unmapped(void**) {
   for (const Setup& setup : kSetups) {
@@ -176,7 +179,8 @@ void a_target_that_was_unmapped(void**) {
   }
 }
 
-// RDM-34: one IRD for both kinds, and one order.
+// Holds: RDM-34
+// One IRD for both kinds, and one order.
 void rdm_34_the_ird_counts_both(void**) {
   for (const Setup& base : kSetups) {
     Setup setup = consenting(base);
@@ -213,7 +217,8 @@ void rdm_34_the_ird_counts_both(void**) {
 
 // --- as the one that asks ---
 
-// RDM-31, and VRB-35: the result is a number of this machine.
+// Holds: RDM-31, VRB-35
+// The result is a number of this machine.
 void rdm_31_requests(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(consenting(setup), 8192);
@@ -241,6 +246,7 @@ void rdm_31_requests(void**) {
   }
 }
 
+// Holds: RDM-31
 void rdm_31_responses_that_do_not_match(void**) {
   for (const Setup& setup : kSetups)
     for (const int kind : {0, 1, 2, 3}) {
@@ -272,7 +278,7 @@ void rdm_31_responses_that_do_not_match(void**) {
     }
 }
 
-// RDM-34, RDM-26
+// Holds: RDM-26, RDM-34
 void rdm_34_the_ord_counts_both_and_a_fence_waits(void**) {
   for (const Setup& base : kSetups) {
     Setup setup = consenting(base);
@@ -296,7 +302,8 @@ void rdm_34_the_ord_counts_both_and_a_fence_waits(void**) {
   }
 }
 
-// VRB-13: the peer's Terminate names the second of three by its MSN.
+// Holds: VRB-13
+// The peer's Terminate names the second of three by its MSN.
 void vrb_13_a_terminate_names_an_atomic(void**) {
   const struct {
     unsigned type, code;
@@ -320,6 +327,7 @@ void vrb_13_a_terminate_names_an_atomic(void**) {
     }
 }
 
+// Holds: VRB-13
 void vrb_13_sinks_that_are_not_ours(void**) {
   for (const Setup& setup : kSetups)
     for (const int kind : {0, 1}) {
@@ -333,6 +341,7 @@ void vrb_13_sinks_that_are_not_ours(void**) {
     }
 }
 
+// Holds: VRB-13
 void a_sink_that_goes_away(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(consenting(setup), 8192);

@@ -62,7 +62,7 @@ constexpr Received kReceived[] = {
     {"CRC", 2, 0, 2, false, IBV_WC_WR_FLUSH_ERR, IBV_EVENT_QP_FATAL},
 };
 
-// RDM-22, RDM-23, VRB-11, VRB-13, VRB-31
+// Holds: RDM-22, RDM-23, VRB-11, VRB-13, VRB-31
 void rdm_22_a_terminate_flushes_and_gets_no_answer(void**) {
   for (const Setup& setup : kSetups)
     for (const Received& c : kReceived)
@@ -89,7 +89,8 @@ void rdm_22_a_terminate_flushes_and_gets_no_answer(void**) {
       }
 }
 
-// VRB-13: it names a request that the kernel has not taken whole yet.
+// Holds: VRB-13
+// It names a request that the kernel has not taken whole yet.
 void vrb_13_a_terminate_names_what_is_being_sent(void**) {
   constexpr std::uint32_t kOctets = 20u << 20;
   const struct {
@@ -128,6 +129,7 @@ void vrb_13_a_terminate_names_what_is_being_sent(void**) {
     }
 }
 
+// Holds: RDM-22
 // A Terminate that is cut short ends the stream all the same, without one in answer.
 void rdm_22_malformed_terminates(void**) {
   for (const Setup& setup : kSetups)
@@ -143,7 +145,8 @@ void rdm_22_malformed_terminates(void**) {
     }
 }
 
-// RDM-17, RDM-20: both ends find fault at once. One Terminate each way, and none for the other's.
+// Holds: RDM-17, RDM-20, RDM-22
+// Both ends find fault at once. One Terminate each way, and none for the other's.
 void rdm_20_two_terminates_cross(void**) {
   for (const Setup& setup : kSetups) {
     Busy b(setup);
@@ -172,6 +175,7 @@ void a_fin_between_messages(void**) {
     }
 }
 
+// Holds: VRB-3
 // An idle stream: receives are flushed, no send is blamed.
 void a_fin_on_an_idle_stream(void**) {
   for (const Setup& setup : kSetups) {
@@ -188,7 +192,8 @@ void a_fin_on_an_idle_stream(void**) {
   }
 }
 
-// MPA-15: in every place of an FPDU, and between the segments of a message.
+// Holds: MPA-15, VRB-13
+// In every place of an FPDU, and between the segments of a message.
 void mpa_15_a_fin_inside_a_message(void**) {
   for (const Setup& setup : kSetups)
     for (const std::size_t payload : {std::size_t{10}, std::size_t{6000}}) {
@@ -220,6 +225,7 @@ void mpa_15_a_fin_inside_a_message(void**) {
     }
 }
 
+// Holds: VRB-13
 void a_reset(void**) {
   for (const Setup& base : kSetups) {
     Setup setup = base;
@@ -233,6 +239,7 @@ void a_reset(void**) {
 
 // --- we close ---
 
+// Holds: DDP-8, DDP-9
 // What was posted arrives, then FIN; the peer's FIN completes it.
 void a_graceful_disconnect_loses_nothing(void**) {
   for (const bool tcp : {false, true})
@@ -355,7 +362,8 @@ void an_abort(void**) {
       }
 }
 
-// VRB-4: RESET empties the queues without a word, and the QP can be used again.
+// Holds: VRB-4
+// RESET empties the queues without a word, and the QP can be used again.
 void vrb_4_reset_and_again(void**) {
   for (const Setup& setup : kSetups) {
     Busy b(setup);
@@ -387,7 +395,7 @@ void vrb_4_reset_and_again(void**) {
   }
 }
 
-// VRB-5
+// Holds: VRB-5
 void vrb_5_destroy_with_work_outstanding(void**) {
   for (const bool tcp : {false, true})
     for (const Setup& base : kSetups) {

@@ -40,7 +40,7 @@ Bytes framed(const Bytes& ulpdu) {
   return framer.frame(ulpdu);
 }
 
-// RDM-17, RDM-18
+// Holds: RDM-17, RDM-18
 void terminate_vectors_to_the_octet(void**) {
   for (const test::Json& v : test::load("terminate.json", "vectors")) {
     const std::string id = v.at("id");
@@ -60,7 +60,8 @@ void terminate_vectors_to_the_octet(void**) {
   }
 }
 
-// RDM-19: after 2048 of 3000 octets the STag is gone. The header that goes back has moved on.
+// Holds: RDM-19
+// After 2048 of 3000 octets the STag is gone. The header that goes back has moved on.
 void trm_27_a_partly_served_read(void**) {
   const test::Json v = vector_of("TRM-27");
   FakeConsumer consumer;
@@ -77,6 +78,39 @@ void trm_27_a_partly_served_read(void**) {
   test::expect_octets(drain(endpoint), test::hex(v.at("fpdu_hex")), "TRM-27");
 }
 
+// Holds: RDM-6
+// When the receive is told of, the key is good for nothing any more; until the last segment it is. So nobody who sees
+// the completion can meet a peer that still writes.
+void rdm_6_invalid_before_the_receive_is_told_of(void**) {
+  for (const unsigned opcode : {kSendInv, kSendSeInv}) {
+    FakeConsumer consumer;
+    fill(consumer);
+    consumer.receives.push_back({1, {Bytes(64)}});
+    int told = 0;
+    consumer.on_receive_done = [&](const FakeReceive&, const rdmap::Received& received) {
+      ++told;
+      assert_true(received.status == rdmap::Status::success);
+      assert_true(received.invalidated);
+      assert_int_equal(received.invalidated_stag, 0x100);
+      assert_int_equal(consumer.regions.count(0x100), 0);
+    };
+    rdmap::Endpoint endpoint(consumer, params(), 1442);
+    const auto take = [&](const Bytes& ulpdu) {
+      const Bytes in = framed(ulpdu);
+      assert_int_equal(endpoint.receive(in), in.size());
+    };
+    take(send_segment(1, pattern(10), 0, false, opcode, 0x100));
+    take(write_segment(0x100, 8, pattern(4)));
+    assert_false(endpoint.fault().has_value());
+    assert_int_equal(told, 0);
+    take(send_segment(1, pattern(10), 10, true, opcode, 0x100));
+    assert_int_equal(told, 1);
+    const Bytes late = write_segment(0x100, 8, pattern(4));
+    take(late);
+    test::expect_octets(drain(endpoint), framed(answer_to(late, 1, 1, 0)), "Terminate");
+  }
+}
+
 // Takes the region back at the last moment: after it was resolved, before it is read.
 struct Revoker : FakeConsumer {
   bool hold(const llp::Extent&) override { return revoked(); }
@@ -88,7 +122,8 @@ struct Revoker : FakeConsumer {
   }
 };
 
-// RDM-19: what was deregistered is an invalid STag, not pages that are gone.
+// Holds: RDM-11, RDM-19
+// What was deregistered is an invalid STag, not pages that are gone.
 void a_region_taken_back_between_check_and_use(void**) {
   const Bytes asked[] = {read_request(1, 0x55, 0x1000, 3000, 0x100, 0), read_request(1, 0x55, 0x1000, 8000, 0x100, 0),
                          atomic_request(1, AtomicFields{.op = 0, .id = 7, .stag = 0x100, .data = 1})};
@@ -109,6 +144,72 @@ void a_region_taken_back_between_check_and_use(void**) {
       }
       test::expect_octets(drain(endpoint), Peer(-1, crc).frame(want), "Terminate");
     }
+}
+
+// Each message once, whatever it is; `etherwarp stat` shows these.
+void what_is_sent_and_received_is_counted(void**) {
+  FakeConsumer consumer;
+  fill(consumer);
+  consumer.receives.push_back({1, {Bytes(32)}});
+  mpa::StreamParams p = params();
+  p.extensions = true;
+  rdmap::Endpoint endpoint(consumer, p, 1442);
+  endpoint.stop_waiting();
+  const auto take = [&](const Bytes& ulpdu) {
+    const Bytes in = framed(ulpdu);
+    assert_int_equal(endpoint.receive(in), in.size());
+    drain(endpoint);
+  };
+  const rdmap::EndpointCounters& counted = endpoint.counters;
+  consumer.post(rdmap::Operation::send, {Bytes(5000)});
+  consumer.post(rdmap::Operation::write, {Bytes(10)}).immediate = true;
+  consumer.post(rdmap::Operation::read, {Bytes(10)});
+  consumer.post(rdmap::Operation::fetch_add, {Bytes(8)});
+  drain(endpoint);
+  assert_int_equal(counted.tx_messages, 5);  // the immediate is one of its own
+  assert_int_equal(counted.tx_sends, 1);
+  assert_int_equal(counted.tx_writes, 1);
+  assert_int_equal(counted.tx_reads, 1);
+  take(read_request(1, 0x55, 0x1000, 3000, 0x100, 0));
+  assert_int_equal(counted.tx_messages, 6);
+  assert_int_equal(counted.rx_reads, 1);
+  take(atomic_request(2, AtomicFields{.op = 0, .id = 7, .stag = 0x100, .data = 1}));
+  assert_int_equal(counted.tx_messages, 7);
+  take(write_segment(0x100, 0, pattern(10)));
+  assert_int_equal(counted.rx_write_segments, 1);
+  take(send_segment(1, pattern(10)));
+  assert_int_equal(counted.rx_sends, 1);
+  assert_int_equal(counted.terminates_sent, 0);
+  take(write_segment(0x999, 0, pattern(10)));
+  assert_int_equal(counted.terminates_sent, 1);
+  assert_int_equal(counted.tx_messages, 8);
+}
+
+struct Prober : FakeConsumer {
+  bool readable(const llp::Extent& e) override {
+    asked.push_back(e);
+    return true;
+  }
+  std::vector<llp::Extent> asked;
+};
+
+// Nothing of a response can be taken back once its header is on the wire: the pages of its source are asked for before
+// that, a mebibyte at a time, all of them and none twice.
+void sources_are_probed_before_they_are_sent(void**) {
+  constexpr std::size_t kStep = 1 << 20, kOctets = 3 * kStep, kPayload = 8192;
+  Prober consumer;
+  consumer.regions[0x100].octets = pattern(kOctets);
+  mpa::StreamParams p = params();
+  p.crc = false;
+  rdmap::Endpoint endpoint(consumer, p, 14 + kPayload);
+  const Bytes in = Peer(-1, false).frame(read_request(1, 0x55, 0x1000, kOctets, 0x100, 0));
+  assert_int_equal(endpoint.receive(in), in.size());
+  assert_int_equal(drain(endpoint).size(), kOctets / kPayload * (2 + 14 + kPayload + 4));
+  assert_int_equal(consumer.asked.size(), kOctets / kStep);
+  for (std::size_t i = 0; i < consumer.asked.size(); ++i) {
+    assert_ptr_equal(consumer.asked[i].address, consumer.regions[0x100].octets.data() + i * kStep);
+    assert_int_equal(consumer.asked[i].length, kStep);
+  }
 }
 
 // Takes the pages away between the moment they may be read and the CRC.
@@ -175,6 +276,23 @@ mpa::StreamParams without_crc() {
 constexpr std::size_t kLong = 20000;
 constexpr std::size_t kDirect = 1000;  // of an FPDU of kLong, in staging when the rest goes direct
 
+// A receive of one piece. Two may overlap: what is read there for the CRC would not be what arrived. Without a CRC
+// nothing is read.
+void what_goes_direct(void**) {
+  for (const bool crc : {false, true})
+    for (const std::size_t pieces : {1u, 2u}) {
+      FakeConsumer consumer;
+      consumer.receives.push_back({1, std::vector<Bytes>(pieces, Bytes(kLong / pieces))});
+      mpa::StreamParams p = without_crc();
+      p.crc = crc;
+      rdmap::Endpoint endpoint(consumer, p, 60000);
+      const Bytes in = Peer(-1, crc).frame(send_segment(1, pattern(kLong)));
+      endpoint.receive(Octets(in).first(kDirect));
+      assert_int_equal(endpoint.direct().empty(), crc && pieces == 2);
+      assert_false(endpoint.fault().has_value());
+    }
+}
+
 // Who waits for the end of a Write finds all of it there.
 void the_end_of_a_direct_write_is_stored_last(void**) {
   for (const bool last : {true, false}) {
@@ -235,6 +353,7 @@ void the_end_of_a_direct_write_comes_in_pieces(void**) {
   test::expect_octets(consumer.regions[0x100].octets, want, "region");
 }
 
+// Holds: RDM-18
 // TRM-1: an end for a reason of our own, between two segments.
 void trm_1_a_local_error(void**) {
   FakeConsumer consumer;
@@ -256,9 +375,13 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(terminate_vectors_to_the_octet),
       cmocka_unit_test(trm_27_a_partly_served_read),
+      cmocka_unit_test(rdm_6_invalid_before_the_receive_is_told_of),
       cmocka_unit_test(trm_1_a_local_error),
       cmocka_unit_test(a_region_taken_back_between_check_and_use),
+      cmocka_unit_test(what_is_sent_and_received_is_counted),
+      cmocka_unit_test(sources_are_probed_before_they_are_sent),
       cmocka_unit_test(a_source_that_goes_before_its_crc),
+      cmocka_unit_test(what_goes_direct),
       cmocka_unit_test(the_end_of_a_direct_write_is_stored_last),
       cmocka_unit_test(the_end_of_a_direct_read_is_stored_last),
       cmocka_unit_test(the_end_of_a_direct_write_comes_in_pieces),

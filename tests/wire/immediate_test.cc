@@ -42,7 +42,8 @@ const Bytes& eight() {
 
 // --- as the sender ---
 
-// RDM-30: to the octet; the two are neighbours even while responses are due, and the Write is sent when it is empty.
+// Holds: RDM-30
+// To the octet; the two are neighbours even while responses are due, and the Write is sent when it is empty.
 void rdm_30_a_write_and_its_immediate(void**) {
   for (const Setup& setup : kSetups)
     for (const bool solicited : {false, true}) {
@@ -80,6 +81,7 @@ void rdm_30_a_write_and_its_immediate(void**) {
     }
 }
 
+// Holds: RDM-30
 void sends_with_immediate(void**) {
   for (const Setup& setup : kSetups)
     for (const bool solicited : {false, true}) {
@@ -96,7 +98,8 @@ void sends_with_immediate(void**) {
     }
 }
 
-// VRB-13: by the MSN that the Immediate has.
+// Holds: VRB-13
+// By the MSN that the Immediate has.
 void vrb_13_a_terminate_about_an_immediate_that_is_complete(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(consenting(setup), 8192);
@@ -112,7 +115,8 @@ void vrb_13_a_terminate_about_an_immediate_that_is_complete(void**) {
 
 // --- as the receiver ---
 
-// RDM-28: a receive for each, its buffer untouched. VRB-35: the length of the Write directly before.
+// Holds: RDM-28, VRB-28, VRB-35
+// A receive for each, its buffer untouched; the length of the Write directly before.
 void rdm_28_immediates_arrive(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(consenting(setup));
@@ -144,6 +148,7 @@ void rdm_28_immediates_arrive(void**) {
   }
 }
 
+// Holds: RDM-30
 void sends_with_immediate_arrive(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(consenting(setup), 65536);
@@ -158,6 +163,7 @@ void sends_with_immediate_arrive(void**) {
   }
 }
 
+// Holds: RDM-28
 void solicited_events(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(consenting(setup), 8192);
@@ -176,6 +182,7 @@ void solicited_events(void**) {
   }
 }
 
+// Holds: RDM-28
 // An Immediate that finds no receive waits for one as a Send does, for a bounded time.
 void immediates_wait_for_a_receive(void**) {
   for (const Setup& setup : kSetups) {
@@ -192,7 +199,8 @@ void immediates_wait_for_a_receive(void**) {
   }
 }
 
-// RDM-29, and what else is not one whole message of 8 octets.
+// Holds: RDM-29
+// What is not one whole message of 8 octets.
 void rdm_29_immediates_that_are_wrong(void**) {
   for (const Setup& setup : kSetups) {
     Bytes not_last = immediate(1, eight()), other_queue = not_last;
@@ -233,7 +241,8 @@ void rdm_29_immediates_that_are_wrong(void**) {
   }
 }
 
-// RDM-36: without consent, neither sent nor taken.
+// Holds: RDM-36
+// Without consent, neither sent nor taken.
 void rdm_36_without_consent(void**) {
   for (const Setup& setup : kSetups)
     for (const Bytes& bad : {immediate(1, eight()), immediate(1, eight(), kImmediateSe), send_immediate(1, {}, false),

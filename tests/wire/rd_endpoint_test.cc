@@ -379,6 +379,7 @@ constexpr std::uint64_t kSeeds = 60;
 constexpr std::uint64_t kSeeds = 600;
 #endif
 
+// Holds: RD-3, RD-17
 void everything_over_a_bad_network(void**) {
   const char* one = std::getenv("EWARP_SEED");
   const char* many = std::getenv("EWARP_SEEDS");

@@ -114,6 +114,7 @@ void alone(const std::function<DatagramRequest&(Scene&)>& wrong, Status status) 
   });
 }
 
+// Holds: RD-17
 void writes(void**) {
   alone([](Scene& s) -> DatagramRequest& { return s.write(kNobodys, 0, 100); }, Status::remote_access);
   alone([](Scene& s) -> DatagramRequest& { return s.write(kForeign, 0, 100); }, Status::remote_access);
@@ -123,6 +124,7 @@ void writes(void**) {
         Status::remote_access);
 }
 
+// Holds: RD-17
 void reads(void**) {
   alone([](Scene& s) -> DatagramRequest& { return s.read(kNobodys, 0, 100); }, Status::remote_access);
   alone([](Scene& s) -> DatagramRequest& { return s.read(kForeign, 0, 100); }, Status::remote_access);
@@ -131,6 +133,7 @@ void reads(void**) {
   alone([](Scene& s) -> DatagramRequest& { return s.read(kUnmapped, 0, 4000); }, Status::remote_access);
 }
 
+// Holds: RD-17
 void atomics(void**) {
   alone([](Scene& s) -> DatagramRequest& { return s.add(kNobodys, 0); }, Status::remote_access);
   alone([](Scene& s) -> DatagramRequest& { return s.add(kClosed, 0); }, Status::remote_access);
@@ -162,6 +165,7 @@ void a_failed_write_has_no_immediate(void**) {
         Status::remote_access);
 }
 
+// Holds: RD-17
 // A Send that does not fit: the receive says so, and so does the peer; whole or still being sent.
 void too_long(void**) {
   for (const std::size_t n : {101u, 1500u, 40000u})
@@ -181,6 +185,7 @@ void too_long(void**) {
     });
 }
 
+// Holds: RD-17
 void an_invalidation_that_fails(void**) {
   under_any_loss([](std::uint64_t seed, double loss) {
     Scene s(seed, loss);
@@ -203,6 +208,7 @@ void an_invalidation_that_fails(void**) {
   });
 }
 
+// Holds: RD-11, RD-17
 // One bad request after the other, of every kind: each has its own status.
 void nothing_but_errors(void**) {
   under_any_loss([](std::uint64_t seed, double loss) {
@@ -269,6 +275,7 @@ void memory_that_goes_under_numbered_segments(void**) {
   expect(read, Status::remote_operation);
 }
 
+// Holds: RD-17
 // A fence waits for Reads and atomics; Reads wait for each other beyond ORD.
 void fences_and_ord(void**) {
   under_any_loss([](std::uint64_t seed, double loss) {
@@ -293,6 +300,7 @@ void fences_and_ord(void**) {
   });
 }
 
+// Holds: RD-8
 // Without a receive for too long; endless patience is the default.
 void no_receive(void**) {
   Config c = Scene::config();
@@ -310,6 +318,7 @@ void no_receive(void**) {
   expect(r, Status::success);
 }
 
+// Holds: RD-7
 void an_unreachable_peer(void**) {
   Config c = Scene::config();
   c.handshake_tries = 5;
@@ -334,6 +343,7 @@ void a_refusing_peer(void**) {
   expect(two, Status::connection_lost);
 }
 
+// Holds: RD-18
 // The queue pair resets in the middle of a message: begun requests there are flushed by their owner alone, ours end as
 // unknown, the receive that was open is given back, and what was not begun goes to a new association.
 void a_queue_pair_resets(void**) {

@@ -86,6 +86,7 @@ Bytes read_request(std::uint32_t msn, std::uint32_t length = 10, std::uint32_t s
   return untagged_segment(kRead, ddp::kQueueRequest, msn, 0, true, body);
 }
 
+// Holds: RD-17
 // One REQ segment, or a few, with two receives posted.
 void requests_that_end_the_association(void**) {
   const Bytes eight(8), short_read(27);
@@ -121,6 +122,7 @@ void requests_that_end_the_association(void**) {
   }
 }
 
+// Holds: RD-17
 // The immediate beside a segment belongs to Sends, and to all segments of one.
 void immediates_out_of_place(void**) {
   for (int i = 0; i < 3; ++i) {
@@ -138,6 +140,7 @@ void immediates_out_of_place(void**) {
   }
 }
 
+// Holds: RD-17
 void more_reads_than_agreed(void**) {
   Scene s;
   for (std::uint32_t i = 1; i <= 3; ++i) s.say(Lane::req, read_request(i));  // each is answered at once
@@ -148,6 +151,7 @@ void more_reads_than_agreed(void**) {
   s.expect_violation();
 }
 
+// Holds: RD-17
 // Answers that nobody asked for, or that do not fit. The request that they pretend to answer says so.
 void responses_that_do_not_fit(void**) {
   const auto of = [](Scene& s, int i) {
@@ -214,6 +218,7 @@ void placed_ahead_within_bounds(void**) {
   assert_true(read.done && read.status == Status::success);
 }
 
+// Holds: RD-11, RD-17
 // Reported, with the headers that are meant; the messages around it are taken.
 void reports_name_what_was_wrong(void**) {
   struct Case {

@@ -31,7 +31,7 @@ Bytes collect_response(Scene& s, std::uint32_t stag, std::uint64_t to) {
 
 // --- as the one that is read from ---
 
-// RDM-9, RDM-12
+// Holds: RDM-9, RDM-12
 void rdm_9_responses_carry_the_sink_of_the_request(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup);
@@ -55,7 +55,7 @@ void rdm_9_responses_carry_the_sink_of_the_request(void**) {
   }
 }
 
-// RDM-10
+// Holds: RDM-10
 void rdm_10_empty_reads_look_at_no_stag(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 8192);
@@ -73,7 +73,8 @@ void rdm_10_empty_reads_look_at_no_stag(void**) {
   }
 }
 
-// RDM-12, RDM-24: a Read is served after the Write that came before it.
+// Holds: RDM-12, RDM-24
+// A Read is served after the Write that came before it.
 void rdm_12_a_read_sees_the_write_before_it(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 65536);
@@ -87,7 +88,7 @@ void rdm_12_a_read_sees_the_write_before_it(void**) {
   }
 }
 
-// RDM-14
+// Holds: RDM-14
 void rdm_14_more_requests_than_the_ird(void**) {
   for (const Setup& base : kSetups)
     for (const std::uint16_t ird : {std::uint16_t{0}, std::uint16_t{1}, std::uint16_t{5}}) {
@@ -110,7 +111,8 @@ void rdm_14_more_requests_than_the_ird(void**) {
     }
 }
 
-// DDP-25, RDM-19: the region goes away while the response is under way; what was sent is sent.
+// Holds: DDP-25, RDM-19
+// The region goes away while the response is under way; what was sent is sent.
 void rdm_19_a_source_that_goes_away(void**) {
   for (const bool crc : {true, false}) {
     constexpr std::uint32_t kOctets = 24u << 20;
@@ -147,7 +149,8 @@ void rdm_19_a_source_that_goes_away(void**) {
 
 // --- as the one that reads ---
 
-// RDM-9: layout of the request.
+// Holds: RDM-9
+// Layout of the request.
 void rdm_9_requests(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 1 << 20);
@@ -178,7 +181,8 @@ void rdm_9_requests(void**) {
   }
 }
 
-// RDM-15, RDM-16, DDP-24: a response is held against its request; nothing outside the sink is touched.
+// Holds: DDP-24, RDM-15, RDM-16
+// A response is held against its request; nothing outside the sink is touched.
 void rdm_15_responses_that_do_not_match(void**) {
   struct Wrong {
     const char* what;
@@ -225,7 +229,8 @@ void rdm_15_responses_that_do_not_match(void**) {
     }
 }
 
-// RDM-12: the responses come in the order of the requests.
+// Holds: RDM-12, RDM-15
+// The responses come in the order of the requests.
 void rdm_12_responses_out_of_order(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 65536);
@@ -241,7 +246,7 @@ void rdm_12_responses_out_of_order(void**) {
   }
 }
 
-// RDM-13
+// Holds: RDM-13
 void rdm_13_the_ord_is_never_exceeded(void**) {
   for (const Setup& base : kSetups)
     for (const std::uint16_t ord : {std::uint16_t{1}, std::uint16_t{3}}) {
@@ -272,7 +277,7 @@ void rdm_13_the_ord_is_never_exceeded(void**) {
     }
 }
 
-// RDM-26
+// Holds: RDM-26
 void rdm_26_fence(void**) {
   for (const Setup& setup : kSetups)
     for (const auto op : {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ}) {
@@ -290,7 +295,8 @@ void rdm_26_fence(void**) {
     }
 }
 
-// RDM-25, RDM-27, VRB-10: a Send passes an unanswered Read on the wire, not in the completion queue.
+// Holds: RDM-25, RDM-27, VRB-10
+// A Send passes an unanswered Read on the wire, not in the completion queue.
 void rdm_27_no_fence_no_wait(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 8192);
@@ -311,7 +317,8 @@ void rdm_27_no_fence_no_wait(void**) {
   }
 }
 
-// VRB-13: sinks that may not be written.
+// Holds: VRB-13, VRB-22
+// Sinks that may not be written.
 void sinks_that_are_not_ours(void**) {
   for (const Setup& setup : kSetups)
     for (const int kind : {0, 1, 2}) {
@@ -352,7 +359,8 @@ void a_sink_that_goes_away(void**) {
     }
 }
 
-// VRB-13: gathers that may not be read.
+// Holds: VRB-13, VRB-22
+// Gathers that may not be read.
 void sources_that_are_not_ours(void**) {
   for (const Setup& setup : kSetups)
     for (const auto op : {IBV_WR_SEND, IBV_WR_RDMA_WRITE})

@@ -26,7 +26,8 @@ void expect_placed(Scene& s, std::size_t at, const Bytes& want, const std::strin
 
 // --- MPA ---
 
-// MPA-7, MPA-16, DDP-23: whichever octet of an FPDU is hit, nothing of it nor behind it counts.
+// Holds: MPA-7, MPA-16, DDP-23
+// Whichever octet of an FPDU is hit, nothing of it nor behind it counts.
 void mpa_7_a_hit_in_any_octet(void**) {
   const Bytes good = send_segment(2, pattern(9));
   const std::size_t octets = 2 + good.size() + 3 + 4;
@@ -72,6 +73,7 @@ void expect_direct_and_bad(const Bytes& good, std::size_t hit, std::size_t cut, 
   for (const std::size_t at : {999, 61000}) assert_int_equal(*s.side.at(at), 0x33);
 }
 
+// Holds: MPA-7
 void mpa_7_a_hit_in_what_goes_direct(void**) {
   const Bytes send = send_segment(1, pattern(60000));
   for (const bool read : {false, true})
@@ -79,6 +81,7 @@ void mpa_7_a_hit_in_what_goes_direct(void**) {
       for (const std::size_t cut : {30u, 4000u, 59000u}) expect_direct_and_bad(send, hit, cut, read);
 }
 
+// Holds: MPA-4, DDP-24
 // Good ones, in every kind of buffer: whole, in pieces, in pieces that are the same octets.
 void direct_payloads_with_a_crc(void**) {
   for (const std::size_t cut : {30u, 1000u, 4000u, 59000u, 60010u}) {
@@ -118,7 +121,7 @@ void direct_payloads_with_a_crc(void**) {
   }
 }
 
-// MPA-2, MPA-6, MPA-19
+// Holds: MPA-2, MPA-3, MPA-6, MPA-19
 void mpa_2_6_pad_and_crc_field_without_meaning(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 8192);
@@ -134,7 +137,8 @@ void mpa_2_6_pad_and_crc_field_without_meaning(void**) {
   }
 }
 
-// MPA-14: too short for any segment, and too short for an untagged one.
+// Holds: MPA-14
+// Too short for any segment, and too short for an untagged one.
 void mpa_14_runts(void**) {
   for (const Setup& setup : kSetups)
     for (std::size_t n = 0; n < 18; ++n) {
@@ -154,7 +158,7 @@ void mpa_14_runts(void**) {
     }
 }
 
-// MPA-11
+// Holds: MPA-11, MPA-37, DDP-24
 void mpa_11_the_longest_fpdu(void**) {
   for (const Setup& base : kSetups)
     for (const bool markers : {false, true}) {
@@ -224,7 +228,7 @@ void expect_mixed(Scene& s, const Mixed& m, const std::string& what) {
   EXPECT(what, response == m.written);
 }
 
-// MPA-10, MPA-17
+// Holds: MPA-10, MPA-17
 void mpa_10_every_split_of_a_stream(void**) {
   for (const Setup& setup : kSetups)
     // With 1000 octets a unit and no CRC, payload goes straight to its target.
@@ -243,6 +247,7 @@ void mpa_10_every_split_of_a_stream(void**) {
     }
 }
 
+// Holds: MPA-10, MPA-17
 void mpa_10_octet_by_octet_and_all_at_once(void**) {
   for (const Setup& setup : kSetups)
     for (const std::size_t unit : {std::size_t{6}, std::size_t{1000}})
@@ -334,7 +339,7 @@ std::vector<Bad> bad_segments() {
   return all;
 }
 
-// DDP-2, DDP-10, DDP-12 to DDP-14, RDM-2 to RDM-4, RDM-16, RDM-18, RDM-36
+// Holds: MPA-71 (extensions), DDP-2, DDP-10, DDP-12, DDP-13, DDP-14, RDM-2, RDM-3, RDM-4, RDM-16, RDM-18, RDM-36
 void bad_segments_are_answered(void**) {
   for (const Setup& setup : kSetups)
     for (const Bad& c : bad_segments()) {
@@ -362,7 +367,8 @@ void bad_segments_are_answered(void**) {
     }
 }
 
-// DDP-3, RDM-5: reserved bits and the unused Invalidate field mean nothing.
+// Holds: DDP-3, RDM-5, VRB-28
+// Reserved bits and the unused Invalidate field mean nothing.
 void ddp_3_reserved_bits_are_ignored(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 8192);
@@ -377,7 +383,7 @@ void ddp_3_reserved_bits_are_ignored(void**) {
   }
 }
 
-// DDP-19, DDP-20, RDM-38
+// Holds: DDP-19, DDP-20, RDM-38
 void ddp_19_20_messages_without_octets(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 8192);
@@ -396,7 +402,8 @@ void ddp_19_20_messages_without_octets(void**) {
   }
 }
 
-// DDP-22, RDM-24: the length is where the last segment ends; the message is whole before it is told of.
+// Holds: DDP-22, RDM-24, VRB-35
+// The length is where the last segment ends; the message is whole before it is told of.
 void ddp_22_messages_of_many_segments(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, kBuffer);
@@ -444,7 +451,8 @@ constexpr Range kRanges[] = {
     {"all but later", 1, kRegion, false},
 };
 
-// DDP-16, DDP-24, RDM-11: to the octet at both ends, however the region names its first one.
+// Holds: DDP-16, DDP-18, DDP-24, RDM-11
+// To the octet at both ends, however the region names its first one.
 void ddp_16_24_bounds_to_the_octet(void**) {
   for (const Setup& setup : kSetups)
     for (const int naming : {0, 1, 2})
@@ -493,7 +501,8 @@ void ddp_16_24_bounds_to_the_octet(void**) {
         }
 }
 
-// DDP-15: a key that is right but for one bit; keys of regions that are gone or were changed.
+// Holds: DDP-15
+// A key that is right but for one bit; keys of regions that are gone or were changed.
 void ddp_15_forged_and_stale_stags(void**) {
   for (int bit = 0; bit < 34; ++bit) {
     Scene s(Setup{}, 8192);
@@ -514,7 +523,8 @@ void ddp_15_forged_and_stale_stags(void**) {
   }
 }
 
-// DDP-21: no right to write remotely.
+// Holds: DDP-21
+// No right to write remotely.
 void ddp_21_a_missing_right_is_an_invalid_stag(void**) {
   for (const unsigned access : {unsigned{IBV_ACCESS_LOCAL_WRITE}, unsigned{IBV_ACCESS_REMOTE_READ}, 0u}) {
     Scene s(Setup{}, 8192);
@@ -532,7 +542,8 @@ void ddp_21_a_missing_right_is_an_invalid_stag(void**) {
   return *reinterpret_cast<const volatile unsigned char*>(at);
 }
 
-// DDP-25: when deregistration has returned, the memory is the application's alone, whatever is still arriving.
+// Holds: DDP-25
+// When deregistration has returned, the memory is the application's alone, whatever is still arriving.
 void ddp_25_nothing_is_written_after_deregistration(void**) {
   for (const bool crc : {false, true})
     for (const std::size_t octets : {std::size_t{200}, std::size_t{30000}})
@@ -560,7 +571,7 @@ void ddp_25_nothing_is_written_after_deregistration(void**) {
       }
 }
 
-// RDM-6, RDM-8, VRB-29
+// Holds: RDM-6, RDM-8, VRB-29
 void rdm_6_send_with_invalidate(void**) {
   for (const Setup& setup : kSetups)
     for (const unsigned opcode : {kSendInv, kSendSeInv}) {
@@ -597,7 +608,7 @@ struct WindowOn {
   MemoryRegion* window = nullptr;
 };
 
-// RDM-7
+// Holds: RDM-7
 void rdm_7_what_cannot_be_invalidated(void**) {
   for (const Setup& setup : kSetups)
     for (const int kind : {0, 1, 2, 3}) {
@@ -616,7 +627,7 @@ void rdm_7_what_cannot_be_invalidated(void**) {
     }
 }
 
-// RDM-8, VRB-17
+// Holds: RDM-8, VRB-17
 void rdm_8_solicited_events(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 8192);
@@ -641,7 +652,8 @@ void rdm_8_solicited_events(void**) {
   }
 }
 
-// VRB-13: the receive's own memory is not good.
+// Holds: VRB-13
+// The receive's own memory is not good.
 void receive_into_bad_memory(void**) {
   for (const Setup& setup : kSetups)
     for (const int kind : {0, 1, 2, 3}) {

@@ -30,7 +30,8 @@ bool established(Scene& s, int milliseconds = 5000) {
   return s.side.observer->established == 1;
 }
 
-// MPA-71, MPA-73: the first FPDU of the initiator is the RTR, work or no work; nobody's queues notice.
+// Holds: MPA-71 (RTR first), MPA-73
+// The first FPDU of the initiator is the RTR, work or no work; nobody's queues notice.
 void mpa_71_the_initiator_begins_with_the_rtr(void**) {
   for (const std::uint8_t form : kForms)
     for (const bool crc : {false, true}) {
@@ -68,6 +69,7 @@ void mpa_71_the_initiator_begins_with_the_rtr(void**) {
     }
 }
 
+// Holds: MPA-71 (RTR first)
 // On real traffic first the RTR still goes first.
 void mpa_71_work_posted_at_once_waits_for_the_rtr(void**) {
   for (const std::uint8_t form : kForms) {
@@ -85,7 +87,8 @@ void mpa_71_work_posted_at_once_waits_for_the_rtr(void**) {
   }
 }
 
-// MPA-73, MPA-74, MPA-59: the responder waits, then takes the RTR without a trace.
+// Holds: MPA-59, MPA-73, MPA-74, RDM-10
+// The responder waits, then takes the RTR without a trace.
 void mpa_73_the_responder_takes_the_rtr_silently(void**) {
   for (const std::uint8_t form : kForms)
     for (const std::uint8_t agreed : {form, std::uint8_t{7}})
@@ -121,6 +124,7 @@ void mpa_73_the_responder_takes_the_rtr_silently(void**) {
       }
 }
 
+// Holds: MPA-59
 // MPA-59 without peer-to-peer: any message opens the way.
 void mpa_59_a_plain_responder_waits_for_any_fpdu(void**) {
   for (const bool crc : {false, true})
@@ -140,6 +144,7 @@ void mpa_59_a_plain_responder_waits_for_any_fpdu(void**) {
     }
 }
 
+// Holds: MPA-59
 // Half an FPDU, or one with a wrong CRC, opens nothing.
 void mpa_59_a_bad_fpdu_opens_nothing(void**) {
   Scene s(peer_to_peer(false, 7), 8192);
@@ -155,7 +160,8 @@ void mpa_59_a_bad_fpdu_opens_nothing(void**) {
   s.expect_ended("bad");
 }
 
-// MPA-72: what is no RTR, or none that was agreed on.
+// Holds: MPA-72
+// What is no RTR, or none that was agreed on.
 void mpa_72_a_first_fpdu_that_is_no_rtr(void**) {
   for (const bool crc : {false, true})
     for (const unsigned agreed_forms :
@@ -187,7 +193,8 @@ void mpa_72_a_first_fpdu_that_is_no_rtr(void**) {
     }
 }
 
-// RDM-22, MPA-68: the initiator may have to begin with a Terminate (TRM-25, TRM-26). It is no RTR, and gets no answer.
+// Holds: MPA-68, RDM-22
+// The initiator may have to begin with a Terminate (TRM-25, TRM-26). It is no RTR, and gets no answer.
 void rdm_22_a_terminate_instead_of_the_rtr(void**) {
   for (const bool crc : {false, true})
     for (const unsigned code : {5u, 6u, 7u}) {
@@ -200,7 +207,8 @@ void rdm_22_a_terminate_instead_of_the_rtr(void**) {
     }
 }
 
-// MPA-60: a peer that never speaks.
+// Holds: MPA-60
+// A peer that never speaks.
 void mpa_60_the_wait_for_the_rtr_is_bounded(void**) {
   Scene s(peer_to_peer(false, 7), 8192);
   assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(64, 5)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
@@ -210,7 +218,8 @@ void mpa_60_the_wait_for_the_rtr_is_bounded(void**) {
   s.expect_ended("no RTR");
 }
 
-// MPA-12, MPA-71 (extensions): without consent every ULPDU fits the EMSS, whatever the operation.
+// Holds: MPA-12, MPA-30, MPA-32, MPA-33, MPA-34, MPA-71 (extensions), DDP-4, DDP-5, DDP-8
+// Without consent every ULPDU fits the EMSS, whatever the operation.
 void mpa_12_no_ulpdu_above_the_mulpdu(void**) {
   for (const bool markers : {false, true})
     for (const int mss : {536, 1448, 8948})
@@ -245,6 +254,7 @@ void mpa_12_no_ulpdu_above_the_mulpdu(void**) {
       }
 }
 
+// Holds: MPA-70 (extensions)
 // With consent they may be large, but a FPDU's length field has its limit.
 void mpa_70_large_ulpdus_with_consent(void**) {
   Scene s(Setup{.initiator = true, .crc = true, .tcp = true, .extensions = true});
@@ -254,7 +264,8 @@ void mpa_70_large_ulpdus_with_consent(void**) {
   assert_true(s.peer->largest > 16384 && s.peer->largest <= 64768);
 }
 
-// MPA-71 (extensions): nothing beyond RFC 5040 is sent, or even taken from the application, without consent.
+// Holds: MPA-71 (extensions), RDM-36
+// Nothing beyond RFC 5040 is sent, or even taken from the application, without consent.
 void mpa_71_no_opcode_beyond_rfc_5040(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 8192);

@@ -121,7 +121,8 @@ void defect_ends_the_stream(const Case& c, Setup setup, bool after_good_traffic)
       fail_msg("%s: octet %zu was written", what.c_str(), i);
 }
 
-// DDP-2, DDP-10 to DDP-18, RDM-2, RDM-3, RDM-7, RDM-11, RDM-17, RDM-18, RDM-20, RDM-21, MPA-7
+// Holds: MPA-7, DDP-2, DDP-10, DDP-11, DDP-12, DDP-13, DDP-14, DDP-15, DDP-16, DDP-17, DDP-18, DDP-23, DDP-28, RDM-2,
+//   RDM-3, RDM-7, RDM-11, RDM-17, RDM-18, RDM-20, RDM-21, VRB-11, VRB-13, VRB-30, VRB-31
 void terminate_vectors(void**) {
   for (const Case& c : kCases)
     for (const Setup& setup : kSetups)
@@ -131,6 +132,7 @@ void terminate_vectors(void**) {
       }
 }
 
+// Holds: MPA-1, MPA-2, RDM-17
 // The frame as the vector has it, CRC included: no octet of it is ours to choose.
 void whole_fpdus_agree_with_the_vectors(void**) {
   for (const char* id : {"TRM-2", "TRM-7", "TRM-9", "TRM-12", "TRM-13", "TRM-18", "TRM-19", "TRM-20"}) {
@@ -144,7 +146,8 @@ void whole_fpdus_agree_with_the_vectors(void**) {
   }
 }
 
-// MPA-38: right CRC, wrong pointer.
+// Holds: MPA-38
+// Right CRC, wrong pointer.
 void trm_24_marker_mismatch(void**) {
   for (const bool initiator : {true, false})
     for (const unsigned error : {4u, 512u}) {
@@ -161,6 +164,7 @@ void trm_24_marker_mismatch(void**) {
     }
 }
 
+// Holds: MPA-68, MPA-72
 // TRM-25 and TRM-26: the start-up agreed on nothing, and the stream exists for the Terminate only.
 void start_up_faults_are_the_first_and_last_fpdu(void**) {
   const struct {
@@ -186,7 +190,8 @@ void start_up_faults_are_the_first_and_last_fpdu(void**) {
     }
 }
 
-// RDM-21: the kernel answers octets that nobody reads with a reset, and a reset overtakes what is on its way. So the
+// Holds: DDP-28, RDM-21
+// The kernel answers octets that nobody reads with a reset, and a reset overtakes what is on its way. So the
 // socket is drained before it is closed.
 void terminate_survives_unread_octets(void**) {
   for (const bool crc : {true, false}) {
@@ -199,7 +204,8 @@ void terminate_survives_unread_octets(void**) {
   }
 }
 
-// RDM-39: it goes out between two segments of the message that is being sent, whose rest never follows.
+// Holds: RDM-39
+// It goes out between two segments of the message that is being sent, whose rest never follows.
 void terminate_overtakes_a_long_message(void**) {
   for (const bool crc : {true, false}) {
     Scene s(Setup{.initiator = true, .crc = crc, .tcp = true}, 32u << 20);

@@ -380,9 +380,11 @@ void run_seeds(bool flip, unsigned count) {
 
 constexpr unsigned kSeeds = test::kInstrumented ? 600 : 3000;
 
+// Holds: MPA-4, DDP-4, DDP-23, RDM-12, RDM-13, RDM-24, RDM-26
 void everything_arrives_once_and_in_order(void**) {
   run_seeds(false, seeds_wanted(kSeeds));
 }
+// Holds: MPA-7
 void a_flipped_bit_never_becomes_data(void**) {
   run_seeds(true, seeds_wanted(kSeeds));
 }

@@ -66,7 +66,7 @@ void every_message_has_its_own_time(void**) {
   }
 }
 
-// DDP-11
+// Holds: DDP-11
 void ddp_11_nobody_posts_one(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(setup, 8192);
