@@ -318,6 +318,11 @@ bool RdPort::quiet(const Association& a) const {
   return e == nullptr || e->quiet(a);
 }
 
+bool RdPort::awaits_rest(const Association& a) const {
+  auto* e = endpoint_of(a);
+  return e != nullptr && e->awaits_rest(a);
+}
+
 Take RdPort::deliver(Association& a, const Incoming& in) {
   auto* e = touch(a);
   return e == nullptr ? Take::violation : e->deliver(a, in);
