@@ -24,7 +24,7 @@ constexpr std::uint64_t kConnectionsNs = 100'000;
 VerbsTransport::VerbsTransport(const Tuning& tuning, const VerbsOptions& options)
     : tuning_(tuning),
       options_(options),
-      connections_(tuning_, options_.address, options_.connect_timeout_ns, *this) {}
+      connections_(tuning_, options_.address, options_.job, options_.connect_timeout_ns, *this) {}
 
 // --- opening and closing ---
 
