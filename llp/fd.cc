@@ -5,6 +5,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
+
 namespace ewarp::llp {
 
 namespace {
@@ -33,6 +36,17 @@ int high_fd(int fd) {
   }
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   return fd;
+}
+
+int mark_file(int fd) {
+  static std::atomic<unsigned> next{0};
+  if (const int present = file_mark(fd); present > 0) return present;
+  const int fresh = static_cast<int>(next++ % static_cast<unsigned>(_NSIG - 1)) + 1;
+  return fcntl(fd, F_SETSIG, fresh) == 0 ? fresh : 0;
+}
+
+int file_mark(int fd) {
+  return fcntl(fd, F_GETSIG);
 }
 
 }  // namespace ewarp::llp

@@ -23,4 +23,13 @@ int make_high_fd(Make make) {
   return high_fd(fd);
 }
 
+// A number on the open file behind fd that tells it from another file with the same fd: eventfds and epolls share one
+// inode, and the kernel gives the id of a closed eventfd (/proc/self/fdinfo) to the next one. The number is the signal
+// of F_SETSIG, so only for files that never send one: those without fasync (eventfd, epoll, /dev/null). dup() and
+// fork() share it.
+// 1 to 64; the one that it has already, else the next of a row that repeats. 0: the file takes none.
+int mark_file(int fd);
+// What mark_file() returned for this file; 0: never marked; -1: not open.
+int file_mark(int fd);
+
 }  // namespace ewarp::llp

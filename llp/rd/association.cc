@@ -42,10 +42,32 @@ Flight& Association::flight() {
   return *flight_;
 }
 
+// After anything that may have begun, continued or ended one.
+void Association::watch_open_message(Time now) {
+  if (flight_ == nullptr) return;
+  OpenMessage& m = flight_->open_message;
+  if (!shared_.upper.awaits_rest(*this))
+    m = {};
+  else if (m.since == kNever || m.next != rx_next_[0])
+    m = {.since = now, .next = rx_next_[0]};
+}
+
+Time Association::open_message_due() const {
+  if (flight_ == nullptr || flight_->open_message.since == kNever) return kNever;
+  return flight_->open_message.since + shared_.config.message_time / OpenMessage::kSteps;
+}
+
+bool Association::open_message_expired(Time now) {
+  if (now < open_message_due()) return false;
+  flight_->open_message.since = now;
+  return ++flight_->open_message.steps == OpenMessage::kSteps;
+}
+
 // Gives the flight back when nothing is in it.
 void Association::trim() {
   if (flight_ == nullptr) return;
   Flight& f = *flight_;
+  if (f.open_message.since != kNever) return;
   for (std::size_t l = 0; l < kLaneCount; ++l)
     if (!f.tx[l].empty() || !f.rx[l].empty()) return;
   if (f.ack_at != kNever || f.unanswered != 0) return;

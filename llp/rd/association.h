@@ -30,7 +30,16 @@ struct Counters {
   std::uint64_t dropped_qp = 0, dropped_tag = 0, dropped_full = 0;
 };
 
-// What exists only while something is in flight in either direction.
+// A message of the peer's that holds a receive, and how long nothing has continued it. Counted in steps: a stop of this
+// process is one step, and not the peer's fault.
+struct OpenMessage {
+  static constexpr unsigned kSteps = 6;
+  Time since = kNever;     // beginning of the step; kNever: no message is open
+  std::uint32_t next = 0;  // the PSN that would continue it
+  unsigned steps = 0;      // that have passed
+};
+
+// What exists only while something is in flight in either direction, or a message of the peer's is open.
 struct Flight {
   std::array<SendLane, kLaneCount> tx;
   std::array<ReceiveLane, kLaneCount> rx;
@@ -44,6 +53,7 @@ struct Flight {
   std::uint32_t unanswered = 0;  // segments since the last acknowledgement
   std::uint32_t refusals = 0;    // RNR in a row
   std::uint32_t report_psn = 0;  // of the report that Association::barrier_ waits for, in our RSP lane
+  OpenMessage open_message;
 };
 
 // What all associations of a table share.
@@ -174,6 +184,9 @@ class Association {
   void on_timeout(Time now);
   void on_silence(Time now);
   bool unacknowledged() const;
+  void watch_open_message(Time now);
+  Time open_message_due() const;
+  bool open_message_expired(Time now);
   void trim();
 
   Flight& flight();

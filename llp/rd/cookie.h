@@ -7,11 +7,11 @@
 
 #include "llp/octets.h"
 #include "llp/rd/types.h"
+#include "llp/siphash.h"
 
 namespace ewarp::llp::rd {
 
-// SipHash-2-4 of `in` (Aumasson, Bernstein 2012).
-std::uint64_t siphash(const std::array<std::uint64_t, 2>& key, Octets in);
+using llp::siphash;
 
 class CookieJar {
  public:

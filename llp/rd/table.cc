@@ -258,6 +258,7 @@ void Table::settle(Time now, Association& a) {
     if (!shared_.upper.peek(a, Lane::req, &first_msn)) return remove(a);
     open(now, a);
   }
+  a.watch_open_message(now);
   a.trim();
   deadlines_.update(a, a.due());
 }

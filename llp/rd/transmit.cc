@@ -199,10 +199,10 @@ Time Association::due() const {
   }
   if (!unacknowledged()) {
     const Time t = due_when_nothing_is_sent();
-    return flight_ ? std::min({t, flight_->ack_at, flight_->pace_at}) : t;
+    return flight_ ? std::min({t, flight_->ack_at, flight_->pace_at, open_message_due()}) : t;
   }
   const Flight& f = *flight_;
-  Time t = std::min(f.ack_at, f.pace_at);
+  Time t = std::min({f.ack_at, f.pace_at, open_message_due()});
   if (f.frozen_until != 0) t = std::min(t, f.frozen_until);
   if (f.frozen_until == 0 || !f.tx[1].empty()) t = std::min(t, timer_from_ + round_trip_.timeout(c));
   return t;
@@ -238,6 +238,8 @@ void Association::expire(Time now) {
     case State::established:
       break;
   }
+  // The receive that it holds may be a shared one.
+  if (open_message_expired(now)) return fail({.why = Ending::violation}, ResetReason::violation);
   if (flight_) {
     Flight& f = *flight_;
     if (f.frozen_until != 0 && now >= f.frozen_until) {

@@ -49,7 +49,8 @@ struct Config {
   Time idle_close = 30 * kSecond;
   Time embryonic = 30 * kSecond;
   unsigned retry_max = 7;
-  unsigned handshake_tries = 12;  // of OPEN and of CLOSE
+  unsigned handshake_tries = 12;     // of OPEN and of CLOSE
+  Time message_time = 30 * kSecond;  // an open message of the peer's that nothing has continued for so long
   std::uint32_t initial_segments = 10, initial_octets = 64 * 1024;
   std::uint32_t burst = 64 * 1024;  // octets sent at once; the rest is paced
 
@@ -74,6 +75,7 @@ constexpr Config internet_profile() {
   c.rto_max = 60 * kSecond;
   c.ack_delay = 25 * kMillisecond;
   c.dead_time = 100 * kSecond;
+  c.message_time = 200 * kSecond;
   c.initial_octets = 14600;
   return c;
 }

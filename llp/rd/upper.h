@@ -96,6 +96,8 @@ class Upper {
   virtual void reported(Association& a, std::uint64_t message, const Incoming& report) = 0;
   // No request, response or message is in progress, waiting or expected.
   virtual bool quiet(const Association& a) const = 0;
+  // The peer has begun a message that holds a receive, and not ended it.
+  virtual bool awaits_rest(const Association&) const { return false; }
 
   // In the order of each lane. Everything is checked and placed when this returns.
   virtual Take deliver(Association& a, const Incoming& in) = 0;

@@ -46,6 +46,7 @@ struct EndpointOptions {
   // Shares its protection domain with what was registered there; null: the endpoint opens it by itself.
   std::shared_ptr<Device> device = {};
   Tuning tuning = {};
+  std::string job = {};         // a secret of the job: who does not know it does not get in; empty: anybody does
   bool progress_thread = true;  // without one, transfers that need control messages proceed only inside the calls
   int spin_us = -1;             // how long wait() polls before it sleeps; -1: 1000 if several CPUs may be used, else 0
   // There are more processes than CPUs: progress() called again and again with nothing to do lets others run.

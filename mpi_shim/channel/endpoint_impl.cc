@@ -28,6 +28,7 @@ Endpoint::Impl::Impl(const EndpointOptions& o, const Address& address)
     : options(o),
       transport(o.tuning, VerbsOptions{.address = address,
                                        .device = o.device,
+                                       .job = o.job,
                                        .connect_timeout_ns = o.connect_timeout_ns,
                                        .registration = o.registration}),
       spin_ns_(spin_ns(o.spin_us)),

@@ -29,6 +29,12 @@ constexpr OptionEntry<EndpointOptions> kEntries[] = {
     {{"address", "ip:port", "127.0.0.1:0",
       "Where this end listens: an address of an RDMA device, and a port; 0: any that is free."},
      [](EndpointOptions& o, std::string_view v) { return set_address(o.address, v); }},
+    {{"job", "text", "none",
+      "A secret that all processes of the job have, and nobody else: others are refused. none: everybody is let in."},
+     [](EndpointOptions& o, std::string_view v) {
+       o.job = v == "none" ? "" : v;
+       return Expected();
+     }},
     {{"eager_threshold", "octets", "12288", "Messages of so much at most go EAGER. The same at all ends."},
      [](EndpointOptions& o, std::string_view v) {
        return set_number(o.tuning.eager_threshold, v, 0, Tuning::kMostEager);
@@ -65,6 +71,11 @@ constexpr OptionEntry<EndpointOptions> kEntries[] = {
      [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.copy_limit, v, 0, kMostCopied); }},
     {{"counter_limit", "tags", "1024", "So many tags are counted for each peer and direction."},
      [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.counter_limit, v, 1, 1 << 20); }},
+    {{"unexpected_limit", "octets", "1073741824",
+      "Messages that no receive has asked for may take so much memory; beyond it their senders wait. 0: no limit."},
+     [](EndpointOptions& o, std::string_view v) {
+       return set_number(o.tuning.unexpected_limit, v, 0, std::size_t{1} << 40);
+     }},
     {{"ignored_bits", "bits", "0",
       "Bits of tags that receives ignore as a rule, which messages are numbered without; hexadecimal behind 0x. The "
       "same "

@@ -179,28 +179,27 @@ int CompletionQueue::signal() {
 
 namespace {
 
-ssize_t read(fid_cq* q, void* buffer, size_t count) noexcept {
+ssize_t read(fid_cq* q, void* buffer, size_t count) {
   return CompletionQueue::from(q).read(buffer, count, nullptr);
 }
 
-ssize_t read_from(fid_cq* q, void* buffer, size_t count, fi_addr_t* sources) noexcept {
+ssize_t read_from(fid_cq* q, void* buffer, size_t count, fi_addr_t* sources) {
   return CompletionQueue::from(q).read(buffer, count, sources);
 }
 
-ssize_t read_error(fid_cq* q, fi_cq_err_entry* out, uint64_t) noexcept {
+ssize_t read_error(fid_cq* q, fi_cq_err_entry* out, uint64_t) {
   return CompletionQueue::from(q).read_error(out);
 }
 
-ssize_t read_waiting(fid_cq* q, void* buffer, size_t count, const void*, int timeout) noexcept {
+ssize_t read_waiting(fid_cq* q, void* buffer, size_t count, const void*, int timeout) {
   return CompletionQueue::from(q).read_waiting(buffer, count, nullptr, timeout);
 }
 
-ssize_t read_waiting_from(fid_cq* q, void* buffer, size_t count, fi_addr_t* sources, const void*,
-                          int timeout) noexcept {
+ssize_t read_waiting_from(fid_cq* q, void* buffer, size_t count, fi_addr_t* sources, const void*, int timeout) {
   return CompletionQueue::from(q).read_waiting(buffer, count, sources, timeout);
 }
 
-int signal(fid_cq* q) noexcept {
+int signal(fid_cq* q) {
   return CompletionQueue::from(q).signal();
 }
 
@@ -209,33 +208,33 @@ const char* error_text(fid_cq*, int code, const void*, char* buffer, size_t leng
   return copy_text(text, buffer, length);
 }
 
-int close_queue(struct fid* f) noexcept {
+int close_queue(struct fid* f) {
   auto& q = object<CompletionQueue, fid_cq>(f);
   if (q.users.load() > 0) return -FI_EBUSY;
   delete &q;
   return 0;
 }
 
-int control(struct fid* f, int command, void* argument) noexcept {
+int control(struct fid* f, int command, void* argument) {
   auto& q = object<CompletionQueue, fid_cq>(f);
   return wait_control(q.waiter, q.wait_object, command, argument);
 }
 
 fi_ops fid_ops = {.size = sizeof(fi_ops),
-                  .close = close_queue,
+                  .close = entry<close_queue>,
                   .bind = kUnsupported,
-                  .control = control,
+                  .control = entry<control>,
                   .ops_open = kUnsupported,
                   .tostr = kUnsupported,
                   .ops_set = kUnsupported};
 
 fi_ops_cq queue_ops = {.size = sizeof(fi_ops_cq),
-                       .read = read,
-                       .readfrom = read_from,
-                       .readerr = read_error,
-                       .sread = read_waiting,
-                       .sreadfrom = read_waiting_from,
-                       .signal = signal,
+                       .read = entry<read>,
+                       .readfrom = entry<read_from>,
+                       .readerr = entry<read_error>,
+                       .sread = entry<read_waiting>,
+                       .sreadfrom = entry<read_waiting_from>,
+                       .signal = entry<signal>,
                        .strerror = error_text};
 
 }  // namespace

@@ -48,48 +48,48 @@ uint64_t read_errors(fid_cntr* c) noexcept {
   return Counter::from(c).errors.load();
 }
 
-int add(fid_cntr* c, uint64_t n) noexcept {
+int add(fid_cntr* c, uint64_t n) {
   Counter::from(c).add(n);
   return 0;
 }
 
-int add_error(fid_cntr* c, uint64_t n) noexcept {
+int add_error(fid_cntr* c, uint64_t n) {
   Counter::from(c).add_error(n);
   return 0;
 }
 
-int set(fid_cntr* c, uint64_t n) noexcept {
+int set(fid_cntr* c, uint64_t n) {
   Counter::from(c).value.store(n);
   Counter::from(c).waiter.wake();
   return 0;
 }
 
-int set_error(fid_cntr* c, uint64_t n) noexcept {
+int set_error(fid_cntr* c, uint64_t n) {
   Counter::from(c).errors.store(n);
   Counter::from(c).waiter.wake();
   return 0;
 }
 
-int wait(fid_cntr* c, uint64_t threshold, int timeout) noexcept {
+int wait(fid_cntr* c, uint64_t threshold, int timeout) {
   return Counter::from(c).wait(threshold, timeout);
 }
 
-int close_counter(struct fid* f) noexcept {
+int close_counter(struct fid* f) {
   auto& c = object<Counter, fid_cntr>(f);
   if (c.users.load() > 0) return -FI_EBUSY;
   delete &c;
   return 0;
 }
 
-int control(struct fid* f, int command, void* argument) noexcept {
+int control(struct fid* f, int command, void* argument) {
   auto& c = object<Counter, fid_cntr>(f);
   return wait_control(c.waiter, c.wait_object, command, argument);
 }
 
 fi_ops fid_ops = {.size = sizeof(fi_ops),
-                  .close = close_counter,
+                  .close = entry<close_counter>,
                   .bind = kUnsupported,
-                  .control = control,
+                  .control = entry<control>,
                   .ops_open = kUnsupported,
                   .tostr = kUnsupported,
                   .ops_set = kUnsupported};
@@ -97,11 +97,11 @@ fi_ops fid_ops = {.size = sizeof(fi_ops),
 fi_ops_cntr counter_ops = {.size = sizeof(fi_ops_cntr),
                            .read = read,
                            .readerr = read_errors,
-                           .add = add,
-                           .set = set,
-                           .wait = wait,
-                           .adderr = add_error,
-                           .seterr = set_error};
+                           .add = entry<add>,
+                           .set = entry<set>,
+                           .wait = entry<wait>,
+                           .adderr = entry<add_error>,
+                           .seterr = entry<set_error>};
 
 }  // namespace
 

@@ -238,16 +238,16 @@ void Endpoint::report_failure(const channel::Completion& c, int error) {
 
 namespace {
 
-int close_endpoint(struct fid* f) noexcept {
+int close_endpoint(struct fid* f) {
   delete &object<Endpoint, fid_ep>(f);
   return 0;
 }
 
-int bind(struct fid* f, struct fid* other, uint64_t flags) noexcept {
+int bind(struct fid* f, struct fid* other, uint64_t flags) {
   return object<Endpoint, fid_ep>(f).bind(other, flags);
 }
 
-int control(struct fid* f, int command, void* argument) noexcept {
+int control(struct fid* f, int command, void* argument) {
   Endpoint& e = object<Endpoint, fid_ep>(f);
   switch (command) {
     case FI_ENABLE:
@@ -260,11 +260,11 @@ int control(struct fid* f, int command, void* argument) noexcept {
   }
 }
 
-ssize_t cancel(struct fid* f, void* context) noexcept {
+ssize_t cancel(struct fid* f, void* context) {
   return object<Endpoint, fid_ep>(f).cancel(context);
 }
 
-int get_option(struct fid* f, int level, int name, void* value, size_t* length) noexcept {
+int get_option(struct fid* f, int level, int name, void* value, size_t* length) {
   if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
   if (*length < sizeof(size_t)) return -FI_ETOOSMALL;
   *static_cast<size_t*>(value) = object<Endpoint, fid_ep>(f).least_multi_receive();
@@ -272,14 +272,14 @@ int get_option(struct fid* f, int level, int name, void* value, size_t* length) 
   return 0;
 }
 
-int set_option(struct fid* f, int level, int name, const void* value, size_t length) noexcept {
+int set_option(struct fid* f, int level, int name, const void* value, size_t length) {
   if (level != FI_OPT_ENDPOINT || name != FI_OPT_MIN_MULTI_RECV) return -FI_ENOPROTOOPT;
   if (length < sizeof(size_t)) return -FI_EINVAL;
   object<Endpoint, fid_ep>(f).set_least_multi_receive(*static_cast<const size_t*>(value));
   return 0;
 }
 
-int get_name(struct fid* f, void* out, size_t* length) noexcept {
+int get_name(struct fid* f, void* out, size_t* length) {
   return guarded([&] {
     const auto address = channel::Address::parse(object<Endpoint, fid_ep>(f).channel().address());
     if (!address) return -FI_EOTHER;
@@ -292,17 +292,17 @@ int get_name(struct fid* f, void* out, size_t* length) noexcept {
 }
 
 fi_ops fid_ops = {.size = sizeof(fi_ops),
-                  .close = close_endpoint,
-                  .bind = bind,
-                  .control = control,
+                  .close = entry<close_endpoint>,
+                  .bind = entry<bind>,
+                  .control = entry<control>,
                   .ops_open = kUnsupported,
                   .tostr = kUnsupported,
                   .ops_set = kUnsupported};
 
 fi_ops_ep endpoint_ops = {.size = sizeof(fi_ops_ep),
-                          .cancel = cancel,
-                          .getopt = get_option,
-                          .setopt = set_option,
+                          .cancel = entry<cancel>,
+                          .getopt = entry<get_option>,
+                          .setopt = entry<set_option>,
                           .tx_ctx = kUnsupported,
                           .rx_ctx = kUnsupported,
                           .rx_size_left = [](fid_ep*) -> ssize_t { return kQueueSize; },
@@ -310,7 +310,7 @@ fi_ops_ep endpoint_ops = {.size = sizeof(fi_ops_ep),
 
 fi_ops_cm name_ops = {.size = sizeof(fi_ops_cm),
                       .setname = kUnsupported,
-                      .getname = get_name,
+                      .getname = entry<get_name>,
                       .getpeer = kUnsupported,
                       .connect = kUnsupported,
                       .listen = kUnsupported,

@@ -113,19 +113,19 @@ ssize_t ask(fid_ep* ep, AtomicKind kind, const void* operands, const void* compa
 }
 
 ssize_t write(fid_ep* ep, const void* buffer, size_t count, void*, fi_addr_t to, uint64_t address, uint64_t key,
-              fi_datatype datatype, fi_op op, void* context) noexcept {
+              fi_datatype datatype, fi_op op, void* context) {
   return ask(ep, AtomicKind::write, buffer, nullptr, nullptr, count, {to, address, key, datatype, op},
              Endpoint::from(ep).send_flags(), context);
 }
 
 ssize_t writev(fid_ep* ep, const fi_ioc* v, void** d, size_t count, fi_addr_t to, uint64_t address, uint64_t key,
-               fi_datatype datatype, fi_op op, void* context) noexcept {
+               fi_datatype datatype, fi_op op, void* context) {
   if (count != 1) return -FI_EINVAL;
   return write(ep, v->addr, v->count, d, to, address, key, datatype, op, context);
 }
 
 ssize_t inject(fid_ep* ep, const void* buffer, size_t count, fi_addr_t to, uint64_t address, uint64_t key,
-               fi_datatype datatype, fi_op op) noexcept {
+               fi_datatype datatype, fi_op op) {
   return ask(ep, AtomicKind::write, buffer, nullptr, nullptr, count, {to, address, key, datatype, op}, 0, nullptr);
 }
 
@@ -139,44 +139,43 @@ ssize_t from_message(fid_ep* ep, AtomicKind kind, const fi_msg_atomic& m, const 
              m.context);
 }
 
-ssize_t writemsg(fid_ep* ep, const fi_msg_atomic* m, uint64_t flags) noexcept {
+ssize_t writemsg(fid_ep* ep, const fi_msg_atomic* m, uint64_t flags) {
   return from_message(ep, AtomicKind::write, *m, nullptr, nullptr, flags);
 }
 
 ssize_t fetch(fid_ep* ep, const void* buffer, size_t count, void*, void* result, void*, fi_addr_t to, uint64_t address,
-              uint64_t key, fi_datatype datatype, fi_op op, void* context) noexcept {
+              uint64_t key, fi_datatype datatype, fi_op op, void* context) {
   return ask(ep, AtomicKind::fetch, buffer, nullptr, result, count, {to, address, key, datatype, op},
              Endpoint::from(ep).send_flags(), context);
 }
 
 ssize_t fetchv(fid_ep* ep, const fi_ioc* v, void** d, size_t count, fi_ioc* results, void** rd, size_t result_count,
-               fi_addr_t to, uint64_t address, uint64_t key, fi_datatype datatype, fi_op op, void* context) noexcept {
+               fi_addr_t to, uint64_t address, uint64_t key, fi_datatype datatype, fi_op op, void* context) {
   if (result_count != 1 || (count != 1 && op != FI_ATOMIC_READ)) return -FI_EINVAL;
   return fetch(ep, count > 0 ? v->addr : nullptr, results->count, d, results->addr, rd, to, address, key, datatype, op,
                context);
 }
 
-ssize_t fetchmsg(fid_ep* ep, const fi_msg_atomic* m, fi_ioc* results, void**, size_t result_count,
-                 uint64_t flags) noexcept {
+ssize_t fetchmsg(fid_ep* ep, const fi_msg_atomic* m, fi_ioc* results, void**, size_t result_count, uint64_t flags) {
   return result_count == 1 ? from_message(ep, AtomicKind::fetch, *m, nullptr, results, flags) : -FI_EINVAL;
 }
 
 ssize_t compare(fid_ep* ep, const void* buffer, size_t count, void*, const void* compares, void*, void* result, void*,
-                fi_addr_t to, uint64_t address, uint64_t key, fi_datatype datatype, fi_op op, void* context) noexcept {
+                fi_addr_t to, uint64_t address, uint64_t key, fi_datatype datatype, fi_op op, void* context) {
   return ask(ep, AtomicKind::compare, buffer, compares, result, count, {to, address, key, datatype, op},
              Endpoint::from(ep).send_flags(), context);
 }
 
 ssize_t comparev(fid_ep* ep, const fi_ioc* v, void** d, size_t count, const fi_ioc* compares, void** cd,
                  size_t compare_count, fi_ioc* results, void** rd, size_t result_count, fi_addr_t to, uint64_t address,
-                 uint64_t key, fi_datatype datatype, fi_op op, void* context) noexcept {
+                 uint64_t key, fi_datatype datatype, fi_op op, void* context) {
   if (count != 1 || compare_count != 1 || result_count != 1) return -FI_EINVAL;
   return compare(ep, v->addr, v->count, d, compares->addr, cd, results->addr, rd, to, address, key, datatype, op,
                  context);
 }
 
 ssize_t comparemsg(fid_ep* ep, const fi_msg_atomic* m, const fi_ioc* compares, void**, size_t compare_count,
-                   fi_ioc* results, void**, size_t result_count, uint64_t flags) noexcept {
+                   fi_ioc* results, void**, size_t result_count, uint64_t flags) {
   if (m->iov_count != 1 || compare_count != 1 || result_count != 1) return -FI_EINVAL;
   return from_message(ep, AtomicKind::compare, *m, compares, results, flags);
 }
@@ -192,16 +191,16 @@ int valid(AtomicKind kind, fi_datatype datatype, fi_op op, size_t* count) {
 
 fi_ops_atomic atomic_ops = {
     .size = sizeof(fi_ops_atomic),
-    .write = write,
-    .writev = writev,
-    .writemsg = writemsg,
-    .inject = inject,
-    .readwrite = fetch,
-    .readwritev = fetchv,
-    .readwritemsg = fetchmsg,
-    .compwrite = compare,
-    .compwritev = comparev,
-    .compwritemsg = comparemsg,
+    .write = entry<write>,
+    .writev = entry<writev>,
+    .writemsg = entry<writemsg>,
+    .inject = entry<inject>,
+    .readwrite = entry<fetch>,
+    .readwritev = entry<fetchv>,
+    .readwritemsg = entry<fetchmsg>,
+    .compwrite = entry<compare>,
+    .compwritev = entry<comparev>,
+    .compwritemsg = entry<comparemsg>,
     .writevalid = [](fid_ep*, fi_datatype d, fi_op op, size_t* n) { return valid(AtomicKind::write, d, op, n); },
     .readwritevalid = [](fid_ep*, fi_datatype d, fi_op op, size_t* n) { return valid(AtomicKind::fetch, d, op, n); },
     .compwritevalid = [](fid_ep*, fi_datatype d, fi_op op, size_t* n) { return valid(AtomicKind::compare, d, op, n); }};

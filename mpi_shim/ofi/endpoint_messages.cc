@@ -137,52 +137,51 @@ ssize_t receive_tagged(fid_ep* ep, void* buffer, size_t length, std::uint64_t fl
 }
 
 ssize_t trecv(fid_ep* ep, void* buffer, size_t length, void*, fi_addr_t from, uint64_t tag, uint64_t ignore,
-              void* context) noexcept {
+              void* context) {
   return receive_tagged(ep, buffer, length, Endpoint::from(ep).receive_flags(), from, tag, ignore, context);
 }
 
 ssize_t trecvv(fid_ep* ep, const iovec* v, void**, size_t count, fi_addr_t from, uint64_t tag, uint64_t ignore,
-               void* context) noexcept {
+               void* context) {
   if (count > 1) return -FI_EINVAL;
   const iovec one = count > 0 ? *v : iovec{};
   return receive_tagged(ep, one.iov_base, one.iov_len, Endpoint::from(ep).receive_flags(), from, tag, ignore, context);
 }
 
-ssize_t trecvmsg(fid_ep* ep, const fi_msg_tagged* m, uint64_t flags) noexcept {
+ssize_t trecvmsg(fid_ep* ep, const fi_msg_tagged* m, uint64_t flags) {
   if (m->iov_count > 1) return -FI_EINVAL;
   const iovec one = only_element(*m);
   return receive_tagged(ep, one.iov_base, one.iov_len, Endpoint::from(ep).receive_flags(flags), m->addr, m->tag,
                         m->ignore, m->context);
 }
 
-ssize_t tsend(fid_ep* ep, const void* buffer, size_t length, void*, fi_addr_t to, uint64_t tag,
-              void* context) noexcept {
+ssize_t tsend(fid_ep* ep, const void* buffer, size_t length, void*, fi_addr_t to, uint64_t tag, void* context) {
   return send_tagged(ep, buffer, length, Endpoint::from(ep).send_flags(), to, tag, {}, context);
 }
 
-ssize_t tsendv(fid_ep* ep, const iovec* v, void**, size_t count, fi_addr_t to, uint64_t tag, void* context) noexcept {
+ssize_t tsendv(fid_ep* ep, const iovec* v, void**, size_t count, fi_addr_t to, uint64_t tag, void* context) {
   if (count > 1) return -FI_EINVAL;
   const iovec one = count > 0 ? *v : iovec{};
   return send_tagged(ep, one.iov_base, one.iov_len, Endpoint::from(ep).send_flags(), to, tag, {}, context);
 }
 
-ssize_t tsendmsg(fid_ep* ep, const fi_msg_tagged* m, uint64_t flags) noexcept {
+ssize_t tsendmsg(fid_ep* ep, const fi_msg_tagged* m, uint64_t flags) {
   if (m->iov_count > 1) return -FI_EINVAL;
   const iovec one = only_element(*m);
   return send_tagged(ep, one.iov_base, one.iov_len, Endpoint::from(ep).send_flags(flags), m->addr, m->tag,
                      data_of(m->data, flags), m->context);
 }
 
-ssize_t tinject(fid_ep* ep, const void* buffer, size_t length, fi_addr_t to, uint64_t tag) noexcept {
+ssize_t tinject(fid_ep* ep, const void* buffer, size_t length, fi_addr_t to, uint64_t tag) {
   return send_tagged(ep, buffer, length, FI_INJECT, to, tag, {}, nullptr);
 }
 
 ssize_t tsenddata(fid_ep* ep, const void* buffer, size_t length, void*, uint64_t data, fi_addr_t to, uint64_t tag,
-                  void* context) noexcept {
+                  void* context) {
   return send_tagged(ep, buffer, length, Endpoint::from(ep).send_flags(), to, tag, data, context);
 }
 
-ssize_t tinjectdata(fid_ep* ep, const void* buffer, size_t length, uint64_t data, fi_addr_t to, uint64_t tag) noexcept {
+ssize_t tinjectdata(fid_ep* ep, const void* buffer, size_t length, uint64_t data, fi_addr_t to, uint64_t tag) {
   return send_tagged(ep, buffer, length, FI_INJECT, to, tag, data, nullptr);
 }
 
@@ -212,74 +211,73 @@ ssize_t receive_message(fid_ep* ep, void* buffer, size_t length, std::uint64_t f
                                      .context = context});
 }
 
-ssize_t recv(fid_ep* ep, void* buffer, size_t length, void*, fi_addr_t from, void* context) noexcept {
+ssize_t recv(fid_ep* ep, void* buffer, size_t length, void*, fi_addr_t from, void* context) {
   return receive_message(ep, buffer, length, Endpoint::from(ep).receive_flags(), from, context);
 }
 
-ssize_t recvv(fid_ep* ep, const iovec* v, void**, size_t count, fi_addr_t from, void* context) noexcept {
+ssize_t recvv(fid_ep* ep, const iovec* v, void**, size_t count, fi_addr_t from, void* context) {
   if (count > 1) return -FI_EINVAL;
   const iovec one = count > 0 ? *v : iovec{};
   return receive_message(ep, one.iov_base, one.iov_len, Endpoint::from(ep).receive_flags(), from, context);
 }
 
-ssize_t recvmsg(fid_ep* ep, const fi_msg* m, uint64_t flags) noexcept {
+ssize_t recvmsg(fid_ep* ep, const fi_msg* m, uint64_t flags) {
   if (m->iov_count > 1) return -FI_EINVAL;
   const iovec one = only_element(*m);
   return receive_message(ep, one.iov_base, one.iov_len, Endpoint::from(ep).receive_flags(flags), m->addr, m->context);
 }
 
-ssize_t send(fid_ep* ep, const void* buffer, size_t length, void*, fi_addr_t to, void* context) noexcept {
+ssize_t send(fid_ep* ep, const void* buffer, size_t length, void*, fi_addr_t to, void* context) {
   return send_message(ep, buffer, length, Endpoint::from(ep).send_flags(), to, {}, context);
 }
 
-ssize_t sendv(fid_ep* ep, const iovec* v, void**, size_t count, fi_addr_t to, void* context) noexcept {
+ssize_t sendv(fid_ep* ep, const iovec* v, void**, size_t count, fi_addr_t to, void* context) {
   if (count > 1) return -FI_EINVAL;
   const iovec one = count > 0 ? *v : iovec{};
   return send_message(ep, one.iov_base, one.iov_len, Endpoint::from(ep).send_flags(), to, {}, context);
 }
 
-ssize_t sendmsg(fid_ep* ep, const fi_msg* m, uint64_t flags) noexcept {
+ssize_t sendmsg(fid_ep* ep, const fi_msg* m, uint64_t flags) {
   if (m->iov_count > 1) return -FI_EINVAL;
   const iovec one = only_element(*m);
   return send_message(ep, one.iov_base, one.iov_len, Endpoint::from(ep).send_flags(flags), m->addr,
                       data_of(m->data, flags), m->context);
 }
 
-ssize_t inject(fid_ep* ep, const void* buffer, size_t length, fi_addr_t to) noexcept {
+ssize_t inject(fid_ep* ep, const void* buffer, size_t length, fi_addr_t to) {
   return send_message(ep, buffer, length, FI_INJECT, to, {}, nullptr);
 }
 
-ssize_t senddata(fid_ep* ep, const void* buffer, size_t length, void*, uint64_t data, fi_addr_t to,
-                 void* context) noexcept {
+ssize_t senddata(fid_ep* ep, const void* buffer, size_t length, void*, uint64_t data, fi_addr_t to, void* context) {
   return send_message(ep, buffer, length, Endpoint::from(ep).send_flags(), to, data, context);
 }
 
-ssize_t injectdata(fid_ep* ep, const void* buffer, size_t length, uint64_t data, fi_addr_t to) noexcept {
+ssize_t injectdata(fid_ep* ep, const void* buffer, size_t length, uint64_t data, fi_addr_t to) {
   return send_message(ep, buffer, length, FI_INJECT, to, data, nullptr);
 }
 
 }  // namespace
 
 fi_ops_tagged tagged_ops = {.size = sizeof(fi_ops_tagged),
-                            .recv = trecv,
-                            .recvv = trecvv,
-                            .recvmsg = trecvmsg,
-                            .send = tsend,
-                            .sendv = tsendv,
-                            .sendmsg = tsendmsg,
-                            .inject = tinject,
-                            .senddata = tsenddata,
-                            .injectdata = tinjectdata};
+                            .recv = entry<trecv>,
+                            .recvv = entry<trecvv>,
+                            .recvmsg = entry<trecvmsg>,
+                            .send = entry<tsend>,
+                            .sendv = entry<tsendv>,
+                            .sendmsg = entry<tsendmsg>,
+                            .inject = entry<tinject>,
+                            .senddata = entry<tsenddata>,
+                            .injectdata = entry<tinjectdata>};
 
 fi_ops_msg message_ops = {.size = sizeof(fi_ops_msg),
-                          .recv = recv,
-                          .recvv = recvv,
-                          .recvmsg = recvmsg,
-                          .send = send,
-                          .sendv = sendv,
-                          .sendmsg = sendmsg,
-                          .inject = inject,
-                          .senddata = senddata,
-                          .injectdata = injectdata};
+                          .recv = entry<recv>,
+                          .recvv = entry<recvv>,
+                          .recvmsg = entry<recvmsg>,
+                          .send = entry<send>,
+                          .sendv = entry<sendv>,
+                          .sendmsg = entry<sendmsg>,
+                          .inject = entry<inject>,
+                          .senddata = entry<senddata>,
+                          .injectdata = entry<injectdata>};
 
 }  // namespace ewarp::ofi

@@ -49,7 +49,7 @@ std::optional<Endpoint::Rma> from_message(const Endpoint& e, const fi_msg_rma& m
 }
 
 ssize_t read(fid_ep* ep, void* buffer, size_t length, void*, fi_addr_t from, uint64_t address, uint64_t key,
-             void* context) noexcept {
+             void* context) {
   Endpoint& e = Endpoint::from(ep);
   return e.get({.peer = from,
                 .buffer = buffer,
@@ -61,13 +61,13 @@ ssize_t read(fid_ep* ep, void* buffer, size_t length, void*, fi_addr_t from, uin
 }
 
 ssize_t readv(fid_ep* ep, const iovec* v, void** descriptors, size_t count, fi_addr_t from, uint64_t address,
-              uint64_t key, void* context) noexcept {
+              uint64_t key, void* context) {
   if (count > 1) return -FI_EINVAL;
   const iovec one = count > 0 ? *v : iovec{};
   return read(ep, one.iov_base, one.iov_len, descriptors, from, address, key, context);
 }
 
-ssize_t readmsg(fid_ep* ep, const fi_msg_rma* m, uint64_t flags) noexcept {
+ssize_t readmsg(fid_ep* ep, const fi_msg_rma* m, uint64_t flags) {
   Endpoint& e = Endpoint::from(ep);
   const auto rma = from_message(e, *m, flags);
   return rma ? e.get(*rma) : -FI_EINVAL;
@@ -86,18 +86,18 @@ ssize_t put(fid_ep* ep, const void* buffer, size_t length, std::uint64_t flags, 
 }
 
 ssize_t write(fid_ep* ep, const void* buffer, size_t length, void*, fi_addr_t to, uint64_t address, uint64_t key,
-              void* context) noexcept {
+              void* context) {
   return put(ep, buffer, length, Endpoint::from(ep).send_flags(), to, address, key, {}, context);
 }
 
 ssize_t writev(fid_ep* ep, const iovec* v, void** descriptors, size_t count, fi_addr_t to, uint64_t address,
-               uint64_t key, void* context) noexcept {
+               uint64_t key, void* context) {
   if (count > 1) return -FI_EINVAL;
   const iovec one = count > 0 ? *v : iovec{};
   return write(ep, one.iov_base, one.iov_len, descriptors, to, address, key, context);
 }
 
-ssize_t writemsg(fid_ep* ep, const fi_msg_rma* m, uint64_t flags) noexcept {
+ssize_t writemsg(fid_ep* ep, const fi_msg_rma* m, uint64_t flags) {
   Endpoint& e = Endpoint::from(ep);
   auto rma = from_message(e, *m, flags);
   if (!rma) return -FI_EINVAL;
@@ -105,32 +105,31 @@ ssize_t writemsg(fid_ep* ep, const fi_msg_rma* m, uint64_t flags) noexcept {
   return e.put(*rma);
 }
 
-ssize_t inject_write(fid_ep* ep, const void* buffer, size_t length, fi_addr_t to, uint64_t address,
-                     uint64_t key) noexcept {
+ssize_t inject_write(fid_ep* ep, const void* buffer, size_t length, fi_addr_t to, uint64_t address, uint64_t key) {
   return put(ep, buffer, length, FI_INJECT, to, address, key, {}, nullptr);
 }
 
 ssize_t write_data(fid_ep* ep, const void* buffer, size_t length, void*, uint64_t data, fi_addr_t to, uint64_t address,
-                   uint64_t key, void* context) noexcept {
+                   uint64_t key, void* context) {
   return put(ep, buffer, length, Endpoint::from(ep).send_flags(), to, address, key, data, context);
 }
 
 ssize_t inject_write_data(fid_ep* ep, const void* buffer, size_t length, uint64_t data, fi_addr_t to, uint64_t address,
-                          uint64_t key) noexcept {
+                          uint64_t key) {
   return put(ep, buffer, length, FI_INJECT, to, address, key, data, nullptr);
 }
 
 }  // namespace
 
 fi_ops_rma rma_ops = {.size = sizeof(fi_ops_rma),
-                      .read = read,
-                      .readv = readv,
-                      .readmsg = readmsg,
-                      .write = write,
-                      .writev = writev,
-                      .writemsg = writemsg,
-                      .inject = inject_write,
-                      .writedata = write_data,
-                      .injectdata = inject_write_data};
+                      .read = entry<read>,
+                      .readv = entry<readv>,
+                      .readmsg = entry<readmsg>,
+                      .write = entry<write>,
+                      .writev = entry<writev>,
+                      .writemsg = entry<writemsg>,
+                      .inject = entry<inject_write>,
+                      .writedata = entry<write_data>,
+                      .injectdata = entry<inject_write_data>};
 
 }  // namespace ewarp::ofi

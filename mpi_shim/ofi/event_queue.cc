@@ -63,20 +63,20 @@ ssize_t EventQueue::read_waiting(std::uint32_t* event, void* buffer, std::size_t
 
 namespace {
 
-ssize_t read(fid_eq* q, uint32_t* event, void* buffer, size_t length, uint64_t flags) noexcept {
+ssize_t read(fid_eq* q, uint32_t* event, void* buffer, size_t length, uint64_t flags) {
   return EventQueue::from(q).read(event, buffer, length, flags);
 }
 
 // There are no errors of ours.
-ssize_t read_error(fid_eq*, fi_eq_err_entry*, uint64_t) noexcept {
+ssize_t read_error(fid_eq*, fi_eq_err_entry*, uint64_t) {
   return -FI_EAGAIN;
 }
 
-ssize_t write(fid_eq* q, uint32_t event, const void* buffer, size_t length, uint64_t) noexcept {
+ssize_t write(fid_eq* q, uint32_t event, const void* buffer, size_t length, uint64_t) {
   return EventQueue::from(q).write(event, buffer, length);
 }
 
-ssize_t read_waiting(fid_eq* q, uint32_t* event, void* buffer, size_t length, int timeout, uint64_t flags) noexcept {
+ssize_t read_waiting(fid_eq* q, uint32_t* event, void* buffer, size_t length, int timeout, uint64_t flags) {
   return EventQueue::from(q).read_waiting(event, buffer, length, timeout, flags);
 }
 
@@ -85,29 +85,29 @@ const char* error_text(fid_eq*, int code, const void*, char* buffer, size_t leng
   return copy_text(text, buffer, length);
 }
 
-int close_queue(struct fid* f) noexcept {
+int close_queue(struct fid* f) {
   delete &object<EventQueue, fid_eq>(f);
   return 0;
 }
 
-int control(struct fid* f, int command, void* argument) noexcept {
+int control(struct fid* f, int command, void* argument) {
   auto& q = object<EventQueue, fid_eq>(f);
   return wait_control(q.waiter, q.wait_object, command, argument);
 }
 
 fi_ops fid_ops = {.size = sizeof(fi_ops),
-                  .close = close_queue,
+                  .close = entry<close_queue>,
                   .bind = kUnsupported,
-                  .control = control,
+                  .control = entry<control>,
                   .ops_open = kUnsupported,
                   .tostr = kUnsupported,
                   .ops_set = kUnsupported};
 
 fi_ops_eq queue_ops = {.size = sizeof(fi_ops_eq),
-                       .read = read,
-                       .readerr = read_error,
-                       .write = write,
-                       .sread = read_waiting,
+                       .read = entry<read>,
+                       .readerr = entry<read_error>,
+                       .write = entry<write>,
+                       .sread = entry<read_waiting>,
                        .strerror = error_text};
 
 }  // namespace

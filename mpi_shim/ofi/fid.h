@@ -6,7 +6,10 @@
 #include <rdma/fabric.h>
 #include <rdma/fi_errno.h>
 
+#include <sys/types.h>
+
 #include <new>
+#include <type_traits>
 
 namespace ewarp::ofi {
 
@@ -38,5 +41,24 @@ int guarded(F&& f) noexcept {
     return -FI_EOTHER;
   }
 }
+
+// For the tables of calls: F, with nothing thrown into C. A request that could not be made is -FI_ENOMEM.
+template <auto F>
+struct Entry;
+template <class R, class... A, R (*F)(A...)>
+struct Entry<F> {
+  static_assert(std::is_same_v<R, int> || std::is_same_v<R, ssize_t>);
+  static R call(A... a) noexcept {
+    try {
+      return F(a...);
+    } catch (const std::bad_alloc&) {
+      return -FI_ENOMEM;
+    } catch (...) {
+      return -FI_EOTHER;
+    }
+  }
+};
+template <auto F>
+inline constexpr auto entry = &Entry<F>::call;
 
 }  // namespace ewarp::ofi

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // `etherwarp mpirun`: Open MPI's launcher, with everything that makes its ranks talk over EtherWARP.
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -57,6 +58,13 @@ std::string version_of(const std::string& path) {
   return out;
 }
 
+// 128 random bits, which every rank gets and nobody else; empty if there are none to be had.
+std::string job_secret() {
+  std::array<std::uint64_t, 2> bits;
+  if (getrandom(bits.data(), sizeof bits, 0) != sizeof bits) return {};
+  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
+}
+
 }  // namespace
 
 OpenMpi find_open_mpi() {
@@ -95,6 +103,8 @@ int mpirun(const std::vector<std::string>& words) {
   setenv("EWARP_CHANNEL_ANNOUNCE_THRESHOLD", "32768", 0);
   // Its receives ignore its mark of synchronous sends, a bit of the tag.
   setenv("EWARP_CHANNEL_IGNORED_BITS", "0x100000000", 0);
+  // By name below, so that no list of processes shows it.
+  setenv("EWARP_CHANNEL_JOB", job_secret().c_str(), 0);
   for (const auto& [name, value] : kParameters) setenv(fmt::format("OMPI_MCA_{}", name).c_str(), value, 1);
   std::vector<std::string> arguments = {found.path};
   const auto forward = [&](const std::string& assignment) {

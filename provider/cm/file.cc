@@ -33,15 +33,17 @@ FdRegistry& file_registry() {
 
 // Takes one token without blocking, also where the consumer left the fd blocking: a token that is not there was taken
 // by a GET_EVENT, which will find the queue empty and wait again.
-bool take_token(int fd) {
+bool take_token(const File& file) {
+  if (!file.has_counter()) return false;
   std::uint64_t one;
   const iovec into{&one, sizeof(one)};
-  return syscall(SYS_preadv2, fd, &into, 1, -1L, -1L, RWF_NOWAIT) > 0;
+  return syscall(SYS_preadv2, file.counter(), &into, 1, -1L, -1L, RWF_NOWAIT) > 0;
 }
 
-void give_token(int fd) {
+void give_token(const File& file) {
+  if (!file.has_counter()) return;
   const std::uint64_t one = 1;
-  raw_write(fd, &one, sizeof(one));
+  raw_write(file.counter(), &one, sizeof(one));
 }
 
 // The two places where a command may wait. Cancellation points, as write() to the kernel's file is: rping cancels
@@ -58,7 +60,7 @@ int wait_beside_kernel(const File& file, bool waits) {
     const int ready = ::poll(both, 2, waits ? -1 : 0);
     if (ready < 0) return errno;
     if (ready == 0) return EAGAIN;
-    if (both[0].revents != 0 && take_token(file.counter())) return 0;
+    if (both[0].revents != 0 && take_token(file)) return 0;
     if (both[1].revents != 0) return ENOMSG;
   }
 }
@@ -74,10 +76,14 @@ Manager& manager() {
 }
 
 File::File(int fd, int counter, std::unique_ptr<KernelChannel> kernel)
-    : fd_(fd), counter_(counter), kernel_(std::move(kernel)) {}
+    : fd_(fd), counter_(counter), counter_mark_(llp::mark_file(counter)), kernel_(std::move(kernel)) {}
 
 File::~File() {
-  if (counter_ != fd_) raw_close(counter_);
+  if (counter_ != fd_ && has_counter()) raw_close(counter_);
+}
+
+bool File::has_counter() const {
+  return llp::file_mark(counter_) == counter_mark_;
 }
 
 FileRef find_file(int fd) {
@@ -89,7 +95,7 @@ FileRef find_file(int fd) {
 void File::post(Event event) {
   if (!open) return;
   events_.push_back(std::move(event));
-  give_token(counter_);
+  give_token(*this);
 }
 
 std::vector<Event> File::take_events_of(const Id& owner) {
@@ -107,7 +113,7 @@ std::vector<Event> File::take_events_if(const std::function<bool(const Event&)>&
     }
   }
   events_ = std::move(kept);
-  for (std::size_t i = 0; i < taken.size() && open; ++i) take_token(counter_);
+  for (std::size_t i = 0; i < taken.size() && open; ++i) take_token(*this);
   return taken;
 }
 
@@ -121,7 +127,7 @@ int fetch_event(const FileRef& file, std::uint64_t response, std::size_t size) {
   if (file->events().empty()) return EAGAIN;
   Event& event = file->events().front();
   if (const int error = copy_out(response, &event.body, sizeof(event.body), size); error != 0) {
-    give_token(file->counter());
+    give_token(*file);
     return error;
   }
   const Event fetched = std::move(event);
@@ -259,7 +265,7 @@ void ucma_close(int fd) {
     }
     file->events().clear();
     if (file->kernel() != nullptr)
-      give_token(file->counter());  // a thread that waits leaves the kernel's channel alone
+      give_token(*file);  // a thread that waits leaves the kernel's channel alone
   }
   for (const auto& qp : streams) abort_stream(qp);
 }

@@ -174,6 +174,8 @@ class File {
   File& operator=(const File&) = delete;
   int fd() const { return fd_; }
   int counter() const { return counter_; }
+  // False if a program closed it behind our back (close_range): the number may be another eventfd by now.
+  bool has_counter() const;
   const KernelChannel* kernel() const { return kernel_.get(); }
 
   void post(Event event) EWARP_REQUIRES(manager_mutex);
@@ -186,7 +188,7 @@ class File {
   bool open EWARP_GUARDED_BY(manager_mutex) = true;
 
  private:
-  const int fd_, counter_;
+  const int fd_, counter_, counter_mark_;
   const std::unique_ptr<KernelChannel> kernel_;
   std::deque<Event> events_ EWARP_GUARDED_BY(manager_mutex);
   std::unordered_set<std::uint32_t> ids_ EWARP_GUARDED_BY(manager_mutex);

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 
+#include "llp/fd.h"
 #include "llp/mutex.h"
 #include "provider/base/log.h"
 
@@ -25,6 +26,21 @@ void raw_close(int fd) {
   if (fd >= 0) syscall(SYS_close, fd);
 }
 
+namespace {
+
+// Pipes and sockets have an inode of their own; and a program may have them send signals.
+bool shares_its_inode(unsigned char kind) {
+  return kind == ETHERWARP_FD_COMMAND || kind == ETHERWARP_FD_CM;
+}
+
+bool same_file(int fd, const OpenFile& file) {
+  struct stat now {};
+  return raw_fstat(fd, &now) && now.st_dev == file.file_device && now.st_ino == file.file_number &&
+         (!shares_its_inode(file.kind) || llp::file_mark(fd) == file.file_mark);
+}
+
+}  // namespace
+
 FdTable& fds() {
   static auto* const table = new FdTable;  // never destroyed: programs close fds while they exit
   return *table;
@@ -41,6 +57,7 @@ int FdTable::add(int fd, OpenFile file) {
   file.file_number = now.st_ino;
   const unsigned char kind = file.kind;
   assert(kind != ETHERWARP_FD_NONE);
+  if (shares_its_inode(kind)) file.file_mark = llp::mark_file(fd);
   OpenFile former;  // destroyed without the lock
   const llp::Guard guard(mutex_);
   if (preload_ != nullptr && !preload_->mark(fd, kind)) return EMFILE;
@@ -54,9 +71,7 @@ std::optional<OpenFile> FdTable::find(int fd, unsigned char kind) {
   const llp::Guard guard(mutex_);
   const auto found = files_.find(fd);
   if (found == files_.end() || found->second.kind != kind) return std::nullopt;
-  struct stat now {};
-  if (raw_fstat(fd, &now) && now.st_dev == found->second.file_device && now.st_ino == found->second.file_number)
-    return found->second;
+  if (same_file(fd, found->second)) return found->second;
   stale = std::move(found->second);
   files_.erase(found);
   mark(fd, ETHERWARP_FD_NONE);

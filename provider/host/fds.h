@@ -26,6 +26,7 @@ struct OpenFile {
   std::shared_ptr<NetlinkSession> session;       // ETHERWARP_FD_NETLINK
   dev_t file_device = 0;                         // which file fd was when it was added
   ino_t file_number = 0;
+  int file_mark = 0;  // of files that share an inode with others
 };
 
 // Programs close fds behind our back (close_range, dup2), and the number comes back as something else: an entry is

@@ -13,24 +13,19 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
-#include <system_error>
 #include <vector>
 
 #include "provider/base/log.h"
 #include "provider/host/fds.h"
 #include "provider/host/names.h"
+#include "provider/host/sysfs_tree.h"
 
 namespace ewarp::host::sysfs {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view kDevices = "/sys/class/infiniband";
 constexpr std::string_view kUverbs = "/sys/class/infiniband_verbs";
 constexpr std::string_view kCm = "/sys/class/misc/rdma_cm";
-
-using Files = std::map<std::string, std::string>;
 
 // --- contents -------------------------------------------------------------------------------------------------------
 
@@ -162,25 +157,6 @@ Kind look_up_in(const Files& files, const std::string& path, std::string* text) 
   return below != files.end() && is_below(below->first, path) ? Kind::directory : Kind::absent;
 }
 
-// --- the tree on disk -----------------------------------------------------------------------------------------------
-
-// A directory that only this user can write; empty if it cannot be had.
-std::string private_directory(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return {};
-  struct stat now {};
-  if (lstat(path.c_str(), &now) != 0 || !S_ISDIR(now.st_mode) || now.st_uid != geteuid() || (now.st_mode & 022) != 0)
-    return {};
-  return path;
-}
-
-std::string tree_parent() {
-  if (const char* named = secure_getenv("ETHERWARP_RUNDIR"); named != nullptr && *named != '\0')
-    if (auto path = private_directory(named); !path.empty()) return path;
-  for (const char* place : {"/dev/shm", "/tmp"})
-    if (auto path = private_directory(fmt::format("{}/ewarp-sysfs-{}", place, geteuid())); !path.empty()) return path;
-  return {};
-}
-
 // What the kernel has in this directory, past the hooks.
 std::vector<std::string> kernel_entries(std::string_view directory) {
   std::vector<std::string> out;
@@ -198,60 +174,19 @@ std::vector<std::string> kernel_entries(std::string_view directory) {
   return out;
 }
 
-bool write_file(const fs::path& path, const std::string& text) {
-  FILE* file = fopen(path.c_str(), "we");
-  if (file == nullptr) return false;
-  const bool written = fwrite(text.data(), 1, text.size(), file) == text.size();
-  return fclose(file) == 0 && written;
-}
-
-bool fill_tree(const fs::path& root, const Files& files, const Files& links) {
-  std::error_code error;
-  for (const auto& [path, text] : files) {
-    const fs::path at = root / path.substr(1);
-    fs::create_directories(at.parent_path(), error);
-    if (error || !write_file(at, text)) return false;
-  }
-  for (const auto& [path, target] : links) {
-    const fs::path at = root / path.substr(1);
-    fs::create_directories(at.parent_path(), error);
-    fs::create_symlink(target, at, error);
-  }
-  return true;
-}
-
-std::uint64_t digest(const Files& files, std::uint64_t hash) {
-  for (const auto& [path, text] : files)
-    for (const std::string* part : {&path, &text})
-      for (const char c : *part + '\0') hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
-// The root of a tree with the present content, empty if none can be made. It is named by its content: whoever finds
-// such a directory need not make it.
+// The root of a tree with the present content, empty if none can be made.
 std::string make_tree() {
   const Files files = snapshot();
   Files links;
   for (const std::string_view directory : {kDevices, kUverbs})
     for (const auto& entry : kernel_entries(directory))
       if (const auto path = fmt::format("{}/{}", directory, entry); !files.contains(path)) links[path] = path;
-
-  const std::string parent = tree_parent();
-  if (parent.empty()) return {};
-  const fs::path root = fmt::format("{}/{:016x}", parent, digest(links, digest(files, 0xcbf29ce484222325)));
-  std::error_code error;
-  if (fs::exists(root, error)) return root;
-  static std::atomic<unsigned> attempt{0};
-  const fs::path fresh = fmt::format("{}/new.{}.{}", parent, getpid(), attempt++);
-  const bool filled = fill_tree(fresh, files, links);
-  if (filled) fs::rename(fresh, root, error);
-  if (!filled || error) fs::remove_all(fresh, error);
-  return fs::exists(root, error) ? root.string() : std::string();
+  return tree_with(files, links);
 }
 
 }  // namespace
 
-std::map<std::string, std::string> snapshot() {
+Files snapshot() {
   Files out = common_files();
   for (const verbs::Device* device : verbs::devices()) out.merge(files_of(*device));
   return out;

@@ -107,6 +107,15 @@ void dispatch(Arrival& a) {
   user->bring_up()->join(std::move(socket), a.responder);
 }
 
+// Once in a process: the initiator tries again and again.
+void say_version(const Arrival& a) {
+  static std::atomic<bool> said{false};
+  const std::uint8_t theirs = PairNames::version_of(a.responder.private_data());
+  if (theirs == 0 || theirs == PairNames::kVersion >> 24 || said.exchange(true)) return;
+  log::error("{} speaks version {} of the start-up by address, this EtherWARP version {}: they cannot connect",
+             text_of(a.from), theirs, PairNames::kVersion >> 24);
+}
+
 void read_request(Arrival& a) {
   std::array<std::byte, mpa::kStartupHeader + mpa::kMaxPrivateData> buffer;
   auto outcome = mpa::Responder::Outcome::more;
@@ -122,6 +131,7 @@ void read_request(Arrival& a) {
     outcome = a.responder.feed(Octets(buffer).first(static_cast<std::size_t>(n)));
   }
   if (outcome == mpa::Responder::Outcome::request) a.names = PairNames::parse(a.responder.private_data());
+  if (!a.names) say_version(a);
   // RFC 5044 section 7.1.2: no Reply. A Request without our private data is meant for somebody else.
   if (!a.names || !a.responder.request().enhanced) {
     log::info("bad MPA Request from {} for a QP of this process", text_of(a.from));

@@ -18,6 +18,10 @@ struct PairNames {
   std::uint32_t destination = 0, source = 0;  // QP numbers, as the sender of the frame sees them
   std::uint32_t psn = 0;                      // for who reads a trace
 
+  // Of a start-up of this kind: its version, 0: it is none. The first 5 octets mean the same in every version.
+  static std::uint8_t version_of(Octets in) {
+    return in.size() >= 5 && get_be<std::uint32_t>(in, 0) == kMagic ? get_be<std::uint8_t>(in, 4) : std::uint8_t{0};
+  }
   static std::optional<PairNames> parse(Octets in) {
     if (in.size() != kSize || get_be<std::uint32_t>(in, 0) != kMagic || get_be<std::uint32_t>(in, 4) != kVersion)
       return std::nullopt;

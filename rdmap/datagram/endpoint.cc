@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "llp/rd/cookie.h"
 #include "rdmap/datagram/stream.h"
 
 namespace ewarp::rdmap {
@@ -119,13 +120,25 @@ void DatagramEndpoint::abandon() {
     act->checked = nullptr;
     act->closing.reset();
     act->receive.reset();
+    act->holds = false;
     act->abandoned = true;
   }
+  open_ = {};
 }
 
 bool DatagramEndpoint::quiet(const Association& a) const {
   const auto* s = static_cast<const Stream*>(a.user);
   return (s == nullptr || s->activity == nullptr || s->activity->idle()) && consumer_.next_send(a.key()) == nullptr;
+}
+
+bool DatagramEndpoint::awaits_rest(const Association& a) const {
+  const auto* s = static_cast<const Stream*>(a.user);
+  return s != nullptr && s->activity != nullptr && s->activity->receive.has_value();
+}
+
+// The address of an object is no secret, but no peer is told it.
+std::size_t DatagramEndpoint::OpenReceives::slot(const Peer& peer) const {
+  return llp::rd::siphash({reinterpret_cast<std::uintptr_t>(this), 0}, peer.ip) % kEntries;
 }
 
 // What is posted, to each peer, and always one message more: the segment of a message that finds no receive waits here

@@ -3,6 +3,7 @@
 // placements and completions, errors are told without ending an association (docs/design/rd.md). No sockets, no clock.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -107,6 +108,7 @@ class DatagramEndpoint final : public llp::rd::Upper {
   void acknowledged(llp::rd::Association& a, llp::rd::Lane lane, std::uint64_t message) override;
   void reported(llp::rd::Association& a, std::uint64_t message, const llp::rd::Incoming& report) override;
   bool quiet(const llp::rd::Association& a) const override;
+  bool awaits_rest(const llp::rd::Association& a) const override;
   llp::rd::Take deliver(llp::rd::Association& a, const llp::rd::Incoming& in) override;
   bool place(llp::rd::Association& a, const llp::rd::Incoming& in) override;
   std::uint32_t message_limit(const llp::rd::Association& a) const override;
@@ -154,6 +156,9 @@ class DatagramEndpoint final : public llp::rd::Upper {
   std::optional<Fault> place_send(Activity& act, Octets payload, Status* status);
   Take advance_send(Stream& s, Activity& act);
   Take finish_send(Association& a, Stream& s, Activity& act, const Incoming& in);
+  bool may_hold(const Association& a) const;
+  void hold_receive(const Association& a, Activity& act);
+  void let_go_receive(const Association& a, Activity& act);
   bool names_nothing(std::uint32_t stag, std::uint64_t to, std::uint64_t n, RemoteRight right);
   bool strike(Association& a, std::uint32_t stag);
   Take refuse(const Association& a, Stream& s, Activity& act, const Fault& fault, const Incoming& in,
@@ -170,7 +175,17 @@ class DatagramEndpoint final : public llp::rd::Upper {
   bool place_response(Activity& act, const Incoming& in);
   void cut_short(const Stream& s, Activity& act);
 
+  // Receives that open messages of several segments have. Sources that fall on the same entry share a limit; which ones
+  // do, no peer can know.
+  struct OpenReceives {
+    static constexpr std::size_t kEntries = 256;
+    std::size_t slot(const Peer& peer) const;
+    std::array<std::uint32_t, kEntries> by_source{};
+    std::size_t total = 0;
+  };
+
   DatagramConsumer& consumer_;
+  OpenReceives open_;
   std::vector<Activity*> active_;
   std::vector<std::unique_ptr<Activity>> spare_;
   std::vector<std::unique_ptr<Stream[]>> blocks_;

@@ -97,7 +97,30 @@ void DatagramEndpoint::end_receive(const Association& a, Activity& act, const Re
   assert(act.receive.has_value());
   const DatagramConsumer::Receive receive = *act.receive;
   act.receive.reset();
+  let_go_receive(a, act);
   consumer_.receive_done(receive, a.key(), received);
+}
+
+// An open message has its receive for as long as its sender likes to continue it. So one source gets no more than three
+// quarters of the receives in that way, and one if there is only one.
+bool DatagramEndpoint::may_hold(const Association& a) const {
+  const std::size_t posted = consumer_.receives();
+  if (posted == 0) return true;  // take_receive() says so, and the association is told when one is posted
+  const std::size_t all = posted + open_.total;
+  return open_.by_source[open_.slot(a.key())] < std::max<std::size_t>(1, all - (all + 3) / 4);
+}
+
+void DatagramEndpoint::hold_receive(const Association& a, Activity& act) {
+  act.holds = true;
+  ++open_.by_source[open_.slot(a.key())];
+  ++open_.total;
+}
+
+void DatagramEndpoint::let_go_receive(const Association& a, Activity& act) {
+  if (!std::exchange(act.holds, false)) return;
+  assert(open_.total > 0);
+  --open_.by_source[open_.slot(a.key())];
+  --open_.total;
 }
 
 // Not by the fault: on a tagged segment a missing right is an invalid STag, too (ddp/access.h).
@@ -144,6 +167,8 @@ Take DatagramEndpoint::deliver_send(Association& a, Stream& s, Activity& act, co
     }
   }
   if (!act.receive) {
+    // Its sender asks again: no other receive has to be posted.
+    if (!segment_.last && !may_hold(a)) return Take::no_receive;
     act.receive = consumer_.take_receive();
     if (!act.receive) {
       if (!act.refused) refused_.push_back(&a);
@@ -151,6 +176,7 @@ Take DatagramEndpoint::deliver_send(Association& a, Stream& s, Activity& act, co
       return Take::no_receive;
     }
     act.receive_immediate = in.immediate;
+    if (!segment_.last) hold_receive(a, act);
   } else if (in.immediate != act.receive_immediate) {
     return Take::violation;
   }

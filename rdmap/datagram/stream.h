@@ -111,6 +111,7 @@ struct DatagramEndpoint::Activity {
   ddp::UntaggedQueues queues{ddp::kMaxQueues};
   std::optional<DatagramConsumer::Receive> receive;  // taken for the message that is open on queue 0
   std::optional<std::uint32_t> receive_immediate;
+  bool holds = false;       // `receive` counts in the endpoint's OpenReceives
   bool write_open = false;  // inside a Write
   bool refused = false;     // stands in the endpoint's list
   bool abandoned = false;   // waits for the end of the association

@@ -76,6 +76,66 @@ void the_window_of_receives_follows_the_traffic(void**) {
   assert_int_equal(s.net.receives(kS, kR), kMost);
 }
 
+// --- messages that nobody asks for ---
+
+// What stays with the receiver of messages that it does not ask for, from `senders` peers.
+void unexpected_messages_are_bounded(void**) {
+  constexpr int kMessages = 2000;
+  constexpr std::size_t kSenders = 3, kLimit = 64 << 10;
+  Tuning t = small_tuning();
+  t.receive_depth = 16;
+  t.unexpected_limit = kLimit;
+  t.copy_limit = 0;
+  Scene s(t, kSenders + 1);
+  const PeerId at = kSenders;
+  std::vector<std::vector<Scene::Transfer*>> sent(kSenders);
+  for (int i = 0; i < kMessages; ++i)
+    for (PeerId from = 0; from < kSenders; ++from) sent[from].push_back(&s.send(from, at, 1, kSmall));
+  s.net.run();
+  const std::size_t most = kLimit / (sizeof(Stored) + kSmall) + 1 + kSenders * t.receive_depth;
+  assert_in_range(s.net[at].unexpected(), kLimit / (sizeof(Stored) + kSmall), most);
+  assert_int_equal(s.count(at, Count::credits_held_back), kSenders);
+  // What was not sent is not lost, and comes in order when the program asks.
+  for (int i = 0; i < kMessages; ++i)
+    for (PeerId from = 0; from < kSenders; ++from) {
+      auto& received = s.receive(at, from, 1, kSmall);
+      s.net.run();
+      s.got(received, *sent[from][static_cast<std::size_t>(i)]);
+      s.ends(*sent[from][static_cast<std::size_t>(i)]);
+      assert_true(s.net[at].unexpected() <= most);
+    }
+  assert_int_equal(s.net[at].unexpected(), 0);
+  // And the way is free again.
+  bursts(s, 3, 64);
+}
+
+void without_a_limit_all_of_them_are_kept(void**) {
+  Tuning t = small_tuning();
+  t.unexpected_limit = 0;
+  Scene s(t);
+  for (int i = 0; i < 2000; ++i) s.send(kS, kR, 1, kSmall);
+  s.net.run();
+  assert_int_equal(s.net[kR].unexpected(), 2000);
+  assert_int_equal(s.count(kR, Count::credits_held_back), 0);
+}
+
+// A held link still carries what goes the other way, and Writes that need no credit of this side.
+void a_peer_that_waits_for_credits_still_receives(void**) {
+  Tuning t = small_tuning();
+  t.unexpected_limit = 1 << 10;
+  Scene s(t);
+  for (int i = 0; i < 500; ++i) s.send(kS, kR, 1, kSmall);
+  s.net.run();
+  assert_int_equal(s.count(kR, Count::credits_held_back), 1);
+  std::vector<std::pair<Scene::Transfer*, Scene::Transfer*>> pairs;
+  for (int i = 0; i < 200; ++i) {
+    auto& received = s.receive(kS, kR, 2, kSmall);
+    pairs.emplace_back(&s.send(kR, kS, 2, kSmall), &received);
+    s.net.run();
+  }
+  for (auto& [sent, received] : pairs) s.got(*received, *sent), s.ends(*sent);
+}
+
 void where_no_receives_can_be_added_the_window_stays(void**) {
   Scene s;
   s.net.refuse_receives = true;
@@ -520,6 +580,9 @@ int main() {
       cmocka_unit_test(both_ways_with_one_credit_each),
       cmocka_unit_test(the_window_of_receives_follows_the_traffic),
       cmocka_unit_test(where_no_receives_can_be_added_the_window_stays),
+      cmocka_unit_test(unexpected_messages_are_bounded),
+      cmocka_unit_test(without_a_limit_all_of_them_are_kept),
+      cmocka_unit_test(a_peer_that_waits_for_credits_still_receives),
       cmocka_unit_test(a_free_path_costs_no_copy_a_full_one_does),
       cmocka_unit_test(copies_are_bounded),
       cmocka_unit_test(releases_ride_along),

@@ -58,6 +58,8 @@ void every_option_takes_its_values(void**) {
       {"HYBRID_BUFFERS=0", [](const EndpointOptions& o) { return o.tuning.hybrid_buffers == 0; }},
       {"COPY_LIMIT=2147483648", [](const EndpointOptions& o) { return o.tuning.copy_limit == 2147483648; }},
       {"COUNTER_LIMIT=2", [](const EndpointOptions& o) { return o.tuning.counter_limit == 2; }},
+      {"UNEXPECTED_LIMIT=0", [](const EndpointOptions& o) { return o.tuning.unexpected_limit == 0; }},
+      {"JOB=f00d", [](const EndpointOptions& o) { return o.job == "f00d"; }},
       {"IGNORED_BITS=0x100000000", [](const EndpointOptions& o) { return o.tuning.ignored_bits == 1ull << 32; }},
       {"IGNORED_BITS=0XFfffffffffffffff", [](const EndpointOptions& o) { return o.tuning.ignored_bits == ~0ull; }},
       {"IGNORED_BITS=16", [](const EndpointOptions& o) { return o.tuning.ignored_bits == 16; }},
@@ -89,12 +91,12 @@ void every_option_takes_its_values(void**) {
 
 // A field more does not compile here until it has a name, and fails until it has an option.
 void every_field_has_an_option(void**) {
-  [[maybe_unused]] const auto& [address, device, tuning, progress_thread, spin_us, shares_cpu, registration, connect,
-                                close, counters] = EndpointOptions{};
-  constexpr std::size_t kOwn = 10 - 2;  // but for the device, which is no option, and the tuning
+  [[maybe_unused]] const auto& [address, device, tuning, job, progress_thread, spin_us, shares_cpu, registration,
+                                connect, close, counters] = EndpointOptions{};
+  constexpr std::size_t kOwn = 11 - 2;  // but for the device, which is no option, and the tuning
   [[maybe_unused]] const auto& [eager, hybrid, by_read, announce, announce_threshold, adapt, usage, depth, buffers,
-                                copy_limit, counter_limit, ignored, death] = Tuning{};
-  constexpr std::size_t kTuning = 13;
+                                copy_limit, counter_limit, unexpected, ignored, death] = Tuning{};
+  constexpr std::size_t kTuning = 14;
   assert_int_equal(option_docs().size(), kOwn + kTuning);
 }
 
@@ -113,8 +115,10 @@ void a_documented_default_is_the_default(void**) {
                   .hybrid_buffers = 1,
                   .copy_limit = 1,
                   .counter_limit = 1,
+                  .unexpected_limit = 1,
                   .ignored_bits = 1,
                   .death_ns = 1};
+  other.job = "x";
   other.progress_thread = false;
   other.spin_us = 1;
   other.shares_cpu = true;

@@ -49,7 +49,8 @@ void a_hello_keeps_what_is_in_it(void**) {
                 .receive_depth = 64,
                 .heartbeat = {.address = 0x7f1122334455, .key = 0xabcdef01},
                 .ignored_bits = 0x8000000100000002,
-                .answer = Hello::Answer::crossed};
+                .answer = Hello::Answer::crossed,
+                .proof = 0x1234567890abcdef};
   const HelloOctets octets = h.emit();
   // rdma_cm gives the private data of a connection in 56 octets over IB.
   static_assert(HelloOctets{}.size() <= 56);
@@ -61,10 +62,37 @@ void a_hello_keeps_what_is_in_it(void**) {
   assert_int_equal(back->eager_threshold, h.eager_threshold);
   assert_int_equal(back->receive_depth, h.receive_depth);
   assert_int_equal(back->ignored_bits, h.ignored_bits);
+  assert_int_equal(back->proof, h.proof);
   assert_false(Hello::parse(octets.data(), octets.size() - 1).has_value());
   assert_false(Hello::parse(nullptr, 100).has_value());
   padded[0] = std::byte{0};
   assert_false(Hello::parse(padded.data(), padded.size()).has_value());
+}
+
+// Of a newer one only what says so is read, whatever its length.
+void a_hello_of_another_version_says_so(void**) {
+  Hello h;
+  h.address = *Address::parse("192.0.2.7:4791");
+  h.version = Hello::kVersion + 1;
+  h.answer = Hello::Answer::version;
+  const HelloOctets octets = h.emit();
+  for (const std::size_t n : {std::size_t{4}, std::size_t{20}, octets.size()}) {
+    const auto back = Hello::parse(octets.data(), n);
+    assert_true(back.has_value());
+    assert_int_equal(back->version, Hello::kVersion + 1);
+    assert_true(back->answer == Hello::Answer::version && back->address == Address{});
+  }
+  assert_false(Hello::parse(octets.data(), 3).has_value());
+}
+
+void a_proof_is_good_for_one_job_and_one_way(void**) {
+  const Address a = *Address::parse("192.0.2.1:1"), b = *Address::parse("192.0.2.2:1"),
+                other_port = *Address::parse("192.0.2.2:2");
+  const JobSecret none(""), job("ours"), same("ours"), another("theirs");
+  assert_int_equal(none.proof(a, b), 0);
+  assert_true(job.proof(a, b) != 0 && job.proof(a, b) == same.proof(a, b));
+  assert_true(job.proof(a, b) != another.proof(a, b));
+  assert_true(job.proof(a, b) != job.proof(b, a) && job.proof(a, b) != job.proof(a, other_port));
 }
 
 const MemoryCosts kCosts{.registration_ns = 20'000, .copy_ns_per_octet = 0.1, .lookup_ns = 50};
@@ -214,6 +242,8 @@ int main() {
       cmocka_unit_test(addresses_that_are_ones),
       cmocka_unit_test(addresses_that_are_none),
       cmocka_unit_test(a_hello_keeps_what_is_in_it),
+      cmocka_unit_test(a_hello_of_another_version_says_so),
+      cmocka_unit_test(a_proof_is_good_for_one_job_and_one_way),
       cmocka_unit_test(thresholds_fall_with_the_size),
       cmocka_unit_test(a_buffer_becomes_hot_by_being_used),
       cmocka_unit_test(buffers_of_one_use_do_not_keep_others_out),

@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/time.h>
 #include <unistd.h>
 
@@ -75,6 +76,24 @@ void headers_are_checked(void**) {
   assert_int_equal(cm::ucma_write(0, &m, 16), -EBADF);
   assert_false(cm::ucma_is(0) || cm::ucma_is(-1) || cm::ucma_is(1 << 30));
   assert_true(cm::ucma_is(channel.fd()));
+}
+
+// A program closed the channel with close_range(), and its own eventfd got the number.
+void another_eventfd_gets_no_tokens(void**) {
+  Channel channel;
+  const std::uint32_t id = channel.create(1);
+  const int own = eventfd(0, EFD_NONBLOCK);
+  assert_int_equal(dup2(own, channel.fd()), channel.fd());
+  assert_int_equal(channel.resolve(id, address("::1", 1)), 0);
+  settle();
+  std::uint64_t count = 0;
+  assert_int_equal(read(own, &count, sizeof count), -1);
+  // Nor does the end of the channel take what the program put there.
+  assert_int_equal(eventfd_write(own, 3), 0);
+  channel.destroy(id);
+  assert_int_equal(read(own, &count, sizeof count), sizeof count);
+  assert_int_equal(count, 3);
+  close(own);
 }
 
 void older_and_newer_libraries_fit(void**) {
@@ -499,6 +518,7 @@ int main() {
   settle();
   const CMUnitTest tests[] = {
       cmocka_unit_test(headers_are_checked),
+      cmocka_unit_test(another_eventfd_gets_no_tokens),
       cmocka_unit_test(older_and_newer_libraries_fit),
       cmocka_unit_test(bad_pointers_are_errors),
       cmocka_unit_test(port_spaces),

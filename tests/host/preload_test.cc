@@ -144,6 +144,7 @@ PROBE_TEST(fork_exec_and_a_device_in_the_child, "fork")
 PROBE_TEST(vfork_does_not_touch_the_parent, "vfork")
 PROBE_TEST(a_closed_channel_is_waited_on, "closed-channel")
 PROBE_TEST(numbers_that_came_back_as_something_else, "stale")
+PROBE_TEST(numbers_that_came_back_as_the_same_kind_of_file, "stale-twins")
 PROBE_TEST(libibverbs_comes_after_the_first_question, "dlopen")
 
 void run_parts(const char* probe, std::initializer_list<const char*> parts) {
@@ -362,6 +363,7 @@ int main() {
       cmocka_unit_test(vfork_does_not_touch_the_parent),
       cmocka_unit_test(a_closed_channel_is_waited_on),
       cmocka_unit_test(numbers_that_came_back_as_something_else),
+      cmocka_unit_test(numbers_that_came_back_as_the_same_kind_of_file),
       cmocka_unit_test(libibverbs_comes_after_the_first_question),
       cmocka_unit_test(queue_pairs_with_send_operations),
       cmocka_unit_test(extended_objects),

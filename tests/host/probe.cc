@@ -16,6 +16,7 @@
 #include <rdma/rdma_user_cm.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -591,6 +592,30 @@ int stale_numbers() {
   return 0;
 }
 
+// The number comes back as a file of the same kind, for which the kernel has the same inode, and even the same id.
+int stale_twins() {
+  const int channel = open("/dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
+  struct stat st;
+  CHECK(channel >= 0 && fstat(channel, &st) == 0 && S_ISCHR(st.st_mode));
+  CHECK(syscall(SYS_close_range, channel, channel, 0) == 0);
+  const int counter = eventfd(0, EFD_NONBLOCK);
+  CHECK(dup2(counter, channel) == channel);
+  CHECK(fstat(channel, &st) == 0 && !S_ISCHR(st.st_mode));
+  const std::uint64_t seven = 7;
+  std::uint64_t count = 0;
+  CHECK(write(channel, &seven, sizeof seven) == sizeof seven);
+  CHECK(read(counter, &count, sizeof count) == sizeof count && count == 7);
+
+  ibv_context* context = open_first();
+  const int command = context->cmd_fd;
+  CHECK(fstat(command, &st) == 0);
+  const dev_t ours = st.st_rdev;
+  CHECK(syscall(SYS_close_range, command, command, 0) == 0);
+  const int null = open("/dev/null", O_RDWR);
+  CHECK(dup2(null, command) == command && fstat(command, &st) == 0 && st.st_rdev != ours);
+  return 0;
+}
+
 // --- the twin -------------------------------------------------------------------------------------------------------
 
 ibv_device* named(ibv_device** list, const char* name) {
@@ -670,8 +695,9 @@ constexpr Entry kAll[] = {
     {"netlink", netlink},     {"sysfs", sysfs},
     {"plain", plain},         {"fork", fork_and_exec},
     {"vfork", vfork_closes},  {"closed-channel", closed_channel},
-    {"stale", stale_numbers}, {"dlopen", by_dlopen},
-    {"twin", twin},           {"no-twin", no_twin},
+    {"stale", stale_numbers}, {"stale-twins", stale_twins},
+    {"dlopen", by_dlopen},    {"twin", twin},
+    {"no-twin", no_twin},
 };
 
 }  // namespace

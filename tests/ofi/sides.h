@@ -135,6 +135,7 @@ int echo(int reads, int writes);
 std::vector<CMUnitTest> address_tests();
 std::vector<CMUnitTest> atomic_tests();
 std::vector<CMUnitTest> info_tests();
+std::vector<CMUnitTest> memory_tests();
 std::vector<CMUnitTest> message_tests();
 std::vector<CMUnitTest> multi_receive_tests();
 std::vector<CMUnitTest> peek_tests();

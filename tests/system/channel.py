@@ -6,6 +6,8 @@ import pathlib
 import random
 import re
 import signal
+import socket
+import struct
 import time
 
 from harness import BUILD, FULL, check, free_port, main, wait_until
@@ -139,6 +141,88 @@ def stopped(rig):
     one_ends(rig, 3, signal.SIGSTOP, 2 + NOTICED_WITHIN, {"EWARP_CHANNEL_DEATH_NS": "2000000000"})
 
 
+WELCOME, STRANGER, VERSION, BUSY = 0, 4, 5, 6
+HELLO_VERSION = 4
+MOST_NEWCOMERS = 64
+
+
+def hello(version=HELLO_VERSION, ip="127.0.0.1", port=1, depth=64, eager=12288, proof=0):
+    """The private data of a connection, as mpi_shim/channel/verbs/hello.cc has it."""
+    mapped = bytes(10) + b"\xff\xff" + socket.inet_aton(ip)
+    return struct.pack(">HBB16sHHIQIQQ", 0x4557, version, WELCOME, mapped, port, depth, eager, 0, 0, 0, proof)
+
+
+def knock(address, data):
+    """A connection whose MPA Request has these private data, peer-to-peer; it never sends the RTR."""
+    host, port = address.rsplit(":", 1)
+    link = socket.create_connection((host, int(port)), 10)
+    data = struct.pack(">HH", 0xC001, 0xC001) + data
+    link.sendall(b"MPA ID Req Frame" + bytes([0x10, 2]) + struct.pack(">H", len(data)) + data)
+    return link
+
+
+def answer(link):
+    """(answer, version) of the hello in the MPA Reply."""
+    link.settimeout(20)
+
+    def take(n):
+        octets = b""
+        while len(octets) < n:
+            more = link.recv(n - len(octets))
+            check(more, f"the connection ended after {octets}")
+            octets += more
+        return octets
+
+    head = take(20)
+    check(head[:16] == b"MPA ID Rep Frame", f"no Reply: {head}")
+    data = take(struct.unpack(">H", head[18:])[0])[4 if head[16] & 0x10 else 0:]
+    check(struct.unpack(">H", data[:2])[0] == 0x4557, f"no hello: {data}")
+    check(bool(head[16] & 0x20) == (data[3] != WELCOME), f"rejected, or not: {head} {data}")
+    return data[3], data[2]
+
+
+def strangers(rig):
+    """Forged hellos: of another version, job or address they are refused; what others may begin is bounded."""
+    for number, env in enumerate(({}, {"EWARP_CHANNEL_JOB": "a secret"})):
+        folder = pathlib.Path(rig.rundir, f"strangers{number}")
+        folder.mkdir()
+        first = rig.start([ASLEEP, folder, 0], env=env, name=f"strangers, rank 0, {env}")
+        file = folder / "address0"
+        wait_until(lambda p=file: p.exists() and ":" in p.read_text(), 30, first.said)
+        address = file.read_text().strip()
+        for what, octets, wanted in (
+            ("newer", hello(version=HELLO_VERSION + 1), VERSION),
+            ("older", hello(version=HELLO_VERSION - 1), VERSION),
+            ("newer and short", hello(version=99)[:4], VERSION),
+            ("another's address", hello(ip="192.0.2.1"), STRANGER),
+            ("another job", hello(proof=1), STRANGER),
+            ("no job", hello(), STRANGER if env else WELCOME),
+        ):
+            with knock(address, octets) as link:
+                got = answer(link)
+                check(got == (wanted, HELLO_VERSION), f"{what}, {env}: {got}")
+        links = [knock(address, hello(port=100 + i)) for i in range(3 * MOST_NEWCOMERS)]
+        answers = collections.Counter(answer(link)[0] for link in links)
+        for link in links:
+            link.close()
+        wanted = {STRANGER} if env else {WELCOME, BUSY}
+        check(set(answers) == wanted and answers[WELCOME] <= MOST_NEWCOMERS, f"{env}: {answers}")
+        # Those who belong together are not disturbed.
+        second = rig.start([ASLEEP, folder, 1], env=env, name=f"strangers, rank 1, {env}")
+        for process in (first, second):
+            process.must_end_well(100)
+        rig.end_children()
+        print(f"  {env or 'no secret'}: {dict(answers)}", flush=True)
+    folder = pathlib.Path(rig.rundir, "strangers2")
+    folder.mkdir()
+    ranks = [rig.start([ASLEEP, folder, rank], env={"EWARP_CHANNEL_JOB": f"job {rank}"}, name=f"job {rank}")
+             for rank in (0, 1)]  # fmt: skip
+    # The other one waits for a word of this one.
+    wait_until(lambda: any(p.status is not None for p in ranks), 60, "two jobs connected")
+    check(all(p.status != 0 for p in ranks), "one reached another job")
+    rig.end_children()
+
+
 def example(rig):
     """The example program."""
     for octets in (8, 30000, 1 << 20):
@@ -149,4 +233,4 @@ def example(rig):
 
 
 if __name__ == "__main__":
-    main(two, many, without_thread, asleep, unmapped, killed, stopped, example)
+    main(two, many, without_thread, asleep, unmapped, killed, stopped, strangers, example)

@@ -15,6 +15,7 @@
 #include "provider/verbs/qp_numbers.h"
 #include "tests/llp/nodelay.h"
 #include "tests/verbs/by_address.h"
+#include "tests/verbs/captured_stderr.h"
 #include "tests/wire/scene.h"
 
 using namespace ewarp;
@@ -433,6 +434,7 @@ void hostile_requests(void**) {
       {"a QP that does not exist", changed(9, std::to_integer<unsigned>(good[9]) ^ 0x55), true, "127.0.0.1", 'R'},
       {"magic", changed(0, 0), true, "127.0.0.1", 'C'},
       {"version", changed(4, 2), true, "127.0.0.1", 'C'},
+      {"version, again", changed(4, 2), true, "127.0.0.1", 'C'},
       {"no private data", {}, true, "127.0.0.1", 'C'},
       {"short private data", {good.begin(), good.end() - 1}, true, "127.0.0.1", 'C'},
       {"revision 1", {good.begin(), good.end()}, false, "127.0.0.1", 'C'},
@@ -440,6 +442,7 @@ void hostile_requests(void**) {
       {"the right one, twice", {good.begin(), good.end()}, true, "127.0.0.1", 'R'},
   };
   std::vector<int> fds;
+  const test::CapturedStderr said;
   for (const auto& c : kCases) {
     print_message("case: %s\n", c.what);
     fds.push_back(connect_raw(number(s), c.from));
@@ -452,6 +455,7 @@ void hostile_requests(void**) {
     if (got != c.want) fail_msg("%s: '%c', not '%c'", c.what, got, c.want);
     assert_int_equal(s.state(), IBV_QPS_RTS);
   }
+  assert_int_equal(said.count("speaks version 2 of the start-up by address, this EtherWARP version 1"), 1);
   // No Request at all, and octets that are none.
   fds.push_back(connect_raw(number(s)));
   assert_int_equal(answer(fds.back()), 'C');  // request_timeout_ms

@@ -6,6 +6,7 @@
 
 #include "llp/rd/header.h"
 #include "tests/llp/rd_seal.h"
+#include "tests/verbs/captured_stderr.h"
 #include "tests/verbs/rd_sides.h"
 
 namespace ewarp::test {
@@ -110,6 +111,23 @@ void openings(void**) {
   expect_traffic(c, b);
 }
 
+// A newer peer answers the OPEN with its version: the request fails at once, and a line says why.
+void a_peer_of_another_version(void**) {
+  RdSide a;
+  RawPeer peer;
+  const CapturedStderr said;
+  AddressHandleObject ah = a.address();
+  const std::uint32_t qpn = 0x010000u | peer.port();
+  assert_int_equal(a.request(ah, qpn, {.sges = {a.sge(0, 100)}}), 0);
+  const auto octets = peer.receive(20000);
+  const auto heard = parse(octets, true);
+  assert_true(heard.ok() && heard.value().prefix.type == Type::open);
+  const Reset no{std::get<Open>(heard.value().body).initial_tag, ResetReason::version};
+  peer.send(a.qp->number(), rdtest::datagram(Prefix{Type::reset, 0, 2, a.qp->number(), qpn}, no));
+  expect_done(a, IBV_WC_SEND, 1, IBV_WC_RETRY_EXC_ERR);
+  assert_int_equal(said.count("speaks another version of datagrams"), 1);
+}
+
 }  // namespace
 }  // namespace ewarp::test
 
@@ -119,6 +137,7 @@ int main() {
       cmocka_unit_test(garbage),
       cmocka_unit_test(unknown_tags),
       cmocka_unit_test(openings),
+      cmocka_unit_test(a_peer_of_another_version),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

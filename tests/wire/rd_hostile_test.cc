@@ -340,6 +340,133 @@ void guesses_ahead_of_their_turn(void**) {
 
 }  // namespace
 
+// --- receives that half messages hold ---
+
+// Several peers of one table.
+struct Crowd final : Wire, Entropy {
+  Crowd() : endpoint(queues), table({}, endpoint, *this, *this) {
+    queues.on_receive_done = [this](unsigned, const wire::FakeReceive&, const rdmap::Received& r) {
+      received.push_back(r);
+    };
+  }
+  wire::Intruder& join(std::uint8_t host) {
+    peers.push_back(std::make_unique<wire::Intruder>(host, wire::Intruder::kOwn + static_cast<unsigned>(peers.size())));
+    peers.back()->table = &table;
+    peers.back()->open(now);
+    return *peers.back();
+  }
+  void send(const Address& to, const Frame& frame) override {
+    for (const auto& p : peers)
+      if (p->own == get_be<std::uint32_t>(frame.head, kDestinationQpn)) p->send(to, frame);
+  }
+  std::uint32_t draw() override { return ++drawn_ * 0x1234567u; }
+  // Everybody who is still there answers what is asked of it.
+  void pass(Time t) {
+    const Time until = now + t;
+    while (table.deadline() <= until) {
+      now = std::max(now, table.deadline());
+      table.expire(now);
+      for (const auto& p : peers)
+        if (!p->reset) p->acknowledge(now);
+    }
+    now = until;
+  }
+
+  static constexpr std::size_t kDestinationQpn = 4;
+  Time now = kSecond;
+  std::vector<std::unique_ptr<wire::Intruder>> peers;
+  wire::DatagramQueues queues;
+  rdmap::DatagramEndpoint endpoint;
+  Table table;
+  std::vector<rdmap::Received> received;
+
+ private:
+  std::uint32_t drawn_ = 0;
+};
+
+const Bytes kFirst = untagged_segment(kSend, 0, 1, 0, false, kTen);
+const Bytes kSecond10 = untagged_segment(kSend, 0, 1, 10, true, kTen);
+
+void one_source_leaves_receives_for_others(void**) {
+  Crowd c;
+  for (int i = 0; i < 8; ++i) c.queues.posted.push_back({0, {Bytes(100)}});
+  for (int i = 0; i < 20; ++i) c.join(9).say(c.now, Lane::req, kFirst);
+  assert_int_equal(c.queues.taken.size(), 6);
+  // It is no error, and messages of one segment are served.
+  for (const auto& p : c.peers) assert_false(p->reset.has_value());
+  c.join(9).say(c.now, Lane::req, untagged_segment(kSend, 0, 1, 0, true, kTen));
+  wire::Intruder& other = c.join(10);
+  other.say(c.now, Lane::req, kFirst);
+  other.say(c.now, Lane::req, kSecond10);
+  assert_int_equal(c.received.size(), 2);
+  // Who was refused asks again, and is served when a message of its source has ended.
+  c.queues.posted.push_back({0, {Bytes(100)}});
+  c.queues.posted.push_back({0, {Bytes(100)}});
+  wire::Intruder& refused = *c.peers[6];
+  const auto ask_again = [&] {
+    --refused.psn[0];
+    refused.say(c.now, Lane::req, kFirst);
+  };
+  ask_again();
+  assert_int_equal(c.queues.taken.size(), 6);
+  c.peers[0]->say(c.now, Lane::req, kSecond10);
+  assert_int_equal(c.queues.taken.size(), 5);
+  c.queues.posted.push_back({0, {Bytes(100)}});
+  ask_again();
+  assert_int_equal(c.queues.taken.size(), 6);
+  refused.say(c.now, Lane::req, kSecond10);
+  assert_int_equal(c.received.size(), 4);
+  for (const auto& r : c.received) assert_true(r.status == Status::success && r.length > 0);
+}
+
+void the_only_receive_can_be_had(void**) {
+  Crowd c;
+  c.queues.posted.push_back({0, {Bytes(100)}});
+  wire::Intruder& p = c.join(9);
+  p.say(c.now, Lane::req, kFirst);
+  p.say(c.now, Lane::req, kSecond10);
+  assert_true(c.received.size() == 1 && c.received[0].status == Status::success);
+}
+
+// The peer lives, and acknowledges what it is asked.
+void a_message_that_is_not_continued_ends(void**) {
+  Crowd c;
+  c.queues.posted.push_back({0, {Bytes(100)}});
+  wire::Intruder& p = c.join(9);
+  p.say(c.now, Lane::req, kFirst);
+  c.pass(29 * kSecond);
+  assert_false(p.reset.has_value());
+  assert_int_equal(c.queues.taken.size(), 1);
+  c.pass(2 * kSecond);
+  assert_true(p.reset == ResetReason::violation);
+  assert_true(c.queues.taken.empty() && c.received.size() == 1 && c.received[0].status == Status::flushed);
+}
+
+void a_slow_message_does_not(void**) {
+  Crowd c;
+  c.queues.posted.push_back({0, {Bytes(1000)}});
+  wire::Intruder& p = c.join(9);
+  for (std::uint32_t i = 0; i < 20; ++i) {
+    p.say(c.now, Lane::req, untagged_segment(kSend, 0, 1, 10 * i, i == 19, kTen));
+    c.pass(25 * kSecond);
+  }
+  assert_true(c.received.size() == 1 && c.received[0].status == Status::success && c.received[0].length == 200);
+}
+
+// This process was stopped, not the peer.
+void a_stop_of_our_own_ends_nothing(void**) {
+  Crowd c;
+  c.queues.posted.push_back({0, {Bytes(100)}});
+  wire::Intruder& p = c.join(9);
+  p.say(c.now, Lane::req, kFirst);
+  c.now += 600 * kSecond;
+  c.table.expire(c.now);
+  p.acknowledge(c.now);
+  assert_false(p.reset.has_value());
+  p.say(c.now, Lane::req, kSecond10);
+  assert_true(c.received.size() == 1 && c.received[0].status == Status::success);
+}
+
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(requests_that_end_the_association),
@@ -351,6 +478,11 @@ int main() {
       cmocka_unit_test(guesses_end_the_association),
       cmocka_unit_test(honest_errors_do_not),
       cmocka_unit_test(guesses_ahead_of_their_turn),
+      cmocka_unit_test(one_source_leaves_receives_for_others),
+      cmocka_unit_test(the_only_receive_can_be_had),
+      cmocka_unit_test(a_message_that_is_not_continued_ends),
+      cmocka_unit_test(a_slow_message_does_not),
+      cmocka_unit_test(a_stop_of_our_own_ends_nothing),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -34,6 +34,14 @@ class Intruder final : public llp::rd::Wire {
   }
   static llp::rd::Key key() { return {address().ip, kVictim, kOwn, 1}; }
 
+  // One of several: its host and queue pair.
+  explicit Intruder(std::uint8_t host = 9, std::uint32_t qpn = kOwn) : own(qpn) {
+    from = address();
+    from.ip[15] = std::byte{host};
+  }
+  llp::rd::Address from;
+  const std::uint32_t own;
+
   void open(llp::rd::Time now) {
     llp::rd::Open o;
     o.initial_tag = ++initial_tag_;
@@ -44,7 +52,7 @@ class Intruder final : public llp::rd::Wire {
     o.max_seg = 1472;
     o.options = llp::rd::option::kAtomics;
     o.ird = o.ord = 4;
-    table->receive(now, address(), rdtest::datagram(prefix(llp::rd::Type::open), o));
+    table->receive(now, from, rdtest::datagram(prefix(llp::rd::Type::open), o));
     acknowledge(now);
   }
   // A segment with the next PSN of its lane, or one further on, which leaves a gap; 0: the gap.
@@ -56,11 +64,11 @@ class Intruder final : public llp::rd::Wire {
     d.immediate = immediate;
     d.error_psn = error_psn;
     const auto type = lane == Lane::req ? llp::rd::Type::req : llp::rd::Type::rsp;
-    table->receive(now, address(), rdtest::datagram(prefix(type), d, segment));
+    table->receive(now, from, rdtest::datagram(prefix(type), d, segment));
   }
   void acknowledge(llp::rd::Time now) {
     acked_ = next_;
-    table->receive(now, address(),
+    table->receive(now, from,
                    rdtest::datagram(prefix(llp::rd::Type::ack), standing(0), std::uint16_t{0},
                                     std::array<llp::rd::SackWords, llp::rd::kLaneCount>{}));
   }
@@ -93,7 +101,7 @@ class Intruder final : public llp::rd::Wire {
   std::uint32_t first_heard = 0;  // the victim's first PSN in the REQ lane
 
  private:
-  llp::rd::Prefix prefix(llp::rd::Type t) const { return {t, 0, 0, kVictim, kOwn}; }
+  llp::rd::Prefix prefix(llp::rd::Type t) const { return {t, 0, 0, kVictim, own}; }
   llp::rd::Standing standing(std::uint32_t own_psn) const {
     llp::rd::Standing s;
     s.tag = tag;

@@ -63,6 +63,8 @@ const char* Counters::name(Count c) {
       return "notes";
     case Count::written_notices:
       return "written_notices";
+    case Count::credits_held_back:
+      return "credits_held_back";
     case Count::path_full:
       return "path_full";
     case Count::cancelled:

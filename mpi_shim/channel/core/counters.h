@@ -44,6 +44,7 @@ enum class Count : std::uint8_t {
   notes,
   written_notices,
   path_full,
+  credits_held_back,
   // Requests.
   cancelled,
   retractions,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <utility>
 
 namespace ewarp::channel {
 
@@ -232,6 +233,7 @@ void Link::widen() {
 void Link::use_receive() {
   constexpr std::uint32_t kLook = 16;
   ++consumed_;
+  if (holding_) return;  // how much of the window is used cannot be seen
   most_untold_ = std::max(most_untold_, untold());
   if (consumed_ % kLook != 0) return;
   if (window_ > first_window(tuning_) && most_untold_ < window_ / 4) {
@@ -239,6 +241,14 @@ void Link::use_receive() {
     --window_;
   }
   most_untold_ = 0;
+}
+
+bool Link::hold_credits() {
+  return !std::exchange(holding_, true);
+}
+
+void Link::give_credits() {
+  if (std::exchange(holding_, false)) flush();
 }
 
 void Link::release(std::uint32_t id, bool at_once) {

@@ -116,6 +116,10 @@ class Link {
   // A Write with immediate used a receive.
   void on_immediate() { use_receive(); }
   void release(std::uint32_t id, bool at_once);
+  // The peer gets no more credits than it was told of, until they are given again. Notes without a credit still come.
+  // True if that is new.
+  bool hold_credits();
+  void give_credits();
   // From now on every release goes out at once.
   void set_peer_closing() { peer_closing_ = urgent_ = true; }
 
@@ -133,7 +137,7 @@ class Link {
   void enter(State to);  // the only writer of the state
   std::uint32_t credits_left() const { return granted_ - used_; }
   // The peer may send so many in all; of so many it does not know.
-  std::uint32_t grant() const { return consumed_ + window_; }
+  std::uint32_t grant() const { return holding_ ? told_ : consumed_ + window_; }
   // What the peer was told is never taken back.
   std::uint32_t untold() const {
     assert(grant() - told_ < kHalf);
@@ -155,6 +159,7 @@ class Link {
   Counters& counters_;
   State state_ = State::unconnected;
   bool peer_closing_ = false, note_queued_ = false, urgent_ = false, stalled_ = false;
+  bool holding_ = false;  // credits
   List<Outgoing, &Outgoing::links> queue_, reads_;
   std::size_t under_way_ = 0;
   // Totals modulo 2^32, but window_ and left_then_.

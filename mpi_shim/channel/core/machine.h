@@ -146,6 +146,8 @@ class Machine final : public TransportEvents {
   void deliver(Operation& op, const Incoming& in);
   void deliver_stored(Operation& op, const Stored& message);
   void store(const Incoming& in);
+  std::unique_ptr<Stored> take_stored(Arrival& a);
+  void look_at_credits();
   Operation* carve(Operation& op, PeerId source, std::size_t size);
   void post_multi(Operation& op);
 
@@ -204,6 +206,8 @@ class Machine final : public TransportEvents {
   HybridBuffers hybrid_buffers_;
   std::vector<std::unique_ptr<Link>> links_;
   std::vector<bool> self_;
+  std::size_t stored_ = 0;        // octets of messages in unexpected_, of peers
+  bool holding_credits_ = false;  // some link does
   // Requests: not done; large ones of them; those with a Read whose end the sender waits for.
   std::size_t pending_ = 0, large_ = 0, releasing_ = 0;
   std::uint64_t round_trip_ns_ = 20'000;  // the shortest Read so far
@@ -213,6 +217,9 @@ struct Stored : Arrival {
   wire::Message message;
   std::unique_ptr<std::byte[]> payload;  // EAGER
   Operation* own = nullptr;              // a send to ourselves, whose buffer is still the user's
+
+  // Octets of memory that a peer made us spend on it.
+  std::size_t cost() const { return own != nullptr ? 0 : sizeof(Stored) + (payload ? size : 0); }
 };
 
 }  // namespace ewarp::channel

@@ -154,8 +154,7 @@ void Machine::forget_messages_of(PeerId peer) {
   for (Arrival* a = unexpected_.first(); a != nullptr; a = next) {
     next = Unexpected::next(*a);
     if (a->source != peer || static_cast<Stored*>(a)->message.kind == wire::Kind::eager) continue;
-    unexpected_.remove(*a);
-    delete static_cast<Stored*>(a);
+    take_stored(*a);
   }
 }
 

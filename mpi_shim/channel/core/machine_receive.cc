@@ -31,8 +31,7 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
   if (options.multi) {
     post_multi(*op);
   } else if (Arrival* a = unexpected_.find(source, tag, ignore)) {
-    unexpected_.remove(*a);
-    deliver_stored(*op, *std::unique_ptr<Stored>(static_cast<Stored*>(a)));
+    deliver_stored(*op, *take_stored(*a));
   } else if (source != kAnySource && links_[source]->state() == Link::State::down) {
     finish(*op, Error::peer_down);
   } else {
@@ -89,8 +88,7 @@ std::unique_ptr<Stored> Machine::matched_probe(PeerId source, Tag tag, Tag ignor
   Arrival* a = unexpected_.find(source, tag, ignore);
   if (a == nullptr) return nullptr;
   *status = status_of(*static_cast<const Stored*>(a));
-  unexpected_.remove(*a);
-  return std::unique_ptr<Stored>(static_cast<Stored*>(a));
+  return take_stored(*a);
 }
 
 // --- multi-receives ---
@@ -119,8 +117,7 @@ void Machine::post_multi(Operation& op) {
     Operation* child = a != nullptr ? carve(op, a->source, a->size) : nullptr;
     if (child == nullptr) break;
     const bool last = op.state() == Operation::State::spent;
-    unexpected_.remove(*a);
-    deliver_stored(*child, *std::unique_ptr<Stored>(static_cast<Stored*>(a)));
+    deliver_stored(*child, *take_stored(*a));
     if (last) return;  // it may be gone
   }
   if (source != kAnySource && links_[source]->state() == Link::State::down && op.children == 0)
@@ -204,7 +201,29 @@ void Machine::store(const Incoming& in) {
     stored->payload = std::make_unique_for_overwrite<std::byte[]>(in.payload.size());
     std::copy(in.payload.begin(), in.payload.end(), stored->payload.get());
   }
+  stored_ += stored->cost();
   unexpected_.add(*stored.release());
+  if (in.own != nullptr || tuning_.unexpected_limit == 0 || stored_ <= tuning_.unexpected_limit) return;
+  // MPI promises no buffering: a program that needs more than there is may wait for ever. So the limit is far beyond
+  // what programs leave unasked for, and the counter tells.
+  if (links_[in.source]->hold_credits()) counters_.add(Count::credits_held_back);
+  holding_credits_ = true;
+}
+
+std::unique_ptr<Stored> Machine::take_stored(Arrival& a) {
+  unexpected_.remove(a);
+  std::unique_ptr<Stored> stored(static_cast<Stored*>(&a));
+  assert(stored_ >= stored->cost());
+  stored_ -= stored->cost();
+  look_at_credits();
+  return stored;
+}
+
+// Not at the limit itself: credits for one message each would go out with a note each.
+void Machine::look_at_credits() {
+  if (!holding_credits_ || stored_ > tuning_.unexpected_limit / 2) return;
+  holding_credits_ = false;
+  for (const auto& link : links_) link->give_credits();
 }
 
 }  // namespace ewarp::channel

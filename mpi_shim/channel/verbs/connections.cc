@@ -16,6 +16,20 @@ constexpr int kResolveMs = 2000;
 constexpr int kBacklog = 256;
 constexpr std::uint64_t kRetryNs = 20'000'000;
 constexpr std::uint64_t kDrainNs = 2'000'000'000;
+// Connections that begin, with peers that this end did not ask for. Each has receive buffers, and ends if it does not
+// stand in time.
+constexpr std::size_t kMostNewcomers = 64;
+
+std::string of_version(std::uint8_t theirs) {
+  return "it speaks version " + std::to_string(theirs) + " of the channel, this end version " +
+         std::to_string(Hello::kVersion);
+}
+
+// Where a request comes from: its port is the connection's, not the one where the peer listens.
+bool comes_from(rdma_cm_id* id, const Address& claimed) {
+  const auto from = Address::from(*rdma_get_peer_addr(id));
+  return from && from->ip == claimed.ip;
+}
 
 }  // namespace
 
@@ -55,7 +69,10 @@ void Connections::add_self() {
 
 PeerId Connections::peer(const Address& address) {
   const auto [found, added] = by_address_.try_emplace(address, 0);
-  if (!added && !at(found->second).dead) return found->second;
+  if (!added && !at(found->second).dead) {
+    at(found->second).newcomer = false;  // from now on somebody knows its number
+    return found->second;
+  }
   found->second = owner_.add_peer();
   peers_.resize(std::max<std::size_t>(peers_.size(), found->second + 1));
   assert(!peers_[found->second].connection && !peers_[found->second].dead);
@@ -63,18 +80,47 @@ PeerId Connections::peer(const Address& address) {
   return found->second;
 }
 
+// The peer of a request. A number is for good, so one whose connection never stood is given to the next one. Nothing if
+// there are too many.
+std::optional<PeerId> Connections::newcomer(const Address& address) {
+  const auto known = by_address_.find(address);
+  if (known != by_address_.end() && !at(known->second).dead) return known->second;
+  std::size_t count = 0;
+  for (PeerId id = 0; id < peers_.size(); ++id) {
+    Peer& p = at(id);
+    if (!p.newcomer || p.dead) continue;
+    ++count;
+    if (p.connection || p.wanted) continue;
+    by_address_.erase(p.address);
+    p = Peer{};
+    p.address = address;
+    p.newcomer = true;
+    by_address_[address] = id;
+    return id;
+  }
+  if (count >= kMostNewcomers) return std::nullopt;
+  const PeerId id = peer(address);
+  at(id).newcomer = true;
+  return id;
+}
+
 Connection* Connections::find(std::uint32_t serial) const {
   const auto at = by_serial_.find(serial);
   return at == by_serial_.end() ? nullptr : at->second;
 }
 
-Hello Connections::hello(Hello::Answer answer) const {
+Hello Connections::hello(Hello::Answer answer, const Address& to) const {
   return {.address = address_,
           .eager_threshold = static_cast<std::uint32_t>(tuning_.eager_threshold),
           .receive_depth = tuning_.receive_depth,
           .heartbeat = parts_.heartbeat,
           .ignored_bits = tuning_.ignored_bits,
-          .answer = answer};
+          .answer = answer,
+          .proof = job_.proof(address_, to)};
+}
+
+bool Connections::is_of_this_job(const Hello& hello) const {
+  return hello.proof == job_.proof(hello.address, address_);
 }
 
 rdma_conn_param Connections::parameters(const HelloOctets& hello) const {
@@ -134,7 +180,7 @@ void Connections::on_route(Connection& c) {
   if (c.state() != Connection::State::resolving) return;
   if (const std::string error = prepare(c); !error.empty()) return on_refused(c, std::nullopt, error);
   c.enter(Connection::State::connecting);
-  const HelloOctets mine = hello(Hello::Answer::welcome).emit();
+  const HelloOctets mine = hello(Hello::Answer::welcome, at(c.peer()).address).emit();
   rdma_conn_param p = parameters(mine);
   if (rdma_connect(c.id(), &p) != 0) on_refused(c, std::nullopt, failed("rdma_connect"));
 }
@@ -145,8 +191,11 @@ void Connections::on_refused(Connection& c, const std::optional<Hello>& hello, c
   Peer& p = at(peer);
   destroy(c);
   p.reason = why;
+  if (hello && hello->version != Hello::kVersion) return give_up(peer, of_version(hello->version));
   if (hello && hello->answer == Hello::Answer::mismatch)
     return give_up(peer, "it has another eager_threshold, receive_depth or ignored_bits");
+  if (hello && hello->answer == Hello::Answer::stranger)
+    return give_up(peer, "it is of another job, or sees this end at another address than " + address_.text());
   if (!p.wanted) return;
   const bool comes_itself = hello && hello->answer == Hello::Answer::crossed;
   timers_changed_ = true;
@@ -155,18 +204,23 @@ void Connections::on_refused(Connection& c, const std::optional<Hello>& hello, c
 
 // --- the side that is connected to ---
 
-void Connections::refuse(rdma_cm_id* id, Hello::Answer answer) {
-  const HelloOctets mine = hello(answer).emit();
+void Connections::refuse(rdma_cm_id* id, Hello::Answer answer, const Address& to) {
+  const HelloOctets mine = hello(answer, to).emit();
   rdma_reject(id, mine.data(), static_cast<std::uint8_t>(mine.size()));
   rdma_destroy_id(id);
 }
 
 // Two requests that cross: that of the smaller address goes on.
 void Connections::on_request(rdma_cm_id* id, const std::optional<Hello>& theirs) {
+  if (theirs && theirs->version != Hello::kVersion) return refuse(id, Hello::Answer::version);
+  if (theirs && (!comes_from(id, theirs->address) || !is_of_this_job(*theirs)))
+    return refuse(id, Hello::Answer::stranger);
   if (!theirs || theirs->eager_threshold != tuning_.eager_threshold || theirs->receive_depth != tuning_.receive_depth ||
       theirs->ignored_bits != tuning_.ignored_bits)
     return refuse(id, Hello::Answer::mismatch);
-  const PeerId from = peer(theirs->address);
+  const auto newcomer_or_known = newcomer(theirs->address);
+  if (!newcomer_or_known) return refuse(id, Hello::Answer::busy);
+  const PeerId from = *newcomer_or_known;
   if (Connection* mine = of(from)) {
     if (!mine->attempting()) return refuse(id, Hello::Answer::known);
     if (address_ < theirs->address) return refuse(id, Hello::Answer::crossed);
@@ -180,11 +234,11 @@ void Connections::accept(PeerId from, rdma_cm_id* id, const Hello& theirs) {
   Connection& c = add(from, id, Connection::State::accepting);
   c.heartbeat = theirs.heartbeat;
   if (const std::string error = prepare(c); !error.empty()) {
-    const HelloOctets no = hello(Hello::Answer::mismatch).emit();
+    const HelloOctets no = hello(Hello::Answer::mismatch, theirs.address).emit();
     rdma_reject(id, no.data(), static_cast<std::uint8_t>(no.size()));
     return on_refused(c, std::nullopt, error);
   }
-  const HelloOctets yes = hello(Hello::Answer::welcome).emit();
+  const HelloOctets yes = hello(Hello::Answer::welcome, theirs.address).emit();
   rdma_conn_param p = parameters(yes);
   if (rdma_accept(id, &p) != 0) on_refused(c, std::nullopt, failed("rdma_accept"));
 }
@@ -195,11 +249,14 @@ void Connections::established(Connection& c, const std::optional<Hello>& theirs)
   if (c.stood()) return;
   if (c.attempting()) {
     if (!theirs) return drop(c, "it is not an endpoint of this channel");
+    if (theirs->version != Hello::kVersion) return drop(c, of_version(theirs->version));
+    if (theirs->address != at(c.peer()).address || !is_of_this_job(*theirs)) return drop(c, "it is of another job");
     c.heartbeat = theirs->heartbeat;
   }
   c.enter(Connection::State::up);
   Peer& p = at(c.peer());
   p.wanted = false;
+  p.newcomer = false;
   p.retry_at = 0;
   p.reason.clear();
   owner_.on_up(c);

@@ -43,8 +43,10 @@ class ConnectionOwner {
 class Connections {
  public:
   // address: to listen at; port 0: any. timeout_ns: of all attempts to reach a peer.
-  Connections(const Tuning& tuning, const Address& address, std::uint64_t timeout_ns, ConnectionOwner& owner)
-      : tuning_(tuning), timeout_ns_(timeout_ns), owner_(owner), address_(address) {}
+  // job: see JobSecret.
+  Connections(const Tuning& tuning, const Address& address, const std::string& job, std::uint64_t timeout_ns,
+              ConnectionOwner& owner)
+      : tuning_(tuning), timeout_ns_(timeout_ns), owner_(owner), address_(address), job_(job) {}
   // Nobody is told of connections that stand.
   ~Connections();
   Connections(const Connections&) = delete;
@@ -99,6 +101,7 @@ class Connections {
     Address address;
     std::unique_ptr<Connection> connection;
     bool dead = false;
+    bool newcomer = false;         // it came by itself, and no connection with it has stood yet
     bool wanted = false;           // connect() was called, and nobody was told how it went
     std::uint64_t retry_at = 0;    // 0: no attempt is due
     std::uint64_t give_up_at = 0;  // of all attempts
@@ -115,7 +118,9 @@ class Connections {
 
   Connection& add(PeerId peer, rdma_cm_id* id, Connection::State first);
   std::string prepare(Connection& c);
-  Hello hello(Hello::Answer answer) const;
+  Hello hello(Hello::Answer answer, const Address& to) const;
+  std::optional<PeerId> newcomer(const Address& address);
+  bool is_of_this_job(const Hello& hello) const;
   rdma_conn_param parameters(const HelloOctets& hello) const;
   void begin(PeerId peer);
   void due(PeerId peer, std::uint64_t now);
@@ -125,7 +130,7 @@ class Connections {
   void on_resolved(Connection& c);
   void on_route(Connection& c);
   void on_refused(Connection& c, const std::optional<Hello>& hello, const std::string& why);
-  void refuse(rdma_cm_id* id, Hello::Answer answer);
+  void refuse(rdma_cm_id* id, Hello::Answer answer, const Address& to = {});
   void finish_drained(PeerId peer);
   void destroy(Connection& c);
   void give_up(PeerId peer, const std::string& why);
@@ -134,6 +139,7 @@ class Connections {
   const std::uint64_t timeout_ns_;
   ConnectionOwner& owner_;
   Address address_;
+  const JobSecret job_;
   Parts parts_;
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* listener_ = nullptr;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 #include <utility>
 
 #include "mpi_shim/channel/verbs/element.h"
@@ -21,7 +22,9 @@ constexpr std::uint64_t kConnectionsNs = 100'000;
 }  // namespace
 
 VerbsTransport::VerbsTransport(const Tuning& tuning, const VerbsOptions& options)
-    : tuning_(tuning), options_(options), connections_(tuning_, options_.address, options_.connect_timeout_ns, *this) {}
+    : tuning_(tuning),
+      options_(options),
+      connections_(tuning_, options_.address, options_.job, options_.connect_timeout_ns, *this) {}
 
 // --- opening and closing ---
 
@@ -231,10 +234,15 @@ void VerbsTransport::received(Connection& c, std::uint32_t index, const ibv_wc& 
     return;
   }
   if (c.state() == Connection::State::accepting) connections_.established(c, std::nullopt);
-  if (wc.opcode == IBV_WC_RECV)
-    events_->on_received(c.peer(), c.received(index, wc.byte_len));
-  else if (const std::uint32_t immediate = be32toh(wc.imm_data); immediate != kGreeting)
-    events_->on_immediate(c.peer(), immediate, wc.byte_len);
+  try {
+    if (wc.opcode == IBV_WC_RECV)
+      events_->on_received(c.peer(), c.received(index, wc.byte_len));
+    else if (const std::uint32_t immediate = be32toh(wc.imm_data); immediate != kGreeting)
+      events_->on_immediate(c.peer(), immediate, wc.byte_len);
+  } catch (const std::bad_alloc&) {
+    // A message that cannot be kept is lost, and no later one may pass it.
+    return connections_.drop(c, "no memory for a message");
+  }
   if (c.state() == Connection::State::up && !c.use_again(index)) connections_.drop(c, "ibv_post_recv");
 }
 

@@ -29,6 +29,7 @@ namespace ewarp::channel {
 struct VerbsOptions {
   Address address;                                    // to listen at; port 0: any
   std::shared_ptr<Device> device;                     // null: the one that has the address
+  std::string job;                                    // its secret; empty: none
   std::uint64_t connect_timeout_ns = 10'000'000'000;  // for a peer that does not listen yet, too
   Registration registration = Registration::measured;
   std::size_t kept_registrations = 1024;

@@ -41,13 +41,16 @@ Config config_for(const llp::UdpSocket& socket) {
   return c;
 }
 
-void log_violation(const Association& a) {
-  if (!log::enabled(log::Level::warn)) return;
+void log_fault_of_peer(const Association& a, const Ended& how) {
+  const bool version = how.why == Ending::refused && how.reason == llp::rd::ResetReason::version;
+  const auto level = version ? log::Level::error : log::Level::warn;
+  if ((!version && how.why != Ending::violation) || !log::enabled(level)) return;
   std::array<char, INET6_ADDRSTRLEN> ip{};
   inet_ntop(AF_INET6, a.key().ip.data(), ip.data(), ip.size());
   const bool guessed = a.strikes() >= rdmap::DatagramEndpoint::kMostWrongStags;
-  log::warn("QP {:#08x}: the association with QP {:#08x} of {} ends: it {}", a.key().local_qpn, a.key().remote_qpn,
-            ip.data(), guessed ? "named STags that it was not given" : "broke the protocol");
+  const char* what = version ? "speaks another version of datagrams" : guessed ? "guessed STags" : "broke the protocol";
+  log::write(level, fmt::format("QP {:#08x}: the association with QP {:#08x} of {} ends: it {}", a.key().local_qpn,
+                                a.key().remote_qpn, ip.data(), what));
 }
 
 }  // namespace
@@ -285,7 +288,7 @@ void RdPort::established(Association& a) {
 }
 
 void RdPort::ended(Association& a, const Ended& how) {
-  if (how.why == Ending::violation) log_violation(a);
+  log_fault_of_peer(a, how);
   paths_.close(a.key().ip, seats_[index_of(a.key().local_qpn)].device);
   if (auto* e = touch(a)) e->ended(a, how);
 }
@@ -316,6 +319,11 @@ void RdPort::reported(Association& a, std::uint64_t message, const Incoming& rep
 bool RdPort::quiet(const Association& a) const {
   auto* e = endpoint_of(a);
   return e == nullptr || e->quiet(a);
+}
+
+bool RdPort::awaits_rest(const Association& a) const {
+  auto* e = endpoint_of(a);
+  return e != nullptr && e->awaits_rest(a);
 }
 
 Take RdPort::deliver(Association& a, const Incoming& in) {

@@ -101,6 +101,7 @@ class RdPort final : public DatagramService, private llp::rd::Upper, private llp
   bool quiet(const llp::rd::Association& a) const override;
   llp::rd::Take deliver(llp::rd::Association& a, const llp::rd::Incoming& in) override;
   bool place(llp::rd::Association& a, const llp::rd::Incoming& in) override;
+  bool awaits_rest(const llp::rd::Association& a) const override;
   std::uint32_t message_limit(const llp::rd::Association& a) const override;
 
   // Entropy

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "provider/host/sysfs_tree.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+
+#include "llp/fd.h"
+#include "provider/host/fds.h"
+
+namespace ewarp::host::sysfs {
+namespace {
+
+namespace fs = std::filesystem;
+
+// In the directory that $ETHERWARP_RUNDIR names lie other files too: only names that begin so are removed.
+constexpr std::string_view kPrefix = "sysfs-";
+// Another process may remove a tree between our finding it and our keeping it, each time that it starts.
+constexpr int kTries = 8;
+
+// --- places ---------------------------------------------------------------------------------------------------------
+
+// A directory that only this user can write; empty if it cannot be had.
+std::string private_directory(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return {};
+  struct stat now {};
+  if (lstat(path.c_str(), &now) != 0 || !S_ISDIR(now.st_mode) || now.st_uid != geteuid() || (now.st_mode & 022) != 0)
+    return {};
+  return path;
+}
+
+std::string parent_directory() {
+  if (const char* named = secure_getenv("ETHERWARP_RUNDIR"); named != nullptr && *named != '\0')
+    if (auto path = private_directory(named); !path.empty()) return path;
+  for (const char* place : {"/dev/shm", "/tmp"})
+    if (auto path = private_directory(fmt::format("{}/ewarp-sysfs-{}", place, geteuid())); !path.empty()) return path;
+  return {};
+}
+
+std::string own_name(const std::string& parent, std::string_view what) {
+  static std::atomic<unsigned> count{0};
+  return fmt::format("{}/{}{}.{}.{}", parent, kPrefix, what, getpid(), count++);
+}
+
+std::uint64_t digest(const Files& files, std::uint64_t hash) {
+  for (const auto& [path, text] : files)
+    for (const std::string* part : {&path, &text})
+      for (const char c : *part + '\0') hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
+}
+
+// --- who keeps a tree -----------------------------------------------------------------------------------------------
+// Who uses a tree has a shared lock on its root directory. It ends with the process, however that ends. Where a file
+// system has no such locks nothing is removed.
+
+class Keep {
+ public:
+  Keep() = default;
+  // Of the directory at this path; none if it is not there, or is being removed.
+  explicit Keep(const std::string& path) {
+    fd_ = llp::make_high_fd([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
+    if (fd_ < 0) return;
+    struct stat kept {
+    }, now{};
+    const bool removed = flock(fd_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (removed || fstat(fd_, &kept) != 0 || lstat(path.c_str(), &now) != 0 || kept.st_ino != now.st_ino ||
+        kept.st_dev != now.st_dev)
+      end();
+  }
+  Keep(const Keep&) = delete;
+  Keep& operator=(const Keep&) = delete;
+  ~Keep() { end(); }
+  explicit operator bool() const { return fd_ >= 0; }
+
+  // For the life of the process, in place of the one before.
+  void for_good() {
+    // The fd, and above it its mark: a program may have closed it behind our back, and the number is its own now.
+    static std::atomic<std::int64_t> kept{-1};
+    const std::int64_t former = kept.exchange(std::int64_t{llp::mark_file(fd_)} << 32 | fd_);
+    fd_ = static_cast<int>(former);
+    if (former >= 0 && llp::file_mark(fd_) != former >> 32) fd_ = -1;
+    end();
+  }
+
+ private:
+  void end() {
+    raw_close(fd_);
+    fd_ = -1;
+  }
+  int fd_ = -1;
+};
+
+// Under another name first: nobody shall find half a tree.
+void remove_tree(const std::string& parent, const fs::path& tree) {
+  const std::string doomed = own_name(parent, "old");
+  std::error_code error;
+  fs::rename(tree, doomed, error);
+  if (!error) fs::remove_all(doomed, error);
+}
+
+void remove_those_of_nobody(const std::string& parent) {
+  std::error_code error;
+  for (fs::directory_iterator at(parent, error), end; !error && at != end; at.increment(error)) {
+    if (!at->path().filename().string().starts_with(kPrefix)) continue;
+    const int fd = ::open(at->path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) continue;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) remove_tree(parent, at->path());
+    raw_close(fd);
+  }
+}
+
+// --- making one -----------------------------------------------------------------------------------------------------
+
+bool write_file(const fs::path& path, const std::string& text) {
+  FILE* file = fopen(path.c_str(), "we");
+  if (file == nullptr) return false;
+  const bool written = fwrite(text.data(), 1, text.size(), file) == text.size();
+  return fclose(file) == 0 && written;
+}
+
+bool fill(const fs::path& root, const Files& files, const Files& links) {
+  std::error_code error;
+  for (const auto& [path, text] : files) {
+    const fs::path at = root / path.substr(1);
+    fs::create_directories(at.parent_path(), error);
+    if (error || !write_file(at, text)) return false;
+  }
+  for (const auto& [path, target] : links) {
+    const fs::path at = root / path.substr(1);
+    fs::create_directories(at.parent_path(), error);
+    fs::create_symlink(target, at, error);
+  }
+  return true;
+}
+
+// Whether or not it succeeds, there may be a tree at `root` afterwards: that of another process which was faster.
+void make_at(const std::string& root, const std::string& parent, const Files& files, const Files& links) {
+  const std::string fresh = own_name(parent, "new");
+  if (mkdir(fresh.c_str(), 0700) != 0) return;
+  const Keep keep(fresh);
+  std::error_code error;
+  if (keep && fill(fresh, files, links)) fs::rename(fresh, root, error);
+  if (fs::exists(fresh, error)) fs::remove_all(fresh, error);
+}
+
+}  // namespace
+
+std::string tree_with(const Files& files, const Files& links) {
+  const std::string parent = parent_directory();
+  if (parent.empty()) return {};
+  // Named by its content: who finds it need not make it.
+  const std::string root =
+      fmt::format("{}/{}{:016x}", parent, kPrefix, digest(links, digest(files, 0xcbf29ce484222325)));
+  for (int tried = 0; tried < kTries; ++tried) {
+    if (Keep keep(root); keep) {
+      keep.for_good();
+      remove_those_of_nobody(parent);
+      return root;
+    }
+    make_at(root, parent, files, links);
+  }
+  return {};
+}
+
+}  // namespace ewarp::host::sysfs
