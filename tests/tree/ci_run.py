@@ -47,7 +47,7 @@ def main():
             shutil.copy(SOURCE / file, root / file)
         (root / ".gitignore").write_text("/build*/\n")
         program(root / "scripts/common.sh", COMMON)
-        for step in ("demo", "lint"):
+        for step in ("demo", "lint", "fuzz"):
             program(root / "scripts" / step, "#!/bin/bash\n")
         program(root / "scripts/test", RELEASE)
         git = ["git", "-c", "user.name=test", "-c", "user.email=test@invalid"]
