@@ -8,6 +8,7 @@
 #include <rdma/ib_user_verbs.h>
 #include <rdma/rdma_netlink.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -17,13 +18,51 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
+#include <memory>
 #include <string>
 
+#include "provider/cm/cm.h"
+#include "provider/engine/reactor.h"
 #include "provider/host/host.h"
 #include "provider/host/netlink.h"
-#include "provider/verbs/device/device.h"
 #include "tests/fuzz/own_network.h"
 #include "tests/fuzz/records.h"
+
+// What is behind the boundary: fuzz_ucma has the commands; nothing here waits for a channel.
+namespace ewarp::cm {
+int ucma_open(int) {
+  return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+}
+ssize_t ucma_write(int, const void*, std::size_t) {
+  return -EINVAL;
+}
+ssize_t ucma_write_closed(const void*, std::size_t) {
+  return -EBADF;
+}
+void ucma_close(int) {}
+bool ucma_is(int) {
+  return false;
+}
+void in_child() {}
+}  // namespace ewarp::cm
+
+namespace ewarp::verbs {
+namespace {
+class Idle final : public Reactor {
+  int start() noexcept override { return 0; }
+  void post(std::function<void()>) override {}
+  std::uint64_t add_timer(Clock::time_point, std::function<void()>) override { return 1; }
+  void cancel_timer(std::uint64_t) override {}
+  void watch(int, std::uint32_t, std::function<void(std::uint32_t)>) override {}
+  void unwatch(int) override {}
+};
+}  // namespace
+Reactor& reactor() {
+  static Idle idle;
+  return idle;
+}
+}  // namespace ewarp::verbs
 
 namespace ewarp::fuzz {
 namespace {

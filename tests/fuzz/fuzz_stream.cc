@@ -59,7 +59,8 @@ struct Story {
 class Side final : public rdmap::Consumer {
  public:
   Side() {
-    for (const std::uint32_t stag : {kOpen, kForeign, kReadOnly, kWriteOnly, kGoing}) regions[stag] = Bytes(kRegion);
+    for (const std::uint32_t stag : {kOpen, kForeign, kReadOnly, kWriteOnly, kGoing})
+      regions[stag] = Bytes(stag == kOpen ? kRegion : 3000);
   }
   void post(unsigned what, std::size_t length) {
     auto r = std::make_unique<Request>();
@@ -527,7 +528,7 @@ Story tell(const Talk& talk, bool direct) {
   side.story.fault = c.endpoint.fault();
   side.story.terminated = c.endpoint.terminated().has_value();
   // With a fault in the middle, some payload may be placed that was not told of.
-  if (!c.endpoint.fault() && c.endpoint.end_of_stream()) side.story.memory = side.regions;
+  if (!c.endpoint.fault() && c.endpoint.end_of_stream()) side.story.memory = std::move(side.regions);
   c.endpoint.abandon();
   FUZZ_CHECK(!c.endpoint.wants_transmit() || c.endpoint.fault().has_value());
   return std::move(side.story);
