@@ -174,7 +174,8 @@ std::size_t scatter(Octets from, const msghdr& message) {
   std::size_t copied = 0;
   for (std::size_t i = 0; i < message.msg_iovlen && copied < from.size(); ++i) {
     const std::size_t n = std::min(message.msg_iov[i].iov_len, from.size() - copied);
-    std::memcpy(message.msg_iov[i].iov_base, from.data() + copied, n);
+    // A piece without octets may have no address, which memcpy() must not be given.
+    if (n > 0) std::memcpy(message.msg_iov[i].iov_base, from.data() + copied, n);
     copied += n;
   }
   return copied;

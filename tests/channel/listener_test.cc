@@ -201,6 +201,7 @@ void a_multi_receive_is_cancelled_when_its_messages_have_come(void**) {
   assert_int_equal(p.receiver.heard[0].status.error, Error::none);
   assert_false(p.receiver.heard[0].released);
   assert_int_equal(p.receiver.heard[1].status.error, Error::cancelled);
+  assert_true(p.receiver.heard[1].released);
   assert_int_equal(p.scene.net[kR].pending(), 0);
 }
 
@@ -214,7 +215,10 @@ void a_multi_receive_ends_with_its_peer(void**) {
     p.scene.net.kill(kS);
     p.scene.net.run();
     assert_int_equal(p.receiver.heard.size(), under_way ? 2 : 1);
-    for (const Completion& c : p.receiver.heard) assert_int_equal(c.status.error, Error::peer_down);
+    for (const Completion& c : p.receiver.heard) {
+      assert_int_equal(c.status.error, Error::peer_down);
+      assert_int_equal(c.released, &c == &p.receiver.heard.back());
+    }
     assert_int_equal(p.scene.net[kR].pending(), 0);
   }
 }

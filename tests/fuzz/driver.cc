@@ -17,6 +17,8 @@
 #include "tests/vectors/json.h"
 
 extern "C" void __sanitizer_set_death_callback(void (*callback)()) __attribute__((weak));
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size, std::size_t max_size,
+                                               unsigned int seed) __attribute__((weak));
 
 namespace {
 
@@ -26,6 +28,7 @@ using Random = std::mt19937_64;
 constexpr std::size_t kMaxSample = 8192;
 
 Sample g_current;
+Random g_random;
 
 // Async-signal-safe: the process is about to die and its heap may be what broke.
 void print_current() {
@@ -80,7 +83,7 @@ void collect(const std::filesystem::path& directory, std::vector<Sample>& out) {
     std::ifstream in(file, std::ios::binary);
     if (file.extension() == ".json") {
       collect_hex(ewarp::test::Json::parse(std::string{std::istreambuf_iterator<char>(in), {}}), out);
-    } else if (file.extension() == ".bin") {
+    } else if (file.extension() == ".bin" || file.extension().empty()) {  // libFuzzer's names have none
       const std::string text{std::istreambuf_iterator<char>(in), {}};
       out.emplace_back(text.begin(), text.end());
     }
@@ -128,6 +131,14 @@ void mutate_once(Sample& s, const std::vector<Sample>& corpus, Random& random) {
   if (s.size() > kMaxSample) s.resize(kMaxSample);
 }
 
+// As libFuzzer does: by the target's own mutator where it has one, and in any case now and then by none.
+void mutate(Sample& s, const std::vector<Sample>& corpus) {
+  if (LLVMFuzzerCustomMutator == nullptr || g_random() % 8 == 0) return mutate_once(s, corpus, g_random);
+  const std::size_t size = s.size();
+  s.resize(kMaxSample);
+  s.resize(LLVMFuzzerCustomMutator(s.data(), std::min(size, kMaxSample), kMaxSample, static_cast<unsigned>(g_random())));
+}
+
 void run(Sample sample) {
   g_current = std::move(sample);
   // Exactly sized, so that a read past the end is seen.
@@ -152,6 +163,15 @@ int usage() {
 }
 
 }  // namespace
+
+// What libFuzzer offers to a target's own mutator.
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, std::size_t max_size) {
+  Sample s(data, data + size);
+  mutate_once(s, {Sample(size, 0)}, g_random);
+  s.resize(std::min(s.size(), max_size));
+  std::copy(s.begin(), s.end(), data);
+  return s.size();
+}
 
 int main(int argc, char** argv) {
   std::uint64_t runs = 20000, seed = 1;
@@ -185,10 +205,10 @@ int main(int argc, char** argv) {
 
   run({});
   for (const Sample& s : corpus) run(s);
-  Random random(seed);
+  g_random.seed(seed);
   for (std::uint64_t i = 0; i < runs; ++i) {
-    Sample s = corpus[below(random, corpus.size())];
-    for (std::uint64_t n = 1 + random() % 4; n > 0; --n) mutate_once(s, corpus, random);
+    Sample s = corpus[below(g_random, corpus.size())];
+    for (std::uint64_t n = 1 + g_random() % 4; n > 0; --n) mutate(s, corpus);
     run(std::move(s));
   }
   std::printf("%zu samples, %llu mutations with seed %llu: nothing found\n", corpus.size(),

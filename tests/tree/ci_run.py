@@ -57,7 +57,7 @@ def main():
             shutil.copy(SOURCE / file, root / file)
         (root / ".gitignore").write_text("/build*/\n")
         program(root / "scripts/common.sh", COMMON)
-        for step in ("demo", "lint"):
+        for step in ("demo", "lint", "fuzz"):
             program(root / "scripts" / step, "#!/bin/bash\n")
         program(root / "scripts/test", RELEASE)
         program(root / "build-asan/Testing/Temporary/LastTest.log", PRINTED)

@@ -66,8 +66,12 @@ void Machine::finish(Operation& op, Error error) {
   settle(op, error);
   const Report report = op.report;
   if (report.listener == nullptr) return;
-  Completion completion{
-      .context = report.context, .label = report.label, .status = op.status, .buffer = op.buffer(), .released = false};
+  // A multi-receive itself ends only here when it is cancelled or its peer is gone: its messages are over.
+  Completion completion{.context = report.context,
+                        .label = report.label,
+                        .status = op.status,
+                        .buffer = op.buffer(),
+                        .released = op.multi};
   Operation* parent = op.parent;
   operations_.free(op);
   if (parent != nullptr) completion.released = leave_parent(*parent);
