@@ -55,7 +55,9 @@ std::optional<OpenFile> FdTable::find(int fd, unsigned char kind) {
   const auto found = files_.find(fd);
   if (found == files_.end() || found->second.kind != kind) return std::nullopt;
   struct stat now {};
-  if (raw_fstat(fd, &now) && now.st_dev == found->second.file_device && now.st_ino == found->second.file_number)
+  const bool known = raw_fstat(fd, &now);
+  // Only EBADF says that it is gone: a kernel without memory says nothing about it.
+  if (known ? now.st_dev == found->second.file_device && now.st_ino == found->second.file_number : errno != EBADF)
     return found->second;
   stale = std::move(found->second);
   files_.erase(found);

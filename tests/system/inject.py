@@ -34,7 +34,7 @@ WATCHDOG_S = 90
 
 # Name and errors of each system call (x86-64): those of its manual page that a machine can give to a correct caller.
 CALLS = {
-    0: ("read", "EINTR EIO"), 1: ("write", "EAGAIN ENOSPC"), 4: ("stat", "ENOENT ENOMEM"), 5: ("fstat", "ENOMEM"),
+    0: ("read", "EINTR EIO"), 1: ("write", "EINTR EAGAIN"), 4: ("stat", "ENOENT ENOMEM"), 5: ("fstat", "ENOMEM"),
     7: ("poll", "EINTR ENOMEM"), 9: ("mmap", "ENOMEM"), 10: ("mprotect", "ENOMEM"), 12: ("brk", "ENOMEM"),
     16: ("ioctl", "ENOMEM ENODEV"), 17: ("pread64", "EIO"), 19: ("readv", "ECONNRESET"), 20: ("writev", "EPIPE"),
     21: ("access", "ENOENT"), 25: ("mremap", "ENOMEM"), 27: ("mincore", "ENOMEM"), 28: ("madvise", "ENOMEM EINVAL"),
@@ -70,11 +70,22 @@ def text_of(point):
     return f"{point.kind}:{point.call}:{point.where}:{point.n}:{point.error}   ({name})"
 
 
+def allocator(module):
+    """Where in it operator new lies, and what that calls: 'FROM-TO ' each. Nothing is known of a stripped module."""
+    done = subprocess.run(["nm", "-C", "-S", module], capture_output=True, text=True, check=False)
+    ranges = ""
+    for line in done.stdout.splitlines():
+        words = line.split(" ", 3)
+        if len(words) == 4 and words[3].startswith(("operator new", "ewarp::verbs::shortage::allocate")):
+            ranges += f"{int(words[0], 16):x}-{int(words[0], 16) + int(words[1], 16):x} "
+    return ranges
+
+
 class Sessions:
     """Runs them under the two injectors, each with a run directory of its own."""
 
     def __init__(self, rig):
-        self.rig, self.fds, self.live = rig, {}, {}
+        self.rig, self.fds, self.passed = rig, {}, allocator(BUILD / "lib" / "libetherwarp-rdmav34.so")
 
     def run(self, kind, point=None):
         """Its exit status (None: the watchdog ended it), its output, and the lines of the two reports."""
@@ -82,7 +93,7 @@ class Sessions:
         with tempfile.TemporaryDirectory(prefix="ewarp-inject-") as folder:
             env = {**rig.env, **{f"ETHERWARP_{k}": str(v) for k, v in OPTIONS.items()}, "ETHERWARP_RUNDIR": folder,
                    "LD_PRELOAD": str(BUILD / "lib" / "libewarp_inject_allocations.so"),
-                   "EWARP_INJECT_REPORT": folder + "/allocations"}  # fmt: skip
+                   "EWARP_INJECT_REPORT": folder + "/allocations", "EWARP_INJECT_PASSED": self.passed}  # fmt: skip
             words = [rig.etherwarp, "run", "--", str(bin / "ewarp_inject_calls"), "--report", folder + "/calls"]
             if point and point.call == "malloc":
                 env["EWARP_INJECT_FAIL"] = f"malloc:{point.where}:{point.n}"
