@@ -14,6 +14,7 @@
 #include "provider/base/options.h"
 #include "provider/base/stats.h"
 #include "provider/engine/engine.h"
+#include "provider/engine/shortage.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -82,6 +83,7 @@ void Engine::start_thread() {
 
 void Engine::run_background() {
   pthread_setname_np(pthread_self(), "etherwarp");
+  const shortage::Scope patience;  // its tasks have no caller
   background_.store(__builtin_thread_pointer(), std::memory_order_relaxed);
   for (;;) {
     // What is being torn down is not touched any more.

@@ -58,6 +58,10 @@ void begin() {
   ++thread.engines;
 }
 
+bool holds_engine() {
+  return thread.engines > 0;
+}
+
 void end() {
   assert(thread.engines > 0);
   if (--thread.engines > 0) return;

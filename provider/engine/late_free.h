@@ -15,6 +15,7 @@ void free(void* memory, Kind kind);
 // This thread has got hold of an engine; it has let go of it. In pairs; they may be nested.
 void begin();
 void end();
+bool holds_engine();  // this thread does
 // A forked child: nothing is held.
 void forget_in_child();
 

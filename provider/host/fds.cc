@@ -33,9 +33,11 @@ bool shares_its_inode(unsigned char kind) {
   return kind == ETHERWARP_FD_COMMAND || kind == ETHERWARP_FD_CM;
 }
 
+// Only EBADF says that it is gone: a kernel without memory says nothing about it.
 bool same_file(int fd, const OpenFile& file) {
   struct stat now {};
-  return raw_fstat(fd, &now) && now.st_dev == file.file_device && now.st_ino == file.file_number &&
+  if (!raw_fstat(fd, &now)) return errno != EBADF;
+  return now.st_dev == file.file_device && now.st_ino == file.file_number &&
          (!shares_its_inode(file.kind) || llp::file_mark(fd) == file.file_mark);
 }
 

@@ -327,12 +327,15 @@ int open_netlink(int type) {
   if (fd < 0) return -errno;
   OpenFile file;
   file.kind = ETHERWARP_FD_NETLINK;
-  file.session = std::make_shared<NetlinkSession>(fd, real);
-  if (const int error = fds().add(fd, std::move(file)); error != 0) {
-    raw_close(fd);
-    return -error;
+  int error = ENOMEM;
+  try {
+    file.session = std::make_shared<NetlinkSession>(fd, real);
+    error = fds().add(fd, std::move(file));
+  } catch (const std::bad_alloc&) {
   }
-  return fd;
+  if (error == 0) return fd;
+  raw_close(fd);
+  return -error;
 }
 
 }  // namespace ewarp::host

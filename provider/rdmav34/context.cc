@@ -8,6 +8,7 @@
 #include <cstring>
 #include <vector>
 
+#include "provider/engine/shortage.h"
 #include "provider/host/fds.h"
 #include "provider/host/names.h"
 #include "provider/rdmav34/objects.h"
@@ -80,6 +81,7 @@ void* alloc_context(ibv_device* device, int command_fd, void*) {
     errno = error;
     return nullptr;
   }
+  const verbs::shortage::Scope patience;  // libibverbs knows no way back from here
   std::vector<Operation> all;
   for (const auto part : {context_operations(), address_operations(), device_ex_operations(), domain_operations(),
                           memory_operations(), completion_operations(), completion_ex_operations(),

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "llp/mutex.h"
+#include "provider/engine/shortage.h"
 #include "provider/host/host.h"
 #include "provider/rdmav34/abi.h"
 #include "provider/rdmav34/objects.h"
@@ -14,6 +15,7 @@ namespace {
 // walks its list of drivers after it has asked us for the devices, so the list must be whole when this returns.
 // False: that libibverbs is none that we can serve.
 bool register_with_libibverbs() {
+  const verbs::shortage::Scope patience;  // a constructor's caller, or a hook's, knows no answer
   const Library* library = Library::get();
   if (library == nullptr) return !Library::refused();
   // Once it is done, nobody takes the mutex any more: a forked child would not get it back.

@@ -37,7 +37,7 @@ ALLOWED = {
     "provider/cm": "llp mpa provider/base provider/engine provider/startup provider/verbs provider/verbs/device",
     "provider/host": "llp provider/base provider/cm provider/verbs/device",
     "provider/direct": "provider/direct/infiniband",
-    "provider/rdmav34": "llp provider/base provider/direct provider/host provider/verbs provider/verbs/device"
+    "provider/rdmav34": "llp provider/base provider/direct provider/engine provider/host provider/verbs provider/verbs/device"
                         " provider/verbs/memory provider/verbs/rc provider/verbs/rd provider/verbs/ud",
     "provider/cli": "llp mpi_shim/channel mpi_shim/channel/core provider/base provider/rdmav34",
     # The channel and the libfabric provider use public verbs only.

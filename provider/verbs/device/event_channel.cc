@@ -16,6 +16,7 @@
 #include "llp/fd.h"
 #include "llp/mutex.h"
 #include "provider/engine/reactor.h"
+#include "provider/engine/shortage.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -62,12 +63,13 @@ std::shared_ptr<EventChannel> EventChannel::create(std::size_t record_octets, in
   const int write_fd = llp::high_fd(ends[1]);
   int own_read_fd = fcntl(read_fd, F_DUPFD_CLOEXEC, read_fd);
   if (own_read_fd < 0 && llp::raise_fd_limit()) own_read_fd = fcntl(read_fd, F_DUPFD_CLOEXEC, read_fd);
-  if (own_read_fd < 0 || !set_nonblocking(write_fd)) {
-    *error = errno;
-    for (const int fd : {read_fd, write_fd, own_read_fd}) raw_close(fd);
-    return nullptr;
-  }
-  return std::shared_ptr<EventChannel>(new EventChannel(read_fd, own_read_fd, write_fd, record_octets));
+  std::unique_ptr<EventChannel> channel;
+  *error = own_read_fd < 0 || !set_nonblocking(write_fd) ? errno : 0;
+  if (*error == 0) channel.reset(new (std::nothrow) EventChannel(read_fd, own_read_fd, write_fd, record_octets));
+  if (channel != nullptr) return channel;  // it has the descriptors, whether or not there is memory to share it
+  if (*error == 0) *error = ENOMEM;
+  for (const int fd : {read_fd, write_fd, own_read_fd}) raw_close(fd);
+  return nullptr;
 }
 
 EventChannel::~EventChannel() {
@@ -175,6 +177,7 @@ void EventChannel::rewrite(Octets kept) {
 }
 
 std::size_t EventChannel::purge(std::uint64_t handle) {
+  const shortage::Scope patience;  // what was taken out of the pipe must not get lost
   const llp::Guard lock(mutex_);
   if (write_fd_ < 0) return 0;
   const auto unread = take_unread();

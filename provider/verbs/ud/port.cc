@@ -91,7 +91,12 @@ void DatagramPort::look_for_loopback() {
 
 std::shared_ptr<DatagramPort> DatagramPort::of(Engine& engine, std::uint32_t number) {
   auto& port = ports()[port_of(number)];
-  if (port == nullptr) port = std::make_shared<DatagramPort>(engine, qp_numbers().claim_udp(port_of(number)));
+  if (port == nullptr) {
+    // The socket last: without memory for the rest it stays where the next queue pair finds it.
+    auto made = std::make_shared<DatagramPort>(engine, llp::UdpSocket());
+    made->socket_ = qp_numbers().claim_udp(port_of(number));
+    port = std::move(made);
+  }
   return port;
 }
 

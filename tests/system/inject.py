@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Fails the system calls and allocations of EtherWARP one by one, during a session of RC, UD, RD and rdma_cm.
+
+A session is ewarp_inject_session: three standard sessions in one process. It is run once for a list of points: where
+EtherWARP calls the system (by ewarp_inject_calls) or asks for memory (by libewarp_inject_allocations.so), and how often.
+Then it is run once for each point, which fails there once. Good is: all of its answers are right, at most one of its
+three sessions stops with an error, it ends in time, no descriptor is left, and no signal ends it.
+
+    inject.py                     a sample: what its seed chooses, for --seconds
+    inject.py --full              all points, with every error that each call can give
+    inject.py --point KIND:POINT  one of them, as a finding names it
+"""
+import argparse
+import collections
+import concurrent.futures
+import errno
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+from harness import BUILD, FULL, PATIENCE, SKIPPED, Failure, Rig, tail
+
+KINDS = ("rc", "ud", "rd", "cm")
+NO_NOTIFICATION = 120  # exit status of ewarp_inject_calls
+
+# What a step waits for at most is far below the watchdog's limit.
+OPTIONS = {"CONNECT_TIMEOUT_MS": 2000, "BRING_UP_TIMEOUT_MS": 3000, "REQUEST_TIMEOUT_MS": 2000, "RTR_TIMEOUT_MS": 2000,
+           "CLOSE_TIMEOUT_MS": 500}  # fmt: skip
+WATCHDOG_S = 90
+
+# Name and errors of each system call (x86-64): those of its manual page that a machine can give to a correct caller.
+CALLS = {
+    0: ("read", "EINTR EIO"), 1: ("write", "EINTR EAGAIN"), 4: ("stat", "ENOENT ENOMEM"), 5: ("fstat", "ENOMEM"),
+    7: ("poll", "EINTR ENOMEM"), 9: ("mmap", "ENOMEM"), 10: ("mprotect", "ENOMEM"), 12: ("brk", "ENOMEM"),
+    16: ("ioctl", "ENOMEM ENODEV"), 17: ("pread64", "EIO"), 19: ("readv", "ECONNRESET"), 20: ("writev", "EPIPE"),
+    21: ("access", "ENOENT"), 25: ("mremap", "ENOMEM"), 27: ("mincore", "ENOMEM"), 28: ("madvise", "ENOMEM EINVAL"),
+    32: ("dup", "EMFILE"), 33: ("dup2", "EMFILE"), 35: ("nanosleep", "EINTR"), 41: ("socket", "EMFILE ENOBUFS EAFNOSUPPORT"),
+    42: ("connect", "ENETUNREACH EADDRNOTAVAIL ECONNREFUSED"), 43: ("accept", "EMFILE ECONNABORTED"),
+    44: ("sendto", "ENOBUFS ECONNRESET"), 45: ("recvfrom", "ENOMEM ECONNRESET EINTR"),
+    46: ("sendmsg", "ENOBUFS ECONNRESET EINTR"), 47: ("recvmsg", "ENOMEM ECONNRESET EINTR"), 48: ("shutdown", "ENOTCONN"),
+    49: ("bind", "EADDRINUSE ENOMEM"), 50: ("listen", "EADDRINUSE"), 51: ("getsockname", "ENOBUFS"),
+    52: ("getpeername", "ENOTCONN"), 53: ("socketpair", "EMFILE"), 54: ("setsockopt", "ENOMEM ENOPROTOOPT"),
+    55: ("getsockopt", "ENOPROTOOPT"), 56: ("clone", "EAGAIN"), 72: ("fcntl", "EMFILE"), 73: ("flock", "EINTR"),
+    77: ("ftruncate", "EINTR"), 82: ("rename", "ENOSPC"), 83: ("mkdir", "EACCES ENOSPC"), 87: ("unlink", "EACCES"),
+    89: ("readlink", "ENOENT"), 149: ("mlock", "ENOMEM"), 204: ("sched_getaffinity", "EINVAL"),
+    203: ("sched_setaffinity", "EINVAL"), 217: ("getdents64", "ENOMEM"), 230: ("clock_nanosleep", "EINTR"),
+    232: ("epoll_wait", "EINTR"), 233: ("epoll_ctl", "ENOMEM ENOSPC"), 257: ("openat", "EMFILE ENOENT EACCES"),
+    258: ("mkdirat", "EACCES"), 262: ("newfstatat", "ENOMEM"), 263: ("unlinkat", "EACCES"), 267: ("readlinkat", "ENOENT"),
+    271: ("ppoll", "EINTR ENOMEM"), 281: ("epoll_pwait", "EINTR"), 283: ("timerfd_create", "EMFILE"),
+    285: ("fallocate", "ENOSPC"), 286: ("timerfd_settime", "EINVAL"), 288: ("accept4", "EMFILE ECONNABORTED ENOMEM"),
+    290: ("eventfd2", "EMFILE"), 291: ("epoll_create1", "EMFILE"), 292: ("dup3", "EMFILE"), 293: ("pipe2", "EMFILE"),
+    299: ("recvmmsg", "ENOMEM EINTR"), 302: ("prlimit64", "EPERM"), 307: ("sendmmsg", "ENOBUFS EPERM EINTR"),
+    310: ("process_vm_readv", "EPERM"), 311: ("process_vm_writev", "EPERM"), 318: ("getrandom", "EAGAIN"),
+    319: ("memfd_create", "EMFILE"), 323: ("userfaultfd", "EPERM"), 332: ("statx", "ENOMEM"),
+    425: ("io_uring_setup", "EMFILE ENOMEM EPERM"), 426: ("io_uring_enter", "EINTR EAGAIN ENOMEM"),
+    427: ("io_uring_register", "ENOMEM EPERM"), 435: ("clone3", "EAGAIN"), 439: ("faccessat2", "ENOENT"),
+    441: ("epoll_pwait2", "EINTR"),
+}  # fmt: skip
+
+# A point of a session: call is the number of a system call, or "malloc"; where: module and offset; the n-th time.
+Point = collections.namedtuple("Point", "kind call where n error")
+
+
+def text_of(point):
+    name = "malloc" if point.call == "malloc" else CALLS[int(point.call)][0]
+    return f"{point.kind}:{point.call}:{point.where}:{point.n}:{point.error}   ({name})"
+
+
+def allocator(module):
+    """Where in it operator new lies, and what that calls: 'FROM-TO ' each. Nothing is known of a stripped module."""
+    done = subprocess.run(["nm", "-C", "-S", module], capture_output=True, text=True, check=False)
+    ranges = ""
+    for line in done.stdout.splitlines():
+        words = line.split(" ", 3)
+        if len(words) == 4 and words[3].startswith(("operator new", "ewarp::verbs::shortage::allocate")):
+            ranges += f"{int(words[0], 16):x}-{int(words[0], 16) + int(words[1], 16):x} "
+    return ranges
+
+
+class Sessions:
+    """Runs them under the two injectors, each with a run directory of its own."""
+
+    def __init__(self, rig):
+        self.rig, self.fds, self.passed = rig, {}, allocator(BUILD / "lib" / "libetherwarp-rdmav34.so")
+
+    def run(self, kind, point=None):
+        """Its exit status (None: the watchdog ended it), its output, and the lines of the two reports."""
+        rig, bin = self.rig, BUILD / "bin"
+        with tempfile.TemporaryDirectory(prefix="ewarp-inject-") as folder:
+            env = {**rig.env, **{f"ETHERWARP_{k}": str(v) for k, v in OPTIONS.items()}, "ETHERWARP_RUNDIR": folder,
+                   "LD_PRELOAD": str(BUILD / "lib" / "libewarp_inject_allocations.so"),
+                   "EWARP_INJECT_REPORT": folder + "/allocations", "EWARP_INJECT_PASSED": self.passed}  # fmt: skip
+            words = [rig.etherwarp, "run", "--", str(bin / "ewarp_inject_calls"), "--report", folder + "/calls"]
+            if point and point.call == "malloc":
+                env["EWARP_INJECT_FAIL"] = f"malloc:{point.where}:{point.n}"
+            elif point:
+                words += ["--fail", f"{point.call}:{point.where}:{point.n}:{getattr(errno, point.error)}"]
+            words += [str(bin / "ewarp_inject_session"), kind]
+            if kind in self.fds:
+                words.append(str(self.fds[kind]))
+            try:
+                done = subprocess.run(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                      errors="replace", timeout=WATCHDOG_S * PATIENCE, check=False)  # fmt: skip
+                status, output = done.returncode, done.stdout
+            except subprocess.TimeoutExpired as e:
+                status, output = None, (e.stdout or b"").decode(errors="replace")
+            lines = []
+            for name in ("calls", "allocations"):
+                if os.path.exists(f"{folder}/{name}"):
+                    with open(f"{folder}/{name}", encoding="ascii") as f:
+                        lines += f.read().splitlines()
+            return status, output, lines
+
+    def points(self, kind, every_error):
+        """Of a session to which nothing happens; what it leaves is what others may leave."""
+        status, output, lines = self.run(kind)
+        if status == NO_NOTIFICATION:
+            print(f"SKIPPED: no notification of system calls here: {output.strip()}")
+            sys.exit(SKIPPED)
+        answers, fds, _ = answers_of(output)
+        if status != 0 or answers != ["ok"] * 3:
+            raise Failure(f"a session of {kind} to which nothing happens: status {status}\n{tail(output)}")
+        self.fds[kind] = fds
+        found = []
+        for call, where, count in (line.split() for line in lines if line != "failed"):
+            errors = ["ENOMEM"] if call == "malloc" else CALLS[int(call)][1].split()
+            for n in range(1, int(count) + 1):
+                chosen = errors if every_error else [random.choice(errors)]
+                found += [Point(kind, call, where, n, error) for error in chosen]
+        return found
+
+    def judge(self, point):
+        """'not reached', 'survived', 'stopped ...', or 'FINDING ...'."""
+        status, output, lines = self.run(point.kind, point)
+        if "failed" not in lines and status == 0:
+            return "not reached"
+        if status is None:
+            return f"FINDING: it hangs\n{tail(output)}"
+        if status != 0:
+            return f"FINDING: exit status {status}\n{tail(output)}"
+        answers, fds, _ = answers_of(output)
+        stopped = [a for a in answers if a != "ok"]
+        if len(answers) != 3 or len(stopped) > 1:
+            return f"FINDING: more than one session stopped\n{tail(output)}"
+        if fds > self.fds[point.kind]:
+            return f"FINDING: {fds} descriptors are left, not {self.fds[point.kind]}\n{tail(output)}"
+        return stopped[0] if stopped else "survived"
+
+
+def answers_of(output):
+    """What the three sessions said; descriptors and allocations that were left."""
+    answers, fds, live = [], -1, -1
+    for line in output.splitlines():
+        first, _, rest = line.partition(" ")
+        if first in ("first", "second", "third"):
+            answers.append(rest)
+        elif first == "fds":
+            fds, live = int(line.split()[1]), int(line.split()[5])
+    return answers, fds, live
+
+
+def parse_point(text):
+    return Point(*(int(word) if at == 3 else word for at, word in enumerate(text.split()[0].split(":"))))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", default=FULL)
+    parser.add_argument("--seed", type=int, default=int(os.environ.get("EWARP_SEED", "0")) or random.randrange(1 << 32))
+    parser.add_argument("--seconds", type=float, default=40, help="of the sample, when nothing is in its way")
+    parser.add_argument("--kind", choices=KINDS, action="append")
+    parser.add_argument("--what", choices=("calls", "allocations"))
+    parser.add_argument("--point", action="append", default=[])
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    chosen = parser.parse_args()
+    random.seed(chosen.seed)
+    rig = Rig()
+    try:
+        sys.exit(1 if inject(Sessions(rig), chosen) else 0)
+    finally:
+        rig.close()
+
+
+def inject(sessions, chosen):
+    """The number of findings."""
+    points = [p for kind in chosen.kind or KINDS for p in sessions.points(kind, chosen.full)]
+    if chosen.what:
+        points = [p for p in points if (p.call == "malloc") == (chosen.what == "allocations")]
+    if chosen.point:
+        points = [parse_point(text) for text in chosen.point]
+    else:
+        random.shuffle(points)
+    sample = not chosen.full and not chosen.point
+    print(f"{len(points)} points, seed {chosen.seed}" + (f", a sample of {chosen.seconds:g} s" if sample else ""), flush=True)
+    until = time.monotonic() + chosen.seconds
+    tried, outcomes, findings = 0, collections.Counter(), 0
+
+    def one(point):
+        return None if sample and time.monotonic() > until else sessions.judge(point)
+
+    with concurrent.futures.ThreadPoolExecutor(max(chosen.jobs, 1)) as pool:
+        for point, outcome in zip(points, pool.map(one, points)):
+            if outcome is None:
+                continue
+            tried += outcome != "not reached"
+            outcomes[outcome.split()[0].rstrip(":") if outcome != "not reached" else outcome] += 1
+            if outcome.startswith("FINDING"):
+                findings += 1
+                print(f"{text_of(point)}\n  {outcome}", flush=True)
+            elif chosen.point:
+                print(f"{text_of(point)}\n  {outcome}", flush=True)
+    print(f"tried {tried} points: " + ", ".join(f"{n} {what}" for what, n in sorted(outcomes.items())))
+    return findings
+
+
+if __name__ == "__main__":
+    main()
