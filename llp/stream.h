@@ -6,8 +6,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+
+#include "llp/host_watch.h"
 
 namespace ewarp::llp {
 
@@ -46,6 +49,11 @@ class Stream {
   virtual std::size_t segment_octets() const = 0;
   // "address:port", for people; may be empty.
   virtual std::string peer() const = 0;
+
+  // The peer is on another host, which may vanish without a word. Never changes.
+  virtual bool is_distant() const { return false; }
+  // Nothing: all that was sent is acknowledged, or it cannot be told.
+  virtual std::optional<Unanswered> unanswered() const { return std::nullopt; }
 };
 
 // One that is closed.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "llp/tcp.h"
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,6 +30,34 @@ void keep_alive(int fd, unsigned seconds) {
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle, sizeof idle);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval, sizeof interval);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kProbes, sizeof kProbes);
+}
+
+// tcpi_retransmits counts since the last acknowledgement that brought something forward, tcpi_probes since the last one
+// at all. Only one of them counts at a time: the window is asked about when nothing is unacknowledged.
+std::optional<Unanswered> unanswered(int fd) {
+  tcp_info info{};
+  socklen_t size = sizeof info;
+  if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return std::nullopt;
+  if (info.tcpi_unacked == 0 && info.tcpi_notsent_bytes == 0) return std::nullopt;
+  return Unanswered{static_cast<unsigned>(info.tcpi_retransmits) + info.tcpi_probes,
+                    std::chrono::milliseconds(info.tcpi_last_ack_recv)};
+}
+
+bool connects_hosts(int fd) {
+  sockaddr_storage local{}, peer{};
+  socklen_t local_size = sizeof local, peer_size = sizeof peer;
+  if (getsockname(fd, reinterpret_cast<sockaddr*>(&local), &local_size) != 0 ||
+      getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &peer_size) != 0 || local.ss_family != peer.ss_family)
+    return false;
+  if (peer.ss_family == AF_INET) {
+    const in_addr a = reinterpret_cast<const sockaddr_in&>(local).sin_addr;
+    const in_addr b = reinterpret_cast<const sockaddr_in&>(peer).sin_addr;
+    return a.s_addr != b.s_addr && ntohl(b.s_addr) >> 24 != IN_LOOPBACKNET;
+  }
+  if (peer.ss_family != AF_INET6) return false;
+  const in6_addr& a = reinterpret_cast<const sockaddr_in6&>(local).sin6_addr;
+  const in6_addr& b = reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr;
+  return !IN6_ARE_ADDR_EQUAL(&a, &b) && !(IN6_IS_ADDR_V4MAPPED(&b) && b.s6_addr[12] == IN_LOOPBACKNET);
 }
 
 int take_error(int fd) {

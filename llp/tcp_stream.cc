@@ -47,6 +47,8 @@ class TcpStream final : public Stream {
   }
   std::size_t segment_octets() const override;
   std::string peer() const override;
+  bool is_distant() const override { return connects_hosts(fd_); }
+  std::optional<Unanswered> unanswered() const override { return llp::unanswered(fd_); }
 
  private:
   int fd_;

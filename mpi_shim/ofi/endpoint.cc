@@ -216,7 +216,10 @@ void Endpoint::report(const channel::Completion& c) {
 
 void Endpoint::report_failure(const channel::Completion& c, int error) {
   const std::uint64_t label = c.label & ~kQuiet;
-  if (CompletionQueue* queue = queue_of(label)) {
+  if (c.status.error == channel::Error::peer_down) lost_one_.store(true, std::memory_order_relaxed);
+  // fi_inject(): Open MPI, for one, takes the context of each entry for a request of its own.
+  const bool anonymous = (c.label & kQuiet) != 0 && c.context == nullptr;
+  if (CompletionQueue* queue = anonymous ? nullptr : queue_of(label)) {
     const bool truncated = c.status.error == channel::Error::truncated;
     queue->add_error({.op_context = c.context,
                       .flags = label | (c.released ? FI_MULTI_RECV : 0) | (c.status.data ? FI_REMOTE_CQ_DATA : 0),

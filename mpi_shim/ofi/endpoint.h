@@ -131,6 +131,10 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   int bind_counter(Counter& c, std::uint64_t flags);
   // kUnknown: there is no such address.
   channel::PeerId peer_of(fi_addr_t address);
+  // What is injected has no completion to tell that its peer is gone: the call fails.
+  bool is_lost(channel::PeerId peer) const {
+    return lost_one_.load(std::memory_order_relaxed) && !channel_->why_lost(peer).empty();
+  }
   ssize_t peek(const Receive& r, channel::PeerId source);
   ssize_t claim(const Receive& r);
   static CounterOf counter_of(std::uint64_t label);
@@ -145,6 +149,7 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   const std::uint64_t caps_;
   std::uint64_t send_flags_, receive_flags_;
   bool selective_send_ = false, selective_receive_ = false;
+  std::atomic<bool> lost_one_{false};  // a request failed because its peer was gone
   AddressVector* addresses_ = nullptr;
   CompletionQueue* send_queue_ = nullptr;
   CompletionQueue* receive_queue_ = nullptr;

@@ -13,6 +13,7 @@ ssize_t Endpoint::send(const Send& s) {
   if (peer == kUnknown) return -FI_EINVAL;
   const bool inject = (s.flags & FI_INJECT) != 0;
   if (inject && s.length > kInjectSize) return -FI_EINVAL;
+  if (inject && is_lost(peer)) return -FI_ECONNRESET;
   const channel::Request r =
       channel_->isend(peer, s.tag, {static_cast<const std::byte*>(s.buffer), s.length},
                       {.synchronous = (s.flags & FI_MATCH_COMPLETE) != 0 && !inject,

@@ -13,6 +13,7 @@ ssize_t Endpoint::put(const Rma& r) {
   if (peer == kUnknown) return -FI_EINVAL;
   const bool inject = (r.flags & FI_INJECT) != 0;
   if (inject && r.length > kInjectSize) return -FI_EINVAL;
+  if (inject && is_lost(peer)) return -FI_ECONNRESET;
   const channel::Request request = channel_->put(
       peer, {static_cast<const std::byte*>(r.buffer), r.length},
       {.address = r.address, .key = static_cast<std::uint32_t>(r.key)},

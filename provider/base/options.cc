@@ -151,6 +151,11 @@ constexpr OptionEntry<Options> kEntries[] = {
       "An idle connection with another host asks after this time whether the peer's host is there, and ends within "
       "twice the time (at least 6 seconds) if it is not; 0: it never asks."},
      [](Options& o, std::string_view v) { return set_number(o.keepalive_s, v, 0u, 16'383u); }},
+    {{"unacknowledged_s", "seconds", "15",
+      "A connection with another host ends if that host answers nothing for this time while octets wait for its "
+      "acknowledgement, though they were sent again. A QP without rdma_cm waits longer if its timeout and retry_cnt "
+      "say so; 0: TCP decides (about 15 minutes)."},
+     [](Options& o, std::string_view v) { return set_number(o.unacknowledged_s, v, 0u, 3600u); }},
     {{"rnr_wait_ms", "milliseconds", "1000",
       "If a Send finds no receive posted, it waits for one for this time, then the stream ends in error; 0: the "
       "stream ends at once."},

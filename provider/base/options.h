@@ -40,6 +40,7 @@ struct Options {
   unsigned responder_wait_ms = 250;      // a responder without peer-to-peer holds its sends so long; 0: for ever
   unsigned close_timeout_ms = 2000;      // graceful close
   unsigned keepalive_s = 30;             // an idle connection asks whether its peer is there; 0: never
+  unsigned unacknowledged_s = 15;        // a host that acknowledges nothing for so long is gone; 0: TCP decides
   unsigned rnr_wait_ms = 1000;           // how long a Send that arrives may wait for a receive; 0: an error at once
   bool invalidate_regions = false;       // a peer's Send with Invalidate may name an ordinary region
   bool ud_reliable = false;              // queue pairs of UD run on reliable datagrams

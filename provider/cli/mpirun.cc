@@ -34,6 +34,15 @@ constexpr std::pair<const char*, const char*> kParameters[] = {
     {"osc_rdma_network_max_amo", "0"},
 };
 
+// Unless the user has set them. mpirun asks its daemons whether they are there: 6 s after the last octet, then every 2
+// s, four times. It has to find that a host is gone before a rank does (option unacknowledged_s): a rank that aborts
+// makes it send an order to that host, and it waits for TCP, about 15 minutes.
+constexpr std::pair<const char*, const char*> kDefaults[] = {
+    {"oob_tcp_keepalive_time", "6"},
+    {"oob_tcp_keepalive_intvl", "2"},
+    {"oob_tcp_keepalive_probes", "4"},
+};
+
 // Variables of ours that the ranks must have as mpirun has them.
 constexpr std::string_view kForwarded[] = {"ETHERWARP_", "EWARP_CHANNEL_"};
 
@@ -106,6 +115,7 @@ int mpirun(const std::vector<std::string>& words) {
   // By name below, so that no list of processes shows it.
   setenv("EWARP_CHANNEL_JOB", job_secret().c_str(), 0);
   for (const auto& [name, value] : kParameters) setenv(fmt::format("OMPI_MCA_{}", name).c_str(), value, 1);
+  for (const auto& [name, value] : kDefaults) setenv(fmt::format("OMPI_MCA_{}", name).c_str(), value, 0);
   std::vector<std::string> arguments = {found.path};
   const auto forward = [&](const std::string& assignment) {
     arguments.push_back("-x");

@@ -15,6 +15,8 @@ namespace {
 
 constexpr unsigned kPassesOfAWaiter = 8;  // an application thread that makes so many waits for what it has posted
 constexpr std::size_t kPooled = 64;       // buffers kept for reuse
+// A part of the shortest time after which a host counts as vanished; and a thousand streams take a millisecond of it.
+constexpr auto kLookPeriod = std::chrono::seconds(1);
 
 thread_local PosterHabit poster_habit;
 
@@ -92,6 +94,31 @@ void Engine::application_may_sleep() {
 int Engine::add(Pollable& p) {
   assert(held() && running_.load(std::memory_order_relaxed));
   return set_.add(p);
+}
+
+// A child of fork() may begin anew if no timer is set.
+void Engine::remove(Pollable& p) {
+  assert_held();
+  set_.remove(p);
+  if (set_.empty()) asked_.cancel_timer(std::exchange(look_timer_, 0));
+}
+
+void Engine::look_later() {
+  assert_held();
+  if (look_timer_ != 0) return;
+  look_timer_ = add_timer(Clock::now() + kLookPeriod, [this] {
+    run([this] {
+      assert_held();
+      look();
+    });
+  });
+}
+
+void Engine::look() {
+  look_timer_ = 0;
+  bool again = false;
+  set_.for_each([&again, now = Clock::now()](Pollable& p) { again |= p.look(now); });
+  if (again) look_later();
 }
 
 void Engine::bury(std::shared_ptr<Pollable> object) {

@@ -76,10 +76,9 @@ class Engine final : public Reactor, public EngineLock {
   // 0 or errno (ENOMEM). Requires: require_thread() before.
   [[nodiscard]] int add(Pollable& pollable) EWARP_REQUIRES(this);
   // Takes it out of every list; no call reaches it afterwards. Before its fd is closed.
-  void remove(Pollable& pollable) EWARP_REQUIRES(this) {
-    assert(held());
-    set_.remove(pollable);
-  }
+  void remove(Pollable& pollable) EWARP_REQUIRES(this);
+  // Pollable::look() is called once a second from now on, of all of them, until none asks for more.
+  void look_later() EWARP_REQUIRES(this);
   // What it wants to read or write has changed: the kernel says when it can.
   void update(Pollable& pollable) EWARP_REQUIRES(this) {
     assert(held());
@@ -141,6 +140,7 @@ class Engine final : public Reactor, public EngineLock {
   bool begin_anew_in_child(int own);
   std::size_t pass() EWARP_REQUIRES(this);
   void hand_over(LargePoster& poster);
+  void look() EWARP_REQUIRES(this);
   // Background thread.
   void run_background();
   void serve();
@@ -161,6 +161,8 @@ class Engine final : public Reactor, public EngineLock {
   std::vector<std::shared_ptr<Pollable>> graveyard_ EWARP_GUARDED_BY(this);
   std::vector<std::unique_ptr<llp::Gather>> gathers_ EWARP_GUARDED_BY(this);
   std::vector<std::unique_ptr<std::byte[]>> stagings_ EWARP_GUARDED_BY(this);
+
+  std::uint64_t look_timer_ EWARP_GUARDED_BY(this) = 0;  // 0: none is set
 
   // Who drives.
   Driver driver_;

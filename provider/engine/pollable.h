@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 
@@ -39,6 +40,9 @@ class Pollable {
   virtual void rest() {}
   // After fork(): the socket is the parent's.
   virtual void close_in_child() = 0;
+  // Engine::look_later() was called, not by this one alone: whether the peer's host still answers. True: it is to be
+  // called again.
+  virtual bool look(std::chrono::steady_clock::time_point) { return false; }
   // Not null: its receives from fd() can share a system call with others'.
   virtual BatchedReceiver* batched() { return nullptr; }
   // The process ends: what the application has handed over leaves, as much as can without waiting, and the peer is told

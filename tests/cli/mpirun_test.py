@@ -47,7 +47,8 @@ def check(condition, text, done):
 with tempfile.TemporaryDirectory() as name:
     path = pathlib.Path(name)
     done = run(path, {"mpirun": OPEN_MPI}, "-n", "2", "--mca", "pml", "ob1", "program", "an argument", "--help",
-               ETHERWARP_CRC="always", ETHERWARP_LOG="warn", FI_PROVIDER_PATH="/else/where")  # fmt: skip
+               ETHERWARP_CRC="always", ETHERWARP_LOG="warn", FI_PROVIDER_PATH="/else/where",
+               OMPI_MCA_oob_tcp_keepalive_time="9")  # fmt: skip
     got = done.stdout.splitlines()
     given = [line[6:] for line in got if line.startswith("word: ")]
     check(done.returncode == 5, "mpirun's exit status", done)
@@ -58,7 +59,8 @@ with tempfile.TemporaryDirectory() as name:
                    "ETHERWARP_LOG"):  # fmt: skip
         check(("-x", wanted) in pairs, f"not for the ranks: {wanted}", done)
     for wanted in ("pml=cm", "mtl=ofi", "opal_common_ofi_provider_include=etherwarp", "btl=ofi,self", "osc=rdma,sm",
-                   "osc_rdma_priority=99", "osc_rdma_network_max_amo=0"):  # fmt: skip
+                   "osc_rdma_priority=99", "osc_rdma_network_max_amo=0", "oob_tcp_keepalive_time=9",
+                   "oob_tcp_keepalive_intvl=2"):  # fmt: skip
         check(f"env: OMPI_MCA_{wanted}" in got, f"not in the environment: {wanted}", done)
     check(not any(line.startswith("env: LD_PRELOAD=") for line in got), "mpirun itself is preloaded", done)
 

@@ -2,7 +2,9 @@
 // Messages, tagged and not: every call, every protocol of the channel, and the ends that are not good ones.
 #include <sys/uio.h>
 
+#include <chrono>
 #include <functional>
+#include <memory>
 
 #include "tests/ofi/sides.h"
 
@@ -280,6 +282,26 @@ void nobody_is_sent_to_who_is_not_there(void**) {
   assert_int_equal(fi_tsendv(a.ep, two, nullptr, 2, nobody, 5, nullptr), -FI_EINVAL);
 }
 
+// No completion tells of it.
+void injecting_fails_when_the_peer_is_gone(void**) {
+  Side a;
+  auto b = std::make_unique<Side>(SideOptions{}, &a);
+  const fi_addr_t to_b = a.insert(*b);
+  std::uint64_t word = 7, in = 0;
+  MUST(fi_trecv(b->ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 5, 0, nullptr));
+  MUST(fi_tinject(a.ep, &word, 8, to_b, 5));
+  b->received();
+  b.reset();
+  ssize_t result = 0;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+  while ((result == 0 || result == -FI_EAGAIN) && std::chrono::steady_clock::now() < until) {
+    result = fi_tinject(a.ep, &word, 8, to_b, 5);
+    fi_cq_tagged_entry entry{};
+    assert_int_equal(fi_cq_read(a.send_queue, &entry, 1), -FI_EAGAIN);  // no entry without a context
+  }
+  assert_int_equal(result, -FI_ECONNRESET);
+}
+
 // Not before the peer has it; and without a receive, if it is short.
 void delivery_is_completion(void**) {
   Pair p({.send_flags = FI_DELIVERY_COMPLETE});
@@ -326,6 +348,7 @@ std::vector<CMUnitTest> message_tests() {
           cmocka_unit_test(a_message_that_is_too_long_is_an_error_of_its_receive),
           cmocka_unit_test(a_receive_is_cancelled),
           cmocka_unit_test(nobody_is_sent_to_who_is_not_there),
+          cmocka_unit_test(injecting_fails_when_the_peer_is_gone),
           cmocka_unit_test(delivery_is_completion),
           cmocka_unit_test(matching_is_completion)};
 }

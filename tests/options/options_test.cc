@@ -90,6 +90,7 @@ void every_option_takes_its_values(void**) {
       {"ETHERWARP_REQUEST_TIMEOUT_MS=2", [](const Options& o) { return o.request_timeout_ms == 2; }},
       {"ETHERWARP_RTR_TIMEOUT_MS=3", [](const Options& o) { return o.rtr_timeout_ms == 3; }},
       {"ETHERWARP_KEEPALIVE_S=7", [](const Options& o) { return o.keepalive_s == 7; }},
+      {"ETHERWARP_UNACKNOWLEDGED_S=9", [](const Options& o) { return o.unacknowledged_s == 9; }},
       {"ETHERWARP_CLOSE_TIMEOUT_MS=4", [](const Options& o) { return o.close_timeout_ms == 4; }},
       {"ETHERWARP_RESPONDER_WAIT_MS=0", [](const Options& o) { return o.responder_wait_ms == 0; }},
       {"ETHERWARP_RNR_WAIT_MS=0", [](const Options& o) { return o.rnr_wait_ms == 0; }},

@@ -9,7 +9,6 @@ import subprocess
 import time
 
 from harness import BUILD, Skip, check, free_port, main, need, wait_until
-from reliable import drop
 
 # Numbers of the system calls on x86-64 and on every architecture after it.
 IO_URING_CALLS = (425, 426, 427)
@@ -40,29 +39,6 @@ def peer_killed(rig):
     need("rping")
     common = ["-a", "127.0.0.1", "-v"]
     kill_each(rig, "rping", ["rping", "-s", *common], ["rping", "-c", *common], 100_000, rping_ends)
-
-
-def vanished_host(rig):
-    """The peer's host answers no more: an idle connection ends with an error. A peer that is only stopped keeps it."""
-    need("ib_send_lat", "nft")
-    one, other = rig.namespace("a"), rig.namespace("b")
-    rig.veth(one, other)
-    words = ["ib_send_lat", "-R", "-F", "-d", "ewarp_ew0", "-n", 10_000_000]
-    port, options = free_port(), ["--keepalive-s", "1"]  # noticed within 6 s
-    serving = rig.start_server([*words, "-p", port], port, netns=one, options=options, name="server")
-    asking = rig.start([*words, "-p", port, "10.99.0.1"], netns=other, options=options, name="client")
-    wait_until(lambda: rig.octets(serving.pid) > 100_000, 20, lambda: f"no traffic\n{serving.said()}")
-    asking.send(signal.SIGSTOP)
-    time.sleep(9)
-    check(serving.status is None, f"the server gave a stopped peer up\n{serving.said()}")
-    asking.send(signal.SIGCONT)
-    moved = rig.octets(serving.pid)
-    wait_until(lambda: rig.octets(serving.pid) > moved + 100_000, 20, lambda: f"no traffic any more\n{serving.said()}")
-    asking.send(signal.SIGSTOP)
-    time.sleep(0.5)  # until the last message is acknowledged: what is not makes the kernel ask in its own way
-    drop(other, 100, "tcp")
-    ends_with_error(serving, 20, "Completion with error|Failed status|Got event|polling")
-    asking.send(signal.SIGKILL)
 
 
 def rping_ends(process, seconds):
@@ -257,5 +233,5 @@ def no_interface(rig):
 
 
 if __name__ == "__main__":
-    main(peer_killed, vanished_host, refused, no_route, port_in_use, few_descriptors, no_io_uring, unknown_option,
+    main(peer_killed, refused, no_route, port_in_use, few_descriptors, no_io_uring, unknown_option,
          no_interface)  # fmt: skip

@@ -43,7 +43,8 @@ Connection::Connection(Engine& engine, RcQueuePair& qp, std::unique_ptr<llp::Str
       owned_(std::move(stream)),
       stream_(owned_.get()),
       endpoint_(qp, params, ulpdu_limit(*stream_, params)),
-      peer_(stream_->peer()) {}
+      peer_(stream_->peer()),
+      distant_(stream_->is_distant()) {}
 
 Connection::~Connection() = default;
 
@@ -237,6 +238,10 @@ bool Connection::send() {
   endpoint_.transmit(*out_, kTransmitBudget);
   bool any = false;
   if (!out_->empty()) {
+    if (distant_ && !watched_ && silence_limit_.count() > 0) {
+      engine_.look_later();
+      watched_ = true;
+    }
     const bool allowed = enter_regions();
     const long n = allowed ? stream_->send(out_->vectors()) : -EFAULT;
     for (std::size_t i = 0; regions_entered_ != 0; ++i, regions_entered_ >>= 1)
@@ -263,6 +268,21 @@ bool Connection::send() {
     engine_.give_gather(std::move(out_));
   }
   return any;
+}
+
+bool Connection::look(std::chrono::steady_clock::time_point now) {
+  if (!watched_) return false;
+  const auto unanswered = stream_->unanswered();
+  watched_ = end_ == End::none && unanswered.has_value() && silence_limit_.count() > 0;
+  if (!watched_) {
+    host_.idle();
+  } else if (host_.gone(*unanswered, silence_limit_, now)) {
+    log::info("{} has acknowledged nothing for {} ms, and was asked {} times: its host is gone", peer_,
+              unanswered->silence.count(), unanswered->asked);
+    watched_ = false;
+    broken();
+  }
+  return watched_;
 }
 
 void Connection::drop_output() {

@@ -6,10 +6,12 @@
 #include <sys/uio.h>
 
 #include <array>
+#include <chrono>
 #include <memory>
 #include <string>
 
 #include "llp/gather.h"
+#include "llp/host_watch.h"
 #include "llp/stream.h"
 #include "mpa/startup.h"
 #include "provider/engine/pollable.h"
@@ -57,6 +59,9 @@ class Connection final : public Pollable, public BatchedReceiver {
   bool transmit();
   bool blocked() const { return blocked_; }
   bool has_output() const { return !fin_sent_ && ((out_ != nullptr && !out_->empty()) || endpoint_.wants_transmit()); }
+  // The stream is lost if the peer's host answers nothing for so long while octets are under way to it; 0: when TCP
+  // says so. Peers on this host are not watched.
+  void limit_silence(std::chrono::milliseconds limit) { silence_limit_ = limit; }
   void shut_down();  // sends FIN
   bool fin_sent() const { return fin_sent_; }
   // Drops what was not written yet (it refers to memory of requests that end now). Nothing more goes out.
@@ -73,6 +78,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   bool wants_to_write() const override { return has_output(); }
   void close_in_child() override;
   BatchedReceiver* batched() override { return stream_->is_socket() ? this : nullptr; }
+  bool look(std::chrono::steady_clock::time_point now) override;
   void finish() override;
   bool drained() override;
 
@@ -111,6 +117,11 @@ class Connection final : public Pollable, public BatchedReceiver {
   bool fin_sent_ = false;
   bool fpdu_cut_ = false;  // part of what is in out_ was written
   End end_ = End::none;
+
+  const bool distant_;
+  bool watched_ = false;  // look() is to see to the octets that are under way
+  std::chrono::milliseconds silence_limit_{0};
+  llp::HostWatch host_;
 };
 
 }  // namespace ewarp::verbs

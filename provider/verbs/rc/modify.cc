@@ -74,6 +74,12 @@ constexpr Transition kTransitions[] = {
   }
 }
 
+// 4.096 us * 2^timeout for each try. Of both attributes five and three bits count.
+std::chrono::milliseconds all_tries(unsigned timeout, unsigned retries) {
+  const auto one = std::chrono::nanoseconds(std::int64_t{4096} << (timeout & 31));
+  return std::chrono::duration_cast<std::chrono::milliseconds>(one * ((retries & 7) + 1));
+}
+
 }  // namespace
 
 void RcQueuePair::enter_state(ibv_qp_state state) {
@@ -123,8 +129,20 @@ void RcQueuePair::apply(const ibv_qp_attr& attr, int mask) {
   if (mask & IBV_QP_SQ_PSN) given_.sq_psn = attr.sq_psn;
   if (mask & IBV_QP_TIMEOUT) given_.timeout = attr.timeout;
   if (mask & IBV_QP_RETRY_CNT) given_.retry_cnt = attr.retry_cnt;
+  if (mask & (IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT)) {
+    timeout_given_ |= (mask & IBV_QP_TIMEOUT) != 0;
+    if (connection_ != nullptr) connection_->limit_silence(silence_limit());
+  }
   if (mask & IBV_QP_RNR_RETRY) given_.rnr_retry = attr.rnr_retry;
   if (mask & IBV_QP_MIN_RNR_TIMER) given_.min_rnr_timer = attr.min_rnr_timer;
+}
+
+// The option, or longer: what InfiniBand's local ACK timeout allows for all tries. 0: as TCP does.
+std::chrono::milliseconds RcQueuePair::silence_limit() const {
+  const std::chrono::milliseconds least = std::chrono::seconds(options().unacknowledged_s);
+  if (least.count() == 0 || !timeout_given_) return least;
+  return given_.timeout == 0 ? std::chrono::milliseconds(0)
+                             : std::max(least, all_tries(given_.timeout, given_.retry_cnt));
 }
 
 int RcQueuePair::modify(const ibv_qp_attr& attr, int mask) {
@@ -230,6 +248,7 @@ void RcQueuePair::reset_queues() {
   overflowed_ = local_failed_ = false;
   last_receive_told_ = false;
   given_ = {};
+  timeout_given_ = false;
   send_cq_->purge(number_);
   recv_cq_->purge(number_);
 }

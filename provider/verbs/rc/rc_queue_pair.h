@@ -118,6 +118,7 @@ class RcQueuePair final : public QueuePairBase,
   int check_mask(ibv_qp_state from, ibv_qp_state to, const ibv_qp_attr& attr, int mask) const;
   void apply(const ibv_qp_attr& attr, int mask) EWARP_REQUIRES(engine());
   void reset_queues() EWARP_REQUIRES(engine());
+  std::chrono::milliseconds silence_limit() const EWARP_REQUIRES(engine());
 
   // Who the peer is, without rdma_cm (peer.cc). Engine held.
   int start_bring_up(const PeerAddress& peer) EWARP_REQUIRES(engine());
@@ -195,6 +196,7 @@ class RcQueuePair final : public QueuePairBase,
   std::atomic<bool> sends_in_rtr_{false};              // for posters: bring_up_ is there
   bool peer_left_ EWARP_GUARDED_BY(engine()) = false;  // its stream has ended well; the next send fails
   ibv_qp_attr given_ EWARP_GUARDED_BY(engine()){};     // what query() repeats
+  bool timeout_given_ EWARP_GUARDED_BY(engine()) = false;  // given_.timeout and retry_cnt are the application's
   // One timer, for what is waited for at the time (on_timer()): the first FPDU, a receive, a graceful close, a
   // Terminate to leave, a peer that may come again.
   std::uint64_t timer_ EWARP_GUARDED_BY(engine()) = 0;

@@ -72,6 +72,7 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
   established_told_ = false;
   enter_phase(Phase::running);
   connection_ = std::make_shared<Connection>(e, *this, std::move(stream), params);
+  connection_->limit_silence(silence_limit());
   if (slot_ != nullptr) {
     strncpy(slot_->peer, connection_->peer().c_str(), sizeof slot_->peer - 1);
     slot_->peer[sizeof slot_->peer - 1] = 0;
