@@ -57,6 +57,8 @@ void put_prefix(MutableOctets out, const DatagramPrefix& p) {
 
 const char* to_string(DatagramDrop why) {
   switch (why) {
+    case DatagramDrop::address:
+      return "address of another device";
     case DatagramDrop::too_short:
       return "too short";
     case DatagramDrop::version:
@@ -92,6 +94,10 @@ void DatagramPrefix::emit(std::span<std::byte, kSize> out) const {
   put_be<std::uint8_t>(out, 3, aux);
   put_be<std::uint32_t>(out, 4, destination & kQpnMask);
   put_be<std::uint32_t>(out, 8, source & kQpnMask);
+}
+
+std::uint32_t destination_of(Octets payload) {
+  return payload.size() < DatagramPrefix::kSize ? 0 : get_be<std::uint32_t>(payload, 4) & kQpnMask;
 }
 
 Result<Datagram, DatagramDrop> parse_datagram(Octets payload, bool without_crc) {

@@ -43,6 +43,7 @@ inline constexpr std::uint8_t kFlagErrorReport = 0x04;  // F: ErrPSN word presen
 
 // Why a datagram is not for anybody, in the order of the checks (docs/protocol/datagrams.md section 4).
 enum class DatagramDrop : std::uint8_t {
+  address,  // the queue pair's device does not have the address that it went to
   too_short,
   version,
   type,    // unassigned
@@ -56,7 +57,7 @@ enum class DatagramDrop : std::uint8_t {
   no_receive,
   too_long,  // for the receive
 };
-inline constexpr std::size_t kDatagramDrops = 12;
+inline constexpr std::size_t kDatagramDrops = 13;
 const char* to_string(DatagramDrop why);
 
 // The first 12 octets of every datagram.
@@ -70,6 +71,9 @@ struct DatagramPrefix {
   void emit(std::span<std::byte, kSize> out) const;
   bool operator==(const DatagramPrefix&) const = default;
 };
+
+// The QPN that it claims to be for, whatever its type; 0 if it is too short to say.
+std::uint32_t destination_of(Octets payload);
 
 // Whether it claims to be one of RD's, whose header says more: llp/rd/header.h.
 inline bool is_reliable(Octets payload) {
