@@ -118,10 +118,16 @@ struct UdError {
 
 struct SidrRequest {
   static constexpr std::size_t kHeader = 20;
+  // Octets of a datagram so long that the longest reply is no more than three times as long (docs/protocol/datagrams.md
+  // section 9). Extension words fill it up.
+  static constexpr std::size_t kLeastDatagram = 96;
   std::uint32_t transaction = 0;
   std::uint16_t service_port = 0;
+  // Extension words for a datagram of kLeastDatagram octets with so much private data.
+  static std::size_t padding(std::size_t private_data);
   static SidrRequest parse(const Datagram& datagram);
-  std::size_t emit(MutableOctets out, std::uint32_t source) const;
+  // extension: words of zero behind the known fields.
+  std::size_t emit(MutableOctets out, std::uint32_t source, std::size_t extension = 0) const;
   bool operator==(const SidrRequest&) const = default;
 };
 
