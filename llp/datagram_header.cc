@@ -57,6 +57,8 @@ void put_prefix(MutableOctets out, const DatagramPrefix& p) {
 
 const char* to_string(DatagramDrop why) {
   switch (why) {
+    case DatagramDrop::address:
+      return "address of another device";
     case DatagramDrop::too_short:
       return "too short";
     case DatagramDrop::version:
@@ -92,6 +94,10 @@ void DatagramPrefix::emit(std::span<std::byte, kSize> out) const {
   put_be<std::uint8_t>(out, 3, aux);
   put_be<std::uint32_t>(out, 4, destination & kQpnMask);
   put_be<std::uint32_t>(out, 8, source & kQpnMask);
+}
+
+std::uint32_t destination_of(Octets payload) {
+  return payload.size() < DatagramPrefix::kSize ? 0 : get_be<std::uint32_t>(payload, 4) & kQpnMask;
 }
 
 Result<Datagram, DatagramDrop> parse_datagram(Octets payload, bool without_crc) {
@@ -181,12 +187,19 @@ SidrRequest SidrRequest::parse(const Datagram& d) {
   return {get_be<std::uint32_t>(d.header, 12), get_be<std::uint16_t>(d.header, 16)};
 }
 
-std::size_t SidrRequest::emit(MutableOctets out, std::uint32_t source) const {
-  put_prefix(out, prefix(DatagramType::sidr_request, kHeader, 0, source));
+std::size_t SidrRequest::padding(std::size_t private_data) {
+  const std::size_t octets = kHeader + kSegmentLength + private_data + kDatagramCrc;
+  return octets >= kLeastDatagram ? 0 : (kLeastDatagram - octets + 3) / 4;
+}
+
+std::size_t SidrRequest::emit(MutableOctets out, std::uint32_t source, std::size_t extension) const {
+  const std::size_t header = kHeader + 4 * extension;
+  put_prefix(out, prefix(DatagramType::sidr_request, header, 0, source));
   put_be<std::uint32_t>(out, 12, transaction);
   put_be<std::uint16_t>(out, 16, service_port);
   put_be<std::uint16_t>(out, 18, 0);
-  return kHeader;
+  std::fill_n(out.begin() + kHeader, 4 * extension, std::byte{0});
+  return header;
 }
 
 SidrReply SidrReply::parse(const Datagram& d) {

@@ -43,6 +43,7 @@ inline constexpr std::uint8_t kFlagErrorReport = 0x04;  // F: ErrPSN word presen
 
 // Why a datagram is not for anybody, in the order of the checks (docs/protocol/datagrams.md section 4).
 enum class DatagramDrop : std::uint8_t {
+  address,  // the queue pair's device does not have the address that it went to
   too_short,
   version,
   type,    // unassigned
@@ -56,7 +57,7 @@ enum class DatagramDrop : std::uint8_t {
   no_receive,
   too_long,  // for the receive
 };
-inline constexpr std::size_t kDatagramDrops = 12;
+inline constexpr std::size_t kDatagramDrops = 13;
 const char* to_string(DatagramDrop why);
 
 // The first 12 octets of every datagram.
@@ -70,6 +71,9 @@ struct DatagramPrefix {
   void emit(std::span<std::byte, kSize> out) const;
   bool operator==(const DatagramPrefix&) const = default;
 };
+
+// The QPN that it claims to be for, whatever its type; 0 if it is too short to say.
+std::uint32_t destination_of(Octets payload);
 
 // Whether it claims to be one of RD's, whose header says more: llp/rd/header.h.
 inline bool is_reliable(Octets payload) {
@@ -114,10 +118,16 @@ struct UdError {
 
 struct SidrRequest {
   static constexpr std::size_t kHeader = 20;
+  // Octets of a datagram so long that the longest reply is no more than three times as long (docs/protocol/datagrams.md
+  // section 9). Extension words fill it up.
+  static constexpr std::size_t kLeastDatagram = 96;
   std::uint32_t transaction = 0;
   std::uint16_t service_port = 0;
+  // Extension words for a datagram of kLeastDatagram octets with so much private data.
+  static std::size_t padding(std::size_t private_data);
   static SidrRequest parse(const Datagram& datagram);
-  std::size_t emit(MutableOctets out, std::uint32_t source) const;
+  // extension: words of zero behind the known fields.
+  std::size_t emit(MutableOctets out, std::uint32_t source, std::size_t extension = 0) const;
   bool operator==(const SidrRequest&) const = default;
 };
 

@@ -279,7 +279,7 @@ bool owns_v6(const Address& own, const sockaddr& local) {
   return asked.sin6_scope_id == 0 || asked.sin6_scope_id == mine.sin6_scope_id;
 }
 
-bool owns(const Interface& i, const sockaddr& local) {
+bool owns_normal(const Interface& i, const sockaddr& local) {
   return std::any_of(i.addresses.begin(), i.addresses.end(), [&](const Address& own) {
     if (own.address.ss_family != local.sa_family) return false;
     return local.sa_family == AF_INET ? owns_v4(i, own, local) : owns_v6(own, local);
@@ -315,8 +315,12 @@ unsigned interface_of(const sockaddr& local) {
   const sockaddr_storage wanted = normal(local);
   if (wanted.ss_family != AF_INET && wanted.ss_family != AF_INET6) return 0;
   for (const Interface& i : all())
-    if (owns(i, generic(wanted))) return i.index;
+    if (owns_normal(i, generic(wanted))) return i.index;
   return 0;
+}
+
+bool owns(const Interface& i, const sockaddr& local) {
+  return owns_normal(i, generic(normal(local)));
 }
 
 bool is_local(const sockaddr& address) {

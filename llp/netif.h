@@ -37,6 +37,9 @@ std::vector<Interface> interfaces();
 std::optional<Interface> interface(unsigned index);
 // Index of the interface that owns this local address (127.0.0.0/8 is the loopback's); 0 if none.
 unsigned interface_of(const sockaddr& local);
+// Whether this local address is one of the interface's, as it was when it was asked for (127.0.0.0/8 is the
+// loopback's).
+bool owns(const Interface& interface, const sockaddr& local);
 // True if the address is one of this host's own (then there is no wire between us and it).
 bool is_local(const sockaddr& address);
 // The source address the kernel would use towards `to` (a connected UDP socket asks it; nothing is sent). errno on

@@ -56,6 +56,9 @@ void prepare_udp_socket(UdpHandle socket) {
   } else {
     set(fd, IPPROTO_IP, IP_PKTINFO, 1);
   }
+  // Only the groups of this socket, not those of every process of the host.
+  set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
+  if (socket.v6) set(fd, IPPROTO_IPV6, IPV6_MULTICAST_ALL, 0);
   set_fragmenting(socket, true);
   set(fd, IPPROTO_UDP, UDP_GRO, 1);
   if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
@@ -138,8 +141,6 @@ int UdpSocket::open_group(std::uint16_t port, sa_family_t family, UdpSocket* out
   s.v6_ = family == AF_INET6;
   set(s.fd_, SOL_SOCKET, SO_REUSEADDR, 1);
   if (s.v6_) set(s.fd_, IPPROTO_IPV6, IPV6_V6ONLY, 1);
-  // Only the groups of this socket, not those of every process of the host.
-  set(s.fd_, s.v6_ ? int{IPPROTO_IPV6} : int{IPPROTO_IP}, s.v6_ ? IPV6_MULTICAST_ALL : IP_MULTICAST_ALL, 0);
   if (const int error = bind_any(s.fd_, family, port)) return error;
   prepare_udp_socket(s);
   *out = std::move(s);

@@ -18,7 +18,7 @@ struct UdpHandle {
   bool v6;
 };
 
-// What a UDP socket needs so that UdpInbox learns all of a datagram; a large receive buffer.
+// What a UDP socket needs so that UdpInbox learns all of a datagram; no groups but its own; a large receive buffer.
 void prepare_udp_socket(UdpHandle socket);
 
 // Whether datagrams longer than the path's MTU are cut into IP fragments; if not, they are refused (EMSGSIZE).

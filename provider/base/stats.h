@@ -12,7 +12,7 @@
 namespace ewarp::stats {
 
 inline constexpr std::uint32_t kMagic = 0x50525745;  // "EWRP", little endian
-inline constexpr std::uint32_t kVersion = 6;
+inline constexpr std::uint32_t kVersion = 7;
 inline constexpr std::size_t kMaxDevices = 32;  // twins included
 // QPs beyond are counted in their device only. Room for so many makes a page of 2 MiB, of which exists what is used.
 inline constexpr std::size_t kMaxQps = 8192;
@@ -33,7 +33,7 @@ struct Traffic {
 
 // Of the process's UDP sockets: a datagram that is dropped early belongs to no device.
 struct Datagrams {
-  static constexpr std::size_t kCauses = 12;  // llp::DatagramDrop
+  static constexpr std::size_t kCauses = 13;  // llp::DatagramDrop
   Counter drops[kCauses];
   Counter tx_lost;  // the kernel refused them for the network's reasons: to UD, loss
   Counter errors_sent, errors_received, errors_suppressed;  // UD_ERR

@@ -52,9 +52,9 @@ inline constexpr NamedDevice kDevice[] = {
 };
 
 // Of the process's datagrams; the drops in the order of llp::DatagramDrop.
-inline constexpr const char* kDrops[] = {"rx_too_short",   "rx_bad_version", "rx_bad_type",   "rx_bad_length",
-                                         "rx_bad_crc",     "rx_no_qp",       "rx_wrong_type", "rx_bad_qkey",
-                                         "rx_bad_segment", "rx_bad_opcode",  "rx_no_receive", "rx_too_long"};
+inline constexpr const char* kDrops[] = {
+    "rx_wrong_address", "rx_too_short", "rx_bad_version", "rx_bad_type",   "rx_bad_length", "rx_bad_crc", "rx_no_qp",
+    "rx_wrong_type",    "rx_bad_qkey",  "rx_bad_segment", "rx_bad_opcode", "rx_no_receive", "rx_too_long"};
 static_assert(std::size(kDrops) == stats::Datagrams::kCauses, "a cause has no name");
 struct NamedDatagram {
   const char* name;

@@ -31,6 +31,8 @@ struct SidrArrival {
   std::weak_ptr<Id> listener;
   llp::UdpDestination back;
   std::uint32_t transaction = 0, source_qpn = 0;
+  std::size_t asked = 0;  // octets of the request
+  bool answered = false;
   std::vector<std::byte> reply;
 };
 

@@ -34,6 +34,7 @@
 #include "provider/cm/kernel.h"
 #include "provider/cm/socket.h"
 #include "provider/engine/reactor.h"
+#include "provider/startup/pending.h"
 
 namespace ewarp::verbs {
 class Device;
@@ -119,18 +120,21 @@ struct Incoming {
   verbs::Device* device = nullptr;
   std::uint64_t number = 0;  // in the order of accept()
   bool complete = false;     // the Request is
+  bool guarded = false;      // complete, and watched for its peer's end
   bool done = false;
 };
 
 struct Listener {
+  static constexpr std::size_t kMaxPending = 256;
   unsigned backlog = 0;                                     // CONNECT_REQUESTs that may wait for GET_EVENT
   unsigned queued = 0;                                      // that do wait
   std::uint64_t accepted = 0;                               // ever
   std::map<std::uint64_t, std::shared_ptr<Incoming>> open;  // by number: all that have not become a CONNECT_REQUEST
-  std::deque<std::shared_ptr<Incoming>> complete;
+  verbs::PendingConnections pending{kMaxPending};           // the same, by who may stay and who is next
   bool watching = false;
-  bool starved = false;  // out of file descriptors: said once, tried again by a timer
-  std::uint64_t retry_timer = 0;
+  bool starved = false;                           // out of file descriptors: said once, tried again by a timer
+  std::uint64_t retry_timer = 0;                  // then
+  std::uint64_t room_timer = 0;                   // when a connection that waits may lose its place
   std::map<std::string, std::weak_ptr<Id>> sidr;  // by who asked: a repeated request gets the same answer
 };
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The passive side up to CONNECT_REQUEST: TCP accept and the MPA Request.
 //
-// Bounds: at most kMaxOpen connections of a listener are between accept() and CONNECT_REQUEST, each for the request
-// timeout; at most `backlog` CONNECT_REQUESTs wait for GET_EVENT (the kernel's ucma counts the same). Beyond that we
-// stop accepting, and connections wait in TCP's own queue.
+// Bounds: at most Listener::kMaxPending connections of a listener are between accept() and CONNECT_REQUEST, each
+// without its Request for the request timeout; at most `backlog` CONNECT_REQUESTs wait for GET_EVENT (the kernel's ucma
+// counts the same). Beyond that PendingConnections says who gives up a place; while nobody has to, connections wait in
+// TCP's own queue.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -29,39 +30,47 @@ using verbs::Reactor;
 using IncomingRef = std::shared_ptr<Incoming>;
 
 constexpr unsigned kMaxBacklog = 1024;  // the kernel's default, also what 0 stands for
-constexpr std::size_t kMaxOpen = 256;
-constexpr int kTcpBacklog = 128;    // at least: a full TCP queue drops SYNs, and the peer waits a second
-constexpr int kAcceptsAtOnce = 64;  // then others get the reactor's thread
+constexpr int kTcpBacklog = 128;        // at least: a full TCP queue drops SYNs, and the peer waits a second
+constexpr int kAcceptsAtOnce = 64;      // then others get the reactor's thread
 constexpr auto kStarvedRetry = std::chrono::milliseconds(100);
-
-bool has_room(const Listener& l) {
-  return l.queued < l.backlog && l.open.size() < kMaxOpen;
-}
 
 void accept_connections(const std::weak_ptr<Id>& weak);
 
+void watch_listener(const Lock&, const IdRef& id) EWARP_REQUIRES(manager_mutex);
+
+// timer: the listener's.
+void watch_again_at(const IdRef& id, Reactor::Clock::time_point time, std::uint64_t Listener::*timer)
+    EWARP_REQUIRES(manager_mutex) {
+  (*id->listener).*timer = reactor().add_timer(time, [weak = std::weak_ptr(id), timer] {
+    const IdRef alive = weak.lock();
+    if (alive == nullptr) return;
+    const Lock lock;
+    if (alive->listener == nullptr) return;
+    (*alive->listener).*timer = 0;
+    watch_listener(lock, alive);
+  });
+}
+
 void watch_listener(const Lock&, const IdRef& id) EWARP_REQUIRES(manager_mutex) {
   Listener& l = *id->listener;
-  if (l.watching || l.retry_timer != 0 || !has_room(l)) return;
+  if (l.watching || l.retry_timer != 0) return;
+  if (!l.pending.has_room(Reactor::Clock::now())) {
+    const auto next = l.room_timer == 0 ? l.pending.next_victim_at() : std::nullopt;
+    if (next) watch_again_at(id, *next, &Listener::room_timer);
+    return;
+  }
   l.watching = true;
   reactor().watch(id->socket.fd(), POLLIN, [weak = std::weak_ptr(id)](std::uint32_t) { accept_connections(weak); });
 }
 
 // Out of descriptors or memory: the listening socket stays readable, so waiting for readiness would spin.
-void starve(const Lock&, const IdRef& id, int error) EWARP_REQUIRES(manager_mutex) {
+void starve(const IdRef& id, int error) EWARP_REQUIRES(manager_mutex) {
   Listener& l = *id->listener;
   if (!l.starved)
     log::error("listener {} cannot accept connections: {}; raise the hard limit on open files (ulimit -Hn)",
                id->local.text(), std::strerror(error));
   l.starved = true;
-  l.retry_timer = reactor().add_timer(Reactor::Clock::now() + kStarvedRetry, [weak = std::weak_ptr(id)] {
-    const IdRef alive = weak.lock();
-    if (alive == nullptr) return;
-    const Lock lock;
-    if (alive->listener == nullptr) return;
-    alive->listener->retry_timer = 0;
-    watch_listener(lock, alive);
-  });
+  watch_again_at(id, Reactor::Clock::now() + kStarvedRetry, &Listener::retry_timer);
 }
 
 void drop(const Lock& lock, const IncomingRef& incoming) EWARP_REQUIRES(manager_mutex) {
@@ -71,6 +80,7 @@ void drop(const Lock& lock, const IncomingRef& incoming) EWARP_REQUIRES(manager_
   const IdRef id = incoming->listener.lock();
   if (id == nullptr || id->listener == nullptr) return;
   id->listener->open.erase(incoming->number);
+  id->listener->pending.remove(incoming->number);
   watch_listener(lock, id);
 }
 
@@ -84,7 +94,9 @@ unsigned depth(std::uint16_t value, bool enhanced) {
 // it wants to have: initiator_depth and responder_resources as the consumer of this side must read them.
 void announce(const Lock& lock, const IdRef& id, const IncomingRef& incoming) EWARP_REQUIRES(manager_mutex) {
   incoming->done = true;
+  if (incoming->guarded) reactor().unwatch(incoming->socket.fd());
   id->listener->open.erase(incoming->number);
+  id->listener->pending.serve(incoming->number);
   IdRef fresh;
   if (const int error = new_id(lock, id->file, 0, id->port_space, id->qp_type, &fresh); error != 0) {
     log::error("no room for a connection request from {}: {}", incoming->remote.text(), std::strerror(error));
@@ -111,13 +123,31 @@ void announce(const Lock& lock, const IdRef& id, const IncomingRef& incoming) EW
   id->file->post(std::move(event));
 }
 
+// It waits for room in the backlog. A peer that leaves meanwhile, or speaks before it may (RFC 5044 section 7.1.2),
+// takes up no place.
+void guard(const IncomingRef& incoming) {
+  incoming->guarded = true;
+  reactor().watch(incoming->socket.fd(), POLLIN, [incoming](std::uint32_t) {
+    const Lock lock;
+    if (incoming->done) return;
+    // The readiness may be that of the Request, which was received meanwhile.
+    std::byte octet;
+    const long n = llp::receive_now(incoming->socket.fd(), MutableOctets(&octet, 1), MSG_PEEK);
+    if (n == -EAGAIN || n == -EINTR) return guard(incoming);
+    drop(lock, incoming);
+  });
+}
+
 void announce_complete(const Lock& lock, const IdRef& id) EWARP_REQUIRES(manager_mutex) {
   Listener& l = *id->listener;
-  while (!l.complete.empty() && l.queued < l.backlog) {
-    const IncomingRef next = l.complete.front();
-    l.complete.pop_front();
-    announce(lock, id, next);
+  while (l.queued < l.backlog) {
+    const auto next = l.pending.next_complete();
+    if (!next) return;
+    const IncomingRef incoming = l.open.at(*next);
+    announce(lock, id, incoming);
   }
+  for (const auto& [number, incoming] : l.open)
+    if (incoming->complete && !incoming->guarded) guard(incoming);
 }
 
 void on_request(const IncomingRef& incoming);
@@ -144,12 +174,12 @@ void receive_request(const Lock& lock, const IdRef& id, const IncomingRef& incom
   reactor().unwatch(incoming->socket.fd());
   reactor().cancel_timer(incoming->timer);
   incoming->complete = true;
-  id->listener->complete.push_back(incoming);
+  id->listener->pending.complete(incoming->number);
 }
 
 // Requests that came together are announced in the order of accept(), whichever socket is reported first: programs with
 // several queue pairs connect them in turn and pair them by that order (perftest). A peer that says nothing holds up
-// nobody; looking for its Request costs one receive, kMaxOpen bounds them.
+// nobody; looking for its Request costs one receive, kMaxPending bounds them.
 void on_request(const IncomingRef& incoming) {
   const IdRef id = incoming->listener.lock();
   const Lock lock;
@@ -163,11 +193,24 @@ void on_request(const IncomingRef& incoming) {
   watch_listener(lock, id);
 }
 
+void make_way(const Lock& lock, Listener& l, Reactor::Clock::time_point now) EWARP_REQUIRES(manager_mutex) {
+  const auto victim = l.pending.victim(now);
+  if (!victim) return;
+  const IncomingRef incoming = l.open.at(*victim);
+  log::debug("cm: too many connections wait; one from {} is closed", incoming->remote.text());
+  l.pending.evict(*victim);
+  drop(lock, incoming);
+}
+
 void admit(const Lock& lock, const IdRef& id, const IncomingRef& incoming) EWARP_REQUIRES(manager_mutex) {
+  Listener& l = *id->listener;
+  const auto now = Reactor::Clock::now();
+  if (l.pending.size() >= Listener::kMaxPending) make_way(lock, l, now);
   incoming->listener = id;
-  incoming->number = ++id->listener->accepted;
-  id->listener->open.emplace(incoming->number, incoming);
-  const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().request_timeout_ms);
+  incoming->number = ++l.accepted;
+  l.open.emplace(incoming->number, incoming);
+  l.pending.add(incoming->number, incoming->remote.gid(), now);
+  const auto limit = now + std::chrono::milliseconds(options().request_timeout_ms);
   incoming->timer = reactor().add_timer(limit, [weak = std::weak_ptr(incoming)] {
     const IncomingRef alive = weak.lock();
     if (alive == nullptr) return;
@@ -177,7 +220,6 @@ void admit(const Lock& lock, const IdRef& id, const IncomingRef& incoming) EWARP
     drop(held, alive);
   });
   await_request(incoming);
-  (void)lock;
 }
 
 // The facts about a fresh connection that take a look at the interfaces: without the lock. False: not for us.
@@ -201,12 +243,12 @@ void accept_connections(const std::weak_ptr<Id>& weak) {
   Lock lock;
   if (id->listener == nullptr) return;
   id->listener->watching = false;
-  for (int i = 0; i < kAcceptsAtOnce && has_room(*id->listener); ++i) {
+  for (int i = 0; i < kAcceptsAtOnce && id->listener->pending.has_room(Reactor::Clock::now()); ++i) {
     const int fd = ::accept4(id->socket.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno == EAGAIN || errno == EWOULDBLOCK) break;
       if (errno == EMFILE && llp::raise_fd_limit()) continue;
-      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return starve(lock, id, errno);
+      if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) return starve(id, errno);
       continue;  // the connection's own error: accept(2)
     }
     const auto tos = id->options.tos;
@@ -261,6 +303,7 @@ void request_fetched(const Lock& lock, const IdRef& id) {
 void cancel_listener(const Lock& lock, Id& id) {
   const auto listener = std::move(id.listener);
   reactor().cancel_timer(listener->retry_timer);
+  reactor().cancel_timer(listener->room_timer);
   const auto open = std::move(listener->open);
   for (const auto& [number, incoming] : open) drop(lock, incoming);
 }

@@ -116,9 +116,11 @@ int sidr_connect(const IdRef& id, const rdma_ucm_conn_param& param) {
   attempt->to.source = mapped(local).sin6_addr;
   attempt->transaction = random_transaction();
   const auto data = std::as_bytes(std::span(param.private_data)).first(param.private_data_len);
-  attempt->request.resize(llp::SidrRequest::kHeader + llp::kSegmentLength + data.size() + llp::kDatagramCrc);
+  const std::size_t padding = llp::SidrRequest::padding(data.size());
+  attempt->request.resize(llp::SidrRequest::kHeader + 4 * padding + llp::kSegmentLength + data.size() +
+                          llp::kDatagramCrc);
   const llp::SidrRequest request{attempt->transaction, remote.port()};
-  llp::finish_datagram(attempt->request, request.emit(attempt->request, param.qp_num), data);
+  llp::finish_datagram(attempt->request, request.emit(attempt->request, param.qp_num, padding), data);
 
   const Lock lock;
   if (id->state != State::route_resolved) return EINVAL;

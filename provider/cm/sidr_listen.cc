@@ -5,7 +5,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <functional>
+#include <string_view>
 
+#include "llp/source_limit.h"
 #include "provider/base/log.h"
 #include "provider/cm/datagram.h"
 #include "provider/verbs/device/device.h"
@@ -14,6 +17,7 @@ namespace ewarp::cm {
 namespace {
 
 using verbs::reactor;
+using verbs::Reactor;
 
 constexpr std::size_t kMaxRemembered = 4096;
 
@@ -33,9 +37,32 @@ std::string key_of(const llp::UdpArrival& a, std::uint32_t transaction) {
   return key.append(reinterpret_cast<const char*>(&transaction), sizeof transaction);
 }
 
+// Replies beyond what may_answer() lets out by itself, all listeners of the process together.
+constexpr unsigned kRepliesPerSource = 10, kRepliesInAll = 100;  // in a second
+
+llp::SourceLimit& reply_limit() EWARP_REQUIRES(manager_mutex) {
+  static llp::SourceLimit limit(kRepliesPerSource, kRepliesInAll);
+  return limit;
+}
+
+std::uint64_t hash_of(const in6_addr& source) {
+  return std::hash<std::string_view>()({reinterpret_cast<const char*>(source.s6_addr), sizeof source.s6_addr});
+}
+
+// A source address may be forged: the first reply is at most three times as long as what asked for it, as RFC 9000
+// section 8.1 has it. What is longer, and what is repeated, is sent seldom.
+bool may_answer(const SidrArrival& arrival) EWARP_REQUIRES(manager_mutex) {
+  constexpr std::size_t kMostTimes = 3;
+  if (!arrival.answered && arrival.reply.size() <= kMostTimes * arrival.asked) return true;
+  const std::chrono::nanoseconds now = Reactor::Clock::now().time_since_epoch();
+  return reply_limit().allow(hash_of(arrival.back.to.sin6_addr), static_cast<std::uint64_t>(now.count()));
+}
+
 // Through the listener's socket, or where that is gone from one of its own.
 void send_reply(const Lock& lock, const Id& id) EWARP_REQUIRES(manager_mutex) {
-  const SidrArrival& arrival = *id.sidr_arrival;
+  SidrArrival& arrival = *id.sidr_arrival;
+  if (!may_answer(arrival)) return log::debug("cm: too many replies to {}", id.remote.text());
+  arrival.answered = true;
   const IdRef listener = arrival.listener.lock();
   if (listener != nullptr && listener->socket) {
     send_datagram(lock, listener->socket, arrival.back, arrival.reply);
@@ -90,6 +117,7 @@ void announce(const Lock& lock, const IdRef& id, const llp::UdpArrival& a, const
   arrival.back.source = a.to;
   if (IN6_IS_ADDR_LINKLOCAL(&a.from.sin6_addr)) arrival.back.interface = a.interface;
   arrival.transaction = request.transaction;
+  arrival.asked = a.payload.size();
   arrival.source_qpn = d.prefix.source;
   fresh->enter(State::request);
   l.sidr[key] = fresh;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The side that is connected to: the ports of this process's QP numbers, and the Requests that arrive there.
 //
-// Bounds: kMaxArrivals connections between accept() and their QP, each for request_timeout_ms; further ones wait in
+// Bounds: kMaxArrivals connections between accept() and their QP, each for request_timeout_ms, and kAcceptsAtOnce more
+// for a moment. Beyond that PendingConnections says who gives up a place; while nobody has to, connections wait in
 // TCP's own queue. A connection goes to no QP but the one that its Request names, and only if that one named this peer.
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 
+#include <array>
 #include <chrono>
 #include <unordered_map>
-#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "llp/fd.h"
@@ -19,6 +21,7 @@
 #include "provider/base/options.h"
 #include "provider/startup/bring_up.h"
 #include "provider/startup/linger.h"
+#include "provider/startup/pending.h"
 #include "provider/startup/terms.h"
 #include "provider/verbs/qp_numbers.h"
 #include "provider/verbs/queue_pair.h"
@@ -38,6 +41,7 @@ struct Arrival : std::enable_shared_from_this<Arrival> {
   mpa::Responder responder;
   std::optional<PairNames> names;  // once the Request is complete
   std::uint64_t timer = 0;
+  std::uint64_t number = 0;  // in the order of accept()
 };
 using ArrivalRef = std::shared_ptr<Arrival>;
 
@@ -49,7 +53,10 @@ struct Listener : std::enable_shared_from_this<Listener> {
 };
 
 struct Arrivals {
-  std::unordered_set<ArrivalRef> all;
+  std::unordered_map<std::uint64_t, ArrivalRef> all;  // by number
+  PendingConnections pending{kMaxArrivals};
+  std::uint64_t accepted = 0;  // ever
+  bool waits = false;          // for the time at which somebody must give up a place
   std::unordered_map<std::uint16_t, std::shared_ptr<Listener>> listeners;  // by port
 };
 
@@ -60,8 +67,24 @@ Arrivals& arrivals() {
 
 void accept_connections(const std::weak_ptr<Listener>& weak);
 
+void watch_all();
+
+bool has_room() {
+  Arrivals& a = arrivals();
+  if (a.pending.has_room(Reactor::Clock::now())) return true;
+  const auto next = a.pending.next_victim_at();
+  if (next && !std::exchange(a.waits, true))
+    engine().add_timer(*next, [] {
+      engine().run([] {
+        arrivals().waits = false;
+        watch_all();
+      });
+    });
+  return false;
+}
+
 void watch(Listener& l) {
-  if (l.watching || arrivals().all.size() >= kMaxArrivals) return;
+  if (l.watching || !has_room()) return;
   l.watching = true;
   engine().watch(l.fd, POLLIN, [weak = l.weak_from_this()](std::uint32_t) { accept_connections(weak); });
 }
@@ -74,7 +97,9 @@ void watch_all() {
 void forget(Arrival& a) {
   engine().cancel_timer(std::exchange(a.timer, 0));
   a.socket.close();
-  arrivals().all.erase(a.shared_from_this());
+  const ArrivalRef alive = a.shared_from_this();
+  arrivals().pending.remove(a.number);
+  arrivals().all.erase(a.number);
   watch_all();
 }
 
@@ -137,15 +162,29 @@ void read_request(Arrival& a) {
     log::info("bad MPA Request from {} for a QP of this process", text_of(a.from));
     return forget(a);
   }
+  arrivals().pending.complete(a.number);
   dispatch(a);
 }
 
+void make_way(Reactor::Clock::time_point now) {
+  const auto victim = arrivals().pending.victim(now);
+  if (!victim) return;
+  const ArrivalRef a = arrivals().all.at(*victim);
+  log::debug("too many connections wait for a QP; one from {} is closed", text_of(a->from));
+  arrivals().pending.evict(*victim);
+  forget(*a);
+}
+
 void admit(Socket socket) {
+  const auto now = Reactor::Clock::now();
+  if (arrivals().pending.size() >= kMaxArrivals) make_way(now);
   const auto a = std::make_shared<Arrival>();
   a->from = gid_of_peer(socket.fd());
   a->socket = std::move(socket);
-  arrivals().all.insert(a);
-  a->timer = engine().add_timer(Reactor::Clock::now() + std::chrono::milliseconds(options().request_timeout_ms),
+  a->number = ++arrivals().accepted;
+  arrivals().all.emplace(a->number, a);
+  arrivals().pending.add(a->number, std::to_array(a->from.raw), now);
+  a->timer = engine().add_timer(now + std::chrono::milliseconds(options().request_timeout_ms),
                                 with_engine(engine(), a, [](Arrival& late) {
                                   if (late.timer != 0) forget(late);
                                 }));
@@ -168,7 +207,7 @@ void starve(Listener& l, int error) {
 std::vector<Socket> accept_some(Listener& l) {
   std::vector<Socket> sockets;
   l.watching = false;
-  while (sockets.size() < kAcceptsAtOnce && arrivals().all.size() + sockets.size() < kMaxArrivals) {
+  while (sockets.size() < kAcceptsAtOnce && has_room()) {
     const int fd = llp::make_high_fd([&] { return ::accept4(l.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
     if (fd >= 0) {
       l.starved = false;
@@ -218,7 +257,7 @@ int accept_for(std::uint32_t number) {
 
 void serve_early(std::uint32_t number) {
   std::vector<ArrivalRef> mine;
-  for (const ArrivalRef& a : arrivals().all)
+  for (const auto& [order, a] : arrivals().all)
     if (a->names && a->names->destination == number) mine.push_back(a);
   for (const ArrivalRef& a : mine)
     if (a->socket) dispatch(*a);
@@ -226,6 +265,8 @@ void serve_early(std::uint32_t number) {
 
 void forget_arrivals_in_child() {
   arrivals().all.clear();
+  arrivals().pending = PendingConnections(kMaxArrivals);
+  arrivals().waits = false;
   arrivals().listeners.clear();
 }
 

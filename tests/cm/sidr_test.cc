@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <string>
 
@@ -67,8 +69,10 @@ std::uint32_t resolved(Channel& channel, std::uint16_t port, std::uint64_t uid) 
 // Sends and receives raw datagrams on the loopback.
 class RawUdp {
  public:
-  RawUdp() : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+  // address: any of 127/8, as if from another host.
+  explicit RawUdp(std::uint32_t address = INADDR_LOOPBACK) : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in a = at(0);
+    a.sin_addr.s_addr = htonl(address);
     assert_int_equal(bind(fd_, reinterpret_cast<const sockaddr*>(&a), sizeof a), 0);
     const timeval limit{5, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -95,6 +99,13 @@ class RawUdp {
     *from = ntohs(a.sin_port);
     return octets;
   }
+  // How many datagrams are there now.
+  unsigned take_all() const {
+    std::array<std::byte, 2048> sink;
+    unsigned n = 0;
+    while (recv(fd_, sink.data(), sink.size(), MSG_DONTWAIT) >= 0) ++n;
+    return n;
+  }
 
  private:
   static sockaddr_in at(std::uint16_t port) {
@@ -107,9 +118,10 @@ class RawUdp {
   int fd_;
 };
 
-std::vector<std::byte> request(std::uint32_t transaction, std::uint16_t service, std::string_view data = {}) {
+std::vector<std::byte> request(std::uint32_t transaction, std::uint16_t service, std::string_view data = {},
+                               std::size_t extension = 0) {
   std::vector<std::byte> out(512);
-  const std::size_t header = llp::SidrRequest{transaction, service}.emit(out, 0x123456);
+  const std::size_t header = llp::SidrRequest{transaction, service}.emit(out, 0x123456, extension);
   out.resize(llp::finish_datagram(out, header, std::as_bytes(std::span(data))));
   return out;
 }
@@ -240,6 +252,77 @@ void only_the_right_answer_counts(void**) {
   assert_false(client.readable());
 }
 
+// No answer of ours is more than three times as long as what asks for it.
+void requests_are_padded(void**) {
+  RawUdp service;
+  for (const std::size_t length : {0u, 1u, 55u, 69u, 70u, 71u, 180u}) {
+    Channel client;
+    const auto id = resolved(client, service.port(), 2);
+    assert_int_equal(client.connect(id, 0x70707, std::string(length, 'x')), 0);
+    std::uint16_t from;
+    const auto asked = service.receive(&from);
+    assert_in_range(asked.size(), 96, length < 70 ? 99 : 512);
+    const auto d = llp::parse_datagram(asked, false);
+    assert_true(d.ok());
+    assert_int_equal(d.value().segment.size(), length);
+    for (std::size_t i = 20; i < d.value().header.size(); ++i)
+      assert_int_equal(std::to_integer<int>(d.value().header[i]), 0);
+    assert_true(3 * asked.size() >= 24 + 2 + 255 + 4);
+  }
+}
+
+// Whose address is forged gets little for it: long answers and repeated ones are seldom.
+void answers_are_limited(void**) {
+  constexpr unsigned kPerSource = 10, kInAll = 100;  // in a second
+  constexpr std::size_t kFill = 18;                  // words: 98 octets
+  const std::string longest(255, 'x');
+  Channel server;
+  const auto service = listener(server, 1);
+  const auto port = server.port(service);
+  const auto begin = std::chrono::steady_clock::now();
+  const auto seconds = [&] {
+    return static_cast<unsigned>(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count()) + 2;
+  };
+  const auto serve = [&](const RawUdp& peer, std::uint32_t transaction, std::size_t extension) {
+    peer.send(port, request(transaction, port, {}, extension));
+    const UdEvent asked = expect(server, kConnectRequest);
+    assert_int_equal(server.accept(asked.id, 5, 0x10203, longest), 0);
+    settle();
+  };
+  // 26 octets ask for 285 of them, and ask again. The service goes on.
+  RawUdp old;
+  serve(old, 1, 0);
+  for (unsigned i = 0; i < 500; ++i) {
+    old.send(port, request(1, port));
+    if (i % 50 == 0) settle();
+  }
+  settle();
+  const unsigned got = old.take_all();
+  assert_in_range(got, 1, kPerSource * seconds());
+  // Requests that are as long as they should be have an answer each.
+  RawUdp modern(INADDR_LOOPBACK + 1);
+  for (std::uint32_t i = 0; i < 40; ++i) serve(modern, 100 + i, kFill);
+  assert_int_equal(modern.take_all(), 40);
+  // And no other one for asking again.
+  for (unsigned i = 0; i < 500; ++i) {
+    modern.send(port, request(100, port, {}, kFill));
+    if (i % 50 == 0) settle();
+  }
+  settle();
+  assert_in_range(modern.take_all(), 1, kPerSource * seconds());
+  // From many addresses.
+  unsigned all = 0;
+  const auto start = std::chrono::steady_clock::now();
+  for (std::uint32_t i = 0; i < 200; ++i) {
+    RawUdp stranger(INADDR_LOOPBACK + 2 + i);
+    serve(stranger, 1000 + i, 0);
+    all += stranger.take_all();
+  }
+  const auto took =
+      static_cast<unsigned>(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  assert_in_range(all, 1, kInAll * (took + 2) - 1);
+}
+
 void destroyed_in_between(void**) {
   Channel server, client;
   const auto service = listener(server, 1);
@@ -328,6 +411,8 @@ int main() {
       cmocka_unit_test(rejection_is_told),
       cmocka_unit_test(repeated_and_hostile_requests),
       cmocka_unit_test(only_the_right_answer_counts),
+      cmocka_unit_test(requests_are_padded),
+      cmocka_unit_test(answers_are_limited),
       cmocka_unit_test(destroyed_in_between),
       cmocka_unit_test(groups),
       cmocka_unit_test(nobody_answers),

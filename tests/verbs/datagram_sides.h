@@ -42,10 +42,10 @@ inline int make(Pd& pd, ibv_qp_init_attr& init, CompletionQueue* cq, SharedRecei
 template <class Qp>
 struct PortSide {
   PortSide(ibv_qp_type type, SharedReceiveQueue* srq, ibv_qp_state to, int cqe, unsigned access,
-           std::uint32_t depth = 256)
+           std::uint32_t depth = 256, Device& device = any_device())
       : async(channel(16)),
         completions(channel(8)),
-        context(any_device(), async),
+        context(device, async),
         pd(context),
         cq(context, cqe, completions, 0x99),
         octets(1 << 20) {
@@ -222,8 +222,8 @@ struct FlickeringSource {
 
 struct DatagramSide : PortSide<UdQueuePair> {
   explicit DatagramSide(SharedReceiveQueue* srq = nullptr, ibv_qp_state to = IBV_QPS_RTS, int cqe = 4096,
-                        std::uint32_t depth = 256)
-      : PortSide(IBV_QPT_UD, srq, to, cqe, IBV_ACCESS_LOCAL_WRITE, depth) {}
+                        std::uint32_t depth = 256, Device& device = any_device())
+      : PortSide(IBV_QPT_UD, srq, to, cqe, IBV_ACCESS_LOCAL_WRITE, depth, device) {}
 };
 
 // Sends any octets to a QP's port, and receives what comes back.

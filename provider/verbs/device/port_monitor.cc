@@ -93,6 +93,7 @@ void PortMonitor::changed() {
   std::array<std::byte, 8192> sink;
   while (::recv(fd_, sink.data(), sink.size(), 0) >= 0 || errno == ENOBUFS || errno == EINTR) {
   }
+  changes_.fetch_add(1, std::memory_order_relaxed);
   for (auto& [context, before] : ports_) {
     Port now = look(*context);
     if (now == before) continue;

@@ -5,6 +5,8 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
+#include <cstdint>
 #include <unordered_map>
 #include <vector>
 
@@ -23,6 +25,8 @@ class PortMonitor {
   // Not any more; no event is raised after return.
   void remove(Context& context);
   int fd() const { return fd_; }
+  // Grows each time the kernel has told of a change of interfaces or addresses. Any thread, without the lock.
+  const std::atomic<std::uint32_t>& changes() const { return changes_; }
 
   // fork(): the child's copy of the socket is closed with everything else that was watched, and the contexts that it
   // inherited report to the parent.
@@ -48,6 +52,7 @@ class PortMonitor {
   llp::Mutex mutex_;
   std::unordered_map<Context*, Port> ports_ EWARP_GUARDED_BY(mutex_);
   int fd_ = -1;
+  std::atomic<std::uint32_t> changes_{0};
 };
 
 PortMonitor& port_monitor();

@@ -265,8 +265,9 @@ void RdPort::on_timer(std::uint64_t generation) {
 
 Admission RdPort::admit(const Key& key) {
   const Seat& seat = seats_[index_of(key.local_qpn)];
+  if (seat.number != key.local_qpn) return Admission::unknown;
   if (seat.endpoint != nullptr) return seat.endpoint->admit(key);
-  return seat.number == key.local_qpn && seat.qkey == key.qkey ? Admission::qp_gone : Admission::unknown;
+  return seat.qkey == key.qkey ? Admission::qp_gone : Admission::unknown;
 }
 
 void RdPort::opening(Association& a) {

@@ -22,7 +22,7 @@ void DatagramQueuePair::begin(ibv_qp_init_attr& init, std::uint32_t depth, std::
   Engine& e = engine();
   e.run([&] {
     auto port = DatagramPort::of(e, number_);
-    port->attach(number_, *this);
+    port->attach(number_, *this, context().device().interface_index());
     port_ = std::move(port);
   });
 }

@@ -64,7 +64,7 @@ void GroupSocket::arrived(const llp::UdpArrival& arrival) {
   bool anybody = false;
   if (d.prefix.destination == llp::kMulticastQpn) {
     for (const Member& m : members_) {
-      if (!(m.group == arrival.to) || (arrival.interface != 0 && m.interface != arrival.interface)) continue;
+      if (!(m.group == arrival.to) || m.interface != arrival.interface) continue;
       anybody = true;
       if (!is_own(*m.qp, arrival, d.prefix.source)) m.qp->receive({d, arrival, nullptr});
     }

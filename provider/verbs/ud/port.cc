@@ -125,15 +125,17 @@ void DatagramPort::let_go() {
   if (--users_ == 0) engine().remove(*this);
 }
 
-void DatagramPort::attach(std::uint32_t number, DatagramSink& sink) {
-  assert(sinks_[index_of(number)] == nullptr);
+void DatagramPort::attach(std::uint32_t number, DatagramSink& sink, unsigned interface) {
+  assert(seats_[index_of(number)].sink == nullptr);
   hold();
-  sinks_[index_of(number)] = &sink;
+  seats_[index_of(number)] = {&sink, number, interface};
+  if (std::find(interfaces_.begin(), interfaces_.end(), interface) == interfaces_.end())
+    interfaces_.push_back(interface);
 }
 
 void DatagramPort::detach(std::uint32_t number, DatagramSink& sink) {
-  assert(sinks_[index_of(number)] == &sink);
-  sinks_[index_of(number)] = nullptr;
+  assert(seats_[index_of(number)].sink == &sink);
+  seats_[index_of(number)].sink = nullptr;
   std::erase(waiting_, &sink);
   std::erase(being_served_, &sink);
   let_go();
@@ -189,17 +191,27 @@ bool DatagramPort::serve_waiting() {
   return any && !blocked_;
 }
 
+// By the number alone: what else is wrong with it is found later. One that nobody has, or has had, may come by any
+// device that this port serves, so that a datagram whose number was damaged is counted as what it is.
+bool DatagramPort::is_for_us(const llp::UdpArrival& arrival) {
+  const std::uint32_t number = llp::destination_of(arrival.payload);
+  const Seat& seat = seats_[index_of(number)];
+  if (seat.number == number && number != 0) return gate_.admits(arrival, seat.interface);
+  return std::any_of(interfaces_.begin(), interfaces_.end(), [&](unsigned i) { return gate_.admits(arrival, i); });
+}
+
 void DatagramPort::arrived(const llp::UdpArrival& arrival) {
+  if (!is_for_us(arrival)) return count_drop(llp::DatagramDrop::address);
   if (service_ != nullptr && service_->takes(arrival.payload)) return service_->receive(arrival);
   llp::Datagram d;
   if (!accept_datagram(arrival, &d)) return;
   const std::uint32_t number = d.prefix.destination;
-  DatagramSink* sink = sinks_[index_of(number)];
-  if (sink == nullptr || d.prefix.destination == llp::kMulticastQpn) {
+  const Seat& seat = seats_[index_of(number)];
+  if (seat.sink == nullptr || seat.number != number) {
     count_drop(llp::DatagramDrop::qp);
     return;
   }
-  sink->receive({d, arrival, this});
+  seat.sink->receive({d, arrival, this});
 }
 
 std::size_t DatagramPort::turn() {

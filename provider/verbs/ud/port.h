@@ -13,6 +13,7 @@
 #include "llp/udp_inbox.h"
 #include "llp/udp_outbox.h"
 #include "provider/engine/pollable.h"
+#include "provider/verbs/ud/arrival_gate.h"
 
 namespace ewarp::verbs {
 
@@ -84,7 +85,8 @@ class DatagramPort final : public Pollable, public std::enable_shared_from_this<
   ~DatagramPort() override;
 
   Engine& engine() const { return engine_; }
-  void attach(std::uint32_t number, DatagramSink& sink);
+  // interface: of the queue pair's device. It alone is reached by the number, until another one has it.
+  void attach(std::uint32_t number, DatagramSink& sink, unsigned interface);
   void detach(std::uint32_t number, DatagramSink& sink);
 
   const llp::UdpSocket& socket() const { return socket_; }
@@ -110,12 +112,21 @@ class DatagramPort final : public Pollable, public std::enable_shared_from_this<
   void close_in_child() override;
 
  private:
+  // A number of the port, and who has it or had it last.
+  struct Seat {
+    DatagramSink* sink = nullptr;
+    std::uint32_t number = 0;  // 0: nobody has had it yet
+    unsigned interface = 0;
+  };
+  bool is_for_us(const llp::UdpArrival& arrival);
   bool serve_waiting();
   void arrived(const llp::UdpArrival& arrival);
 
   Engine& engine_;
   llp::UdpSocket socket_;
-  std::array<DatagramSink*, 256> sinks_{};
+  ArrivalGate gate_;
+  std::array<Seat, 256> seats_{};
+  std::vector<unsigned> interfaces_;  // of all seats, ever
   unsigned users_ = 0;
   std::vector<DatagramSender*> waiting_, being_served_;
   bool blocked_ = false;
