@@ -116,7 +116,7 @@ void complete_requests(void**) {
   honest.send(request("honest"));
   int fetched = 0;
   while (server.channel.expect(kConnectRequest).data() != "honest") {
-    assert_true(++fetched < 100);
+    assert_true(++fetched < 35);  // fewer than wait in TCP's queue in front of it
     poll(nullptr, 0, 100);
   }
 }
