@@ -43,6 +43,20 @@ void openack_lets_data_go(void**) {
   assert_true(s.association().options() == (option::kCredits | option::kAtomics));
 }
 
+// What comes with our tag before the peer has named its own: no PSN is known yet.
+void nothing_counts_before_the_openack(void**) {
+  Scene s;
+  s.send(7);
+  s.note_open(s.expect(Type::open));
+  s.say_data(Lane::req, s.peer_next[0], segment(true), flag::kAckNow);
+  s.say_ack();
+  s.silence();
+  assert_true(s.delivered.empty());
+  assert_true(s.association().state() == Association::State::open_sent);
+  s.say_openack(s.offer());
+  assert_true(s.expect(Type::req).psn() == s.own_isn[0]);
+}
+
 void openack_without_data_is_acknowledged(void**) {
   Scene s;
   s.send(7);
@@ -283,16 +297,35 @@ void unknown_tags_are_answered_ten_times_a_second(void**) {
 void own_tag_from_elsewhere_is_unknown(void**) {
   Scene s;
   s.establish();
-  const Bytes ack = datagram(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn}, Reset{s.own_tag, ResetReason::unknown});
+  s.send(7);
+  s.quiet();
+  const auto before = s.table.counters().dropped_tag;
   Address stranger = peer_address();
   stranger.ip[15] = std::byte{10};
-  s.table.receive(s.now, stranger, ack);
+  const struct {
+    Address from;
+    std::uint32_t qpn;
+  } kElsewhere[] = {{stranger, kPeerQpn}, {peer_address(), kPeerQpn ^ 0x10000}};
+  for (const auto& e : kElsewhere) {
+    const auto say = [&](Type type, const auto&... body) {
+      s.table.receive(s.now, e.from, datagram(Prefix{type, 0, 0, kOwnQpn, e.qpn}, body...));
+    };
+    Data data;
+    data.standing = s.standing();
+    data.standing.psn = s.peer_next[0];
+    data.standing.ack[0] += 1;  // what we have sent
+    say(Type::req, data, segment(true));
+    say(Type::ack, data.standing, std::uint16_t{0}, std::array<SackWords, 2>{});
+    say(Type::close, Close{s.own_tag, s.peer_next, data.standing.ack, 1});
+    say(Type::reset, Reset{s.own_tag, ResetReason::unknown});
+  }
+  assert_int_equal(s.table.counters().dropped_tag, before + 8);
   assert_false(s.gone());
-  // The same address, another queue pair.
-  const Bytes other =
-      datagram(Prefix{Type::reset, 0, 0, kOwnQpn, kPeerQpn ^ 0x10000}, Reset{s.own_tag, ResetReason::unknown});
-  s.say(other);
-  assert_false(s.gone());
+  assert_true(s.endings.empty() && s.delivered.empty() && s.acknowledged_messages.empty());
+  // The peer itself is believed.
+  s.acked[0] += 1;
+  s.say_ack();
+  assert_int_equal(s.acknowledged_messages.size(), 1);
 }
 
 void answers_go_to_the_observed_port(void**) {
@@ -381,6 +414,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(open_is_repeated_twelve_times),
       cmocka_unit_test(openack_lets_data_go),
+      cmocka_unit_test(nothing_counts_before_the_openack),
       cmocka_unit_test(openack_without_data_is_acknowledged),
       cmocka_unit_test(limits_are_the_smaller_ones),
       cmocka_unit_test(refusal),

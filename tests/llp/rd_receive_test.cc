@@ -139,6 +139,17 @@ void placed_ahead(void**) {
 }
 
 void memory_for_what_is_ahead_is_bounded(void**) {
+  // One segment costs this; so much may be held, and no octet more.
+  const std::size_t one = sizeof(Held) + segment(true, 1000).size();
+  for (const std::size_t most : {one - 1, one}) {
+    Config exact;
+    exact.max_held = most;
+    Scene s(exact);
+    s.establish();
+    s.say_data(Lane::req, kReq + 1, segment(true, 1000));
+    assert_int_equal(s.table.counters().not_held, most < one);
+    assert_int_equal(s.table.held(), most < one ? 0 : one);
+  }
   Config c;
   c.max_held = 3000;
   Scene s(c);

@@ -134,6 +134,30 @@ void silence_for_long_is_death(void**) {
 }
 
 // Holds: RD-7
+// Both have to be over: the tries and the time.
+void death_takes_tries_and_time(void**) {
+  Config patient;
+  patient.retry_max = 40;
+  Scene s(patient);
+  s.establish();
+  s.send(7);
+  s.pass(2 * patient.dead_time);
+  assert_true(s.endings.empty());
+  s.pass(41 * patient.rto_max);
+  assert_true(!s.endings.empty() && s.endings[0].why == Ending::unreachable);
+
+  Config hasty;
+  hasty.retry_max = 1;
+  Scene t(hasty);
+  t.establish();
+  t.send(7);
+  t.pass(hasty.dead_time - kMillisecond);
+  assert_true(t.endings.empty());
+  t.pass(2 * hasty.rto_max);
+  assert_true(!t.endings.empty() && t.endings[0].why == Ending::unreachable);
+}
+
+// Holds: RD-7
 void answers_without_progress_keep_no_peer_alive(void**) {
   Scene s;
   s.establish();
@@ -262,6 +286,7 @@ int main() {
       cmocka_unit_test(timeout_doubles_and_asks_with_the_oldest),
       cmocka_unit_test(the_oldest_is_repeated_even_if_sacked),
       cmocka_unit_test(silence_for_long_is_death),
+      cmocka_unit_test(death_takes_tries_and_time),
       cmocka_unit_test(answers_without_progress_keep_no_peer_alive),
       cmocka_unit_test(first_timeout_of_many_asks),
       cmocka_unit_test(second_timeout_of_many_loses_all),

@@ -191,6 +191,48 @@ void binds_keep_the_order_of_the_queue(void**) {
   }
 }
 
+// The slot of a window of type 2 was one queue pair's; a region that comes to stand there is every one's.
+void a_slot_that_a_window_had_is_anybodys(void**) {
+  constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
+  test::Side side(8192);
+  MemoryRegion *window = nullptr, *region = nullptr;
+  std::uint32_t rkey = 0;
+  assert_int_equal(memory().add_window(side.pd, IBV_MW_TYPE_2, &window, &rkey), 0);
+  assert_int_equal(memory().add(side.pd, side.at(0), 4096, side.address(0), kAccess, &region), 0);
+  assert_true(memory().bind({rkey ^ 1, region->stag(), side.address(0), 100, IBV_ACCESS_REMOTE_READ}, side.pd, 5));
+  memory().remove_window(window);
+  // Slots rest before they are used again, and are drawn from a thousand then.
+  for (int i = 0; i < 40'000; ++i) {
+    MemoryRegion* other = nullptr;
+    assert_int_equal(memory().add(side.pd, side.at(0), 4096, side.address(0), kAccess, &other), 0);
+    llp::Extent e;
+    const Verdict v = memory().resolve(other->stag(), side.pd, side.address(0), 1, IBV_ACCESS_REMOTE_READ, &e, 6);
+    const bool there = other == window;
+    assert_int_equal(memory().remove(other), 0);
+    assert_int_equal(v, Verdict::ok);
+    if (!there) continue;
+    assert_int_equal(memory().remove(region), 0);
+    return;
+  }
+  fail_msg("the slot does not come back");
+}
+
+// Slots that are empty have the key 0, which names none of them.
+void key_0_is_no_region(void**) {
+  constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
+  test::Side side(8192);
+  MemoryRegion* window = nullptr;
+  std::uint32_t rkey = 0;
+  assert_int_equal(memory().add_window(side.pd, IBV_MW_TYPE_2, &window, &rkey), 0);
+  // More than are handed out in disorder: the first slot of all was among them, and is empty again.
+  std::vector<MemoryRegion*> regions(4096);
+  for (MemoryRegion*& r : regions)
+    assert_int_equal(memory().add(side.pd, side.at(0), 4096, side.address(0), kAccess, &r), 0);
+  for (MemoryRegion* r : regions) assert_int_equal(memory().remove(r), 0);
+  assert_false(memory().bind({rkey ^ 1, 0, side.address(0), 100, IBV_ACCESS_REMOTE_READ}, side.pd, 5));
+  memory().remove_window(window);
+}
+
 }  // namespace
 
 int main() {
@@ -202,6 +244,8 @@ int main() {
       cmocka_unit_test(vrb_25_type_2),
       cmocka_unit_test(what_a_bind_refuses),
       cmocka_unit_test(binds_keep_the_order_of_the_queue),
+      cmocka_unit_test(a_slot_that_a_window_had_is_anybodys),
+      cmocka_unit_test(key_0_is_no_region),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -152,9 +152,8 @@ void what_is_sent_and_received_is_counted(void**) {
   fill(consumer);
   consumer.receives.push_back({1, {Bytes(32)}});
   mpa::StreamParams p = params();
-  p.extensions = true;
+  p.extensions = p.initiator = true;
   rdmap::Endpoint endpoint(consumer, p, 1442);
-  endpoint.stop_waiting();
   const auto take = [&](const Bytes& ulpdu) {
     const Bytes in = framed(ulpdu);
     assert_int_equal(endpoint.receive(in), in.size());
@@ -293,6 +292,19 @@ void what_goes_direct(void**) {
     }
 }
 
+// A system call of its own is worth it from 2048 octets on that have not arrived yet.
+void what_is_nearly_there_comes_to_staging(void**) {
+  for (const std::size_t missing : {2047u, 2048u}) {
+    FakeConsumer consumer;
+    consumer.receives.push_back({1, {Bytes(kLong)}});
+    rdmap::Endpoint endpoint(consumer, without_crc(), 60000);
+    const std::size_t ulpdu = kDirect - 2 + missing;
+    const Bytes in = Peer(-1, false).frame(send_segment(1, pattern(ulpdu - 18)));
+    endpoint.receive(Octets(in).first(kDirect));
+    assert_int_equal(endpoint.direct().empty(), missing < 2048);
+  }
+}
+
 // Who waits for the end of a Write finds all of it there.
 void the_end_of_a_direct_write_is_stored_last(void**) {
   for (const bool last : {true, false}) {
@@ -382,6 +394,7 @@ int main() {
       cmocka_unit_test(sources_are_probed_before_they_are_sent),
       cmocka_unit_test(a_source_that_goes_before_its_crc),
       cmocka_unit_test(what_goes_direct),
+      cmocka_unit_test(what_is_nearly_there_comes_to_staging),
       cmocka_unit_test(the_end_of_a_direct_write_is_stored_last),
       cmocka_unit_test(the_end_of_a_direct_read_is_stored_last),
       cmocka_unit_test(the_end_of_a_direct_write_comes_in_pieces),

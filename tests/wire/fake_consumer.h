@@ -76,9 +76,13 @@ class FakeMemory : public Base {
     return true;
   }
   bool readable(const llp::Extent& extent) override {
-    for (const auto& [stag, r] : regions)
-      if (!r.mapped && extent.address >= r.octets.data() && extent.address < r.octets.data() + r.octets.size())
-        return false;
+    for (const auto& [stag, r] : regions) {
+      const std::byte* const end = r.octets.data() + r.octets.size();
+      if (extent.address < r.octets.data() || extent.address >= end) continue;
+      if (extent.length > static_cast<std::size_t>(end - static_cast<const std::byte*>(extent.address)))
+        fail_msg("pages behind region %#x are asked for", stag);
+      if (!r.mapped) return false;
+    }
     return true;
   }
   bool hold(const llp::Extent&) override { return true; }
