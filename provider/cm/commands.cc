@@ -9,6 +9,7 @@
 #include "provider/cm/cm.h"
 #include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
+#include "provider/engine/shortage.h"
 #include "provider/verbs/queue_pair.h"
 
 namespace ewarp::cm {
@@ -82,6 +83,7 @@ int create_id(const Command& c) {
 }
 
 int destroy_id(const Command& c) {
+  const verbs::shortage::Scope patience;  // an id that is half gone cannot be destroyed again
   if (c.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
   return on_id<rdma_ucm_destroy_id>(c, [&](const rdma_ucm_destroy_id& command, const IdRef& id) {
     const std::lock_guard serial(id->command_mutex);
@@ -252,6 +254,7 @@ int join_command(const Command& c) {
 }
 
 int leave_command(const Command& c) {
+  const verbs::shortage::Scope patience;  // as in destroy_id()
   rdma_ucm_destroy_id command;
   if (c.out < sizeof(rdma_ucm_destroy_id_resp)) return ENOSPC;
   if (!c.read(&command)) return EINVAL;

@@ -17,6 +17,7 @@
 #include "provider/cm/cm.h"
 #include "provider/cm/datagram.h"
 #include "provider/cm/id.h"
+#include "provider/engine/shortage.h"
 
 namespace ewarp::cm {
 namespace {
@@ -222,7 +223,7 @@ int poll_both(int counter, int kernel, int flags) {
 int ucma_open(int flags) {
   llp::install_copy_guard();
   const int eventfd_flags = EFD_SEMAPHORE | EFD_CLOEXEC | ((flags & O_NONBLOCK) != 0 ? EFD_NONBLOCK : 0);
-  const int counter = llp::make_high_fd([&] { return eventfd(0, eventfd_flags); });
+  int counter = llp::make_high_fd([&] { return eventfd(0, eventfd_flags); });
   if (counter < 0) return -errno;
   std::unique_ptr<KernelChannel> kernel;
   if (const int error = KernelChannel::open(&kernel); error != 0) {
@@ -235,18 +236,25 @@ int ucma_open(int flags) {
     raw_close(counter);
     return -error;
   }
-  auto file = std::make_shared<File>(fd, counter, std::move(kernel));
-  const Lock lock;
-  if (!file_registry().add(fd)) {
-    raw_close(fd);
-    return -EMFILE;
+  int error = ENOMEM;
+  try {
+    auto file = std::make_shared<File>(fd, counter, std::move(kernel));
+    counter = fd;  // it closes the other one
+    const Lock lock;
+    FileRef& entry = manager().files[fd];
+    error = file_registry().add(fd) ? 0 : EMFILE;
+    if (error == 0) entry = std::move(file);
+  } catch (const std::bad_alloc&) {
   }
-  manager().files[fd] = std::move(file);
-  return fd;
+  if (error == 0) return fd;
+  if (counter != fd) raw_close(counter);
+  raw_close(fd);
+  return -error;
 }
 
 void ucma_close(int fd) {
   if (!ucma_is(fd)) return;
+  const verbs::shortage::Scope patience;  // nobody can close it again
   file_registry().remove(fd);
   const FileRef file = find_file(fd);
   if (file == nullptr) return;  // inherited over fork()

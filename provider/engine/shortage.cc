@@ -28,9 +28,7 @@ New find(const char* name, New ours) {
 }
 
 New next_new(late_free::Kind kind) {
-  static const struct {
-    New object, array;
-  } found{find("_Znwm", &::operator new), find("_Znam", &::operator new[])};
+  static const struct { New object, array; } found{find("_Znwm", &::operator new), find("_Znam", &::operator new[])};
   return kind == late_free::Kind::array ? found.array : found.object;
 }
 // Before a fork: a child may find the loader's lock taken.

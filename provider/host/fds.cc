@@ -7,6 +7,8 @@
 #include <cassert>
 
 #include <cerrno>
+#include <new>
+#include <utility>
 
 #include "llp/fd.h"
 #include "llp/mutex.h"
@@ -62,10 +64,14 @@ int FdTable::add(int fd, OpenFile file) {
   if (shares_its_inode(kind)) file.file_mark = llp::mark_file(fd);
   OpenFile former;  // destroyed without the lock
   const llp::Guard guard(mutex_);
-  if (preload_ != nullptr && !preload_->mark(fd, kind)) return EMFILE;
-  former = std::move(files_[fd]);
-  files_[fd] = std::move(file);
-  return 0;
+  try {
+    OpenFile& entry = files_[fd];
+    if (preload_ != nullptr && !preload_->mark(fd, kind)) return EMFILE;  // an entry of no kind is never found
+    former = std::exchange(entry, std::move(file));
+    return 0;
+  } catch (const std::bad_alloc&) {
+    return ENOMEM;
+  }
 }
 
 std::optional<OpenFile> FdTable::find(int fd, unsigned char kind) {

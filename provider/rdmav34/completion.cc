@@ -61,7 +61,7 @@ int resize_cq(ibv_cq* cq, int cqe) {
 }
 
 int destroy_cq(ibv_cq* cq) {
-  return guarded([&] {
+  return guarded_end([&] {
     if (impl(cq).users != 0) return EBUSY;
     ContextState& state = state_of(cq->context);
     wait_acknowledged(cq->mutex, cq->cond, cq->comp_events_completed, impl(cq).retire_events());

@@ -73,7 +73,7 @@ ibv_mr* alloc_null_mr(ibv_pd* pd) {
 }
 
 int dereg_mr(VerbsMr* mr) {
-  return guarded([&] {
+  return guarded_end([&] {
     MrObject& m = object(mr);
     if (const int error = verbs::memory().remove(m.region); error != 0) return error;
     delete &m;
@@ -121,7 +121,7 @@ ibv_mw* alloc_mw(ibv_pd* pd, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* mw) {
-  return guarded([&] {
+  return guarded_end([&] {
     verbs::memory().remove_window(static_cast<MwObject*>(mw)->window);
     delete static_cast<MwObject*>(mw);
     return 0;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The module's beginning: makes the provider known to libibverbs.
 #include <atomic>
+#include <new>
 
 #include "llp/mutex.h"
-#include "provider/engine/shortage.h"
 #include "provider/host/host.h"
 #include "provider/rdmav34/abi.h"
 #include "provider/rdmav34/objects.h"
@@ -15,8 +15,12 @@ namespace {
 // walks its list of drivers after it has asked us for the devices, so the list must be whole when this returns.
 // False: that libibverbs is none that we can serve.
 bool register_with_libibverbs() {
-  const verbs::shortage::Scope patience;  // a constructor's caller, or a hook's, knows no answer
-  const Library* library = Library::get();
+  const Library* library = nullptr;
+  try {
+    library = Library::get();
+  } catch (const std::bad_alloc&) {
+    return true;  // who looks again finds the devices
+  }
   if (library == nullptr) return !Library::refused();
   // Once it is done, nobody takes the mutex any more: a forked child would not get it back.
   static llp::Mutex mutex;

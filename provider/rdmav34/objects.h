@@ -16,6 +16,7 @@
 
 #include "llp/mutex.h"
 #include "provider/base/log.h"
+#include "provider/engine/shortage.h"
 #include "provider/rdmav34/abi.h"
 #include "provider/rdmav34/send_batch.h"
 #include "provider/verbs/completion_queue.h"
@@ -153,6 +154,13 @@ int guarded(F&& body) {
   } catch (const std::exception&) {
     return failed(EIO);
   }
+}
+
+// The same for what ends an object: it waits for memory, as half of an end cannot be made good.
+template <class F>
+int guarded_end(F&& body) {
+  const verbs::shortage::Scope patience;
+  return guarded(std::forward<F>(body));
 }
 
 // A fresh object number for the `handle` fields, which only people read.

@@ -98,7 +98,7 @@ int modify_qp(ibv_qp* qp, ibv_qp_attr* attr, int mask) {
 }
 
 int destroy_qp(ibv_qp* qp) {
-  return guarded([&] {
+  return guarded_end([&] {
     ContextState& state = state_of(qp->context);
     if (verbs::has_groups(impl(qp))) return EBUSY;
     impl(qp).destroy();

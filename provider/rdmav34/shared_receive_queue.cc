@@ -33,7 +33,7 @@ int query_srq(ibv_srq* srq, ibv_srq_attr* attr) {
 }
 
 int destroy_srq(ibv_srq* srq) {
-  return guarded([&] {
+  return guarded_end([&] {
     if (impl(srq).users != 0) return EBUSY;
     ContextState& state = state_of(srq->context);
     wait_acknowledged(srq->mutex, srq->cond, srq->events_completed, state.context.retire_async(handle_of(srq)));

@@ -93,14 +93,14 @@ QpNumbers& qp_numbers() {
 
 QpNumbers::Port& QpNumbers::add_port() {
   const auto without = std::count_if(ports_.begin(), ports_.end(), [](const Port& p) { return p.fd < 0; });
-  Port p{};
+  Port& p = ports_.emplace_back();  // first: without memory nothing is reserved
   p.fd = reserve_port(&p.port);
   p.next = static_cast<std::uint8_t>(random_number());
   if (p.fd < 0) {
     p.port = static_cast<std::uint16_t>(1023 - without % 1023);
     log::info("no TCP port for QP numbers: QPs can be connected by rdma_cm only");
   }
-  return ports_.emplace_back(std::move(p));
+  return p;
 }
 
 QpNumbers::Port& QpNumbers::with_room() {

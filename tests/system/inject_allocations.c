@@ -5,7 +5,8 @@
 // A point is where EtherWARP asked: kind of the call, module and offset of the first return address on the stack that
 // lies in a module of EtherWARP. What others ask for passes.
 //
-//   EWARP_INJECT_REPORT=FILE  at the end of the process a line 'malloc MODULE+OFFSET COUNT' for each point, and 'failed'
+//   EWARP_INJECT_REPORT=FILE  at the end of the process a line 'malloc MODULE+OFFSET COUNT' for each point, and
+//   'failed'
 //                             if the one was failed
 //   EWARP_INJECT_FAIL=malloc:MODULE+OFFSET:N
 //   EWARP_INJECT_PASSED='FROM-TO FROM-TO '  offsets of EtherWARP's operator new, whose callers are the points
@@ -53,9 +54,7 @@ static atomic_long live;
 
 // What EtherWARP allocates by: code of the module of that name whose callers are asked instead.
 enum { kPassedRanges = 8 };
-static struct {
-  uintptr_t from, to;
-} passed[kPassedRanges];
+static struct { uintptr_t from, to; } passed[kPassedRanges];
 static size_t passed_count;
 
 static bool is_passed(uintptr_t offset) {
@@ -69,9 +68,10 @@ static bool begins_with(const char* text, const char* with) {
 }
 
 static int take_module(struct dl_phdr_info* info, size_t size, void* unused) {
-  static const char* const kPassed[] = {"libc.so", "libstdc++", "liburing", "ld-linux", "libgcc_s",
-                                        "libfmt",  "libisal",   "libm.so",  "libetherwarp-preload",
-                                        "libewarp_inject",      "linux-vdso"};
+  static const char* const kPassed[] = {"libc.so",         "libstdc++", "liburing",
+                                        "ld-linux",        "libgcc_s",  "libfmt",
+                                        "libisal",         "libm.so",   "libetherwarp-preload",
+                                        "libewarp_inject", "linux-vdso"};
   (void)size, (void)unused;
   modules_added = info->dlpi_adds;
   const char* name = strrchr(info->dlpi_name, '/');

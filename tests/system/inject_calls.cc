@@ -53,23 +53,85 @@ constexpr int kNoNotification = 120;
 // Left out: calls without a failure that a caller can meet (getpid, rt_sigaction), those that end something (close,
 // munmap, exit: nobody can do more than go on, and the thing would stay), and futex, whose unexpected errors end the
 // process in the C library.
-constexpr std::array kCalls = {
-    SYS_read,          SYS_write,         SYS_readv,           SYS_writev,          SYS_pread64,
-    SYS_openat,        SYS_open,          SYS_newfstatat,      SYS_fstat,           SYS_statx,
-    SYS_getdents64,    SYS_readlink,      SYS_readlinkat,      SYS_mkdir,           SYS_mkdirat,
-    SYS_unlink,        SYS_unlinkat,      SYS_rename,          SYS_flock,           SYS_access,
-    SYS_faccessat2,    SYS_ioctl,         SYS_fcntl,           SYS_dup,             SYS_dup2,
-    SYS_dup3,          SYS_pipe2,         SYS_socketpair,      SYS_socket,          SYS_connect,
-    SYS_bind,          SYS_listen,        SYS_accept,          SYS_accept4,         SYS_getsockname,
-    SYS_getpeername,   SYS_setsockopt,    SYS_getsockopt,      SYS_shutdown,        SYS_sendto,
-    SYS_sendmsg,       SYS_sendmmsg,      SYS_recvfrom,        SYS_recvmsg,         SYS_recvmmsg,
-    SYS_poll,          SYS_ppoll,         SYS_eventfd2,        SYS_timerfd_create,  SYS_timerfd_settime,
-    SYS_epoll_create1, SYS_epoll_ctl,     SYS_epoll_wait,      SYS_epoll_pwait,     SYS_epoll_pwait2,
-    SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register, SYS_mmap,        SYS_mprotect,
-    SYS_mremap,        SYS_brk,           SYS_madvise,         SYS_mlock,           SYS_mincore,
-    SYS_memfd_create,  SYS_ftruncate,     SYS_fallocate,       SYS_clone,           SYS_clone3,
-    SYS_getrandom,     SYS_userfaultfd,   SYS_prlimit64,       SYS_sched_setaffinity, SYS_sched_getaffinity,
-    SYS_process_vm_readv, SYS_process_vm_writev, SYS_nanosleep, SYS_clock_nanosleep};
+constexpr std::array kCalls = {SYS_read,
+                               SYS_write,
+                               SYS_readv,
+                               SYS_writev,
+                               SYS_pread64,
+                               SYS_openat,
+                               SYS_open,
+                               SYS_newfstatat,
+                               SYS_fstat,
+                               SYS_statx,
+                               SYS_getdents64,
+                               SYS_readlink,
+                               SYS_readlinkat,
+                               SYS_mkdir,
+                               SYS_mkdirat,
+                               SYS_unlink,
+                               SYS_unlinkat,
+                               SYS_rename,
+                               SYS_flock,
+                               SYS_access,
+                               SYS_faccessat2,
+                               SYS_ioctl,
+                               SYS_fcntl,
+                               SYS_dup,
+                               SYS_dup2,
+                               SYS_dup3,
+                               SYS_pipe2,
+                               SYS_socketpair,
+                               SYS_socket,
+                               SYS_connect,
+                               SYS_bind,
+                               SYS_listen,
+                               SYS_accept,
+                               SYS_accept4,
+                               SYS_getsockname,
+                               SYS_getpeername,
+                               SYS_setsockopt,
+                               SYS_getsockopt,
+                               SYS_shutdown,
+                               SYS_sendto,
+                               SYS_sendmsg,
+                               SYS_sendmmsg,
+                               SYS_recvfrom,
+                               SYS_recvmsg,
+                               SYS_recvmmsg,
+                               SYS_poll,
+                               SYS_ppoll,
+                               SYS_eventfd2,
+                               SYS_timerfd_create,
+                               SYS_timerfd_settime,
+                               SYS_epoll_create1,
+                               SYS_epoll_ctl,
+                               SYS_epoll_wait,
+                               SYS_epoll_pwait,
+                               SYS_epoll_pwait2,
+                               SYS_io_uring_setup,
+                               SYS_io_uring_enter,
+                               SYS_io_uring_register,
+                               SYS_mmap,
+                               SYS_mprotect,
+                               SYS_mremap,
+                               SYS_brk,
+                               SYS_madvise,
+                               SYS_mlock,
+                               SYS_mincore,
+                               SYS_memfd_create,
+                               SYS_ftruncate,
+                               SYS_fallocate,
+                               SYS_clone,
+                               SYS_clone3,
+                               SYS_getrandom,
+                               SYS_userfaultfd,
+                               SYS_prlimit64,
+                               SYS_sched_setaffinity,
+                               SYS_sched_getaffinity,
+                               SYS_process_vm_readv,
+                               SYS_process_vm_writev,
+                               SYS_nanosleep,
+                               SYS_clock_nanosleep};
 
 [[noreturn]] void die(const char* what) {
   std::perror(what);
@@ -201,6 +263,13 @@ bool is_eventfd(pid_t pid, std::uint64_t fd) {
   return readlink(path.c_str(), target, sizeof target - 1) > 0 && begins_with(target, "anon_inode:[eventfd]");
 }
 
+// Flags of an open descriptor can be read and set.
+bool can_fail(pid_t pid, const seccomp_data& call) {
+  if (call.nr == SYS_read || call.nr == SYS_write) return !is_eventfd(pid, call.args[0]);
+  if (call.nr == SYS_fcntl) return call.args[1] == F_DUPFD || call.args[1] == F_DUPFD_CLOEXEC;
+  return true;
+}
+
 // --- the supervisor ---
 
 struct Order {
@@ -231,7 +300,7 @@ class Supervisor {
     reply.id = asked.id;
     reply.flags = SECCOMP_USER_NOTIF_FLAG_CONTINUE;
     std::string where;
-    if ((asked.data.nr != SYS_read && asked.data.nr != SYS_write) || !is_eventfd(child_, asked.data.args[0]))
+    if (can_fail(child_, asked.data))
       where = caller(modules_, static_cast<pid_t>(asked.pid), asked.data.instruction_pointer);
     if (!where.empty() && ioctl(listener_, SECCOMP_IOCTL_NOTIF_ID_VALID, &asked.id) == 0) {
       const unsigned n = ++points_[{asked.data.nr, where}];

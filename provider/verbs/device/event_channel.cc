@@ -65,9 +65,15 @@ std::shared_ptr<EventChannel> EventChannel::create(std::size_t record_octets, in
   if (own_read_fd < 0 && llp::raise_fd_limit()) own_read_fd = fcntl(read_fd, F_DUPFD_CLOEXEC, read_fd);
   std::unique_ptr<EventChannel> channel;
   *error = own_read_fd < 0 || !set_nonblocking(write_fd) ? errno : 0;
-  if (*error == 0) channel.reset(new (std::nothrow) EventChannel(read_fd, own_read_fd, write_fd, record_octets));
-  if (channel != nullptr) return channel;  // it has the descriptors, whether or not there is memory to share it
-  if (*error == 0) *error = ENOMEM;
+  if (*error == 0) {
+    try {
+      channel.reset(new EventChannel(read_fd, own_read_fd, write_fd, record_octets));
+      return channel;  // it has the descriptors, whether or not there is memory to share it
+    } catch (const std::bad_alloc&) {
+      *error = ENOMEM;
+    }
+    if (channel != nullptr) return nullptr;
+  }
   for (const int fd : {read_fd, write_fd, own_read_fd}) raw_close(fd);
   return nullptr;
 }

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Moments without memory: a call answers with an error and leaves nothing behind; the holder of an engine and the
+// background thread wait.
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+#include "provider/engine/engine.h"
+#include "provider/engine/shortage.h"
+#include "provider/host/fds.h"
+#include "tests/verbs/two_qps.h"
+#include "tests/wire/scene.h"
+
+using namespace ewarp;
+using namespace ewarp::test;
+
+namespace {
+
+// Of the allocations to come, so many go well, and so many after them fail.
+std::atomic<int> good_ones{1 << 30}, bad_ones{0};
+
+bool is_bad() {
+  return good_ones.fetch_sub(1) <= 0 && bad_ones.fetch_sub(1) > 0;
+}
+
+void fail_after(int good, int bad) {
+  bad_ones = bad;
+  good_ones = good;
+}
+void fail_no_more() {
+  fail_after(1 << 30, 0);
+}
+
+}  // namespace
+
+extern "C" void* __libc_malloc(std::size_t octets);
+extern "C" void* malloc(std::size_t octets) {
+  if (!is_bad()) return __libc_malloc(octets);
+  errno = ENOMEM;
+  return nullptr;
+}
+
+namespace {
+
+struct Large {
+  char octets[300];
+};
+Large* volatile kept = nullptr;  // or the compiler leaves the allocation out
+
+void allocate() {
+  kept = new Large;
+  delete kept;
+}
+
+void a_call_is_told() {
+  fail_after(0, 1);
+  bool told = false;
+  try {
+    allocate();
+  } catch (const std::bad_alloc&) {
+    told = true;
+  }
+  fail_no_more();
+  assert_true(told);
+}
+
+void the_holder_waits() {
+  engine().run([] {
+    fail_after(0, 3);
+    allocate();
+    kept = new Large[2];
+    delete[] kept;
+    fail_no_more();
+  });
+  const shortage::Scope patience;
+  fail_after(0, 3);
+  allocate();
+  fail_no_more();
+}
+
+void the_background_thread_waits() {
+  assert_int_equal(engine().start(), 0);
+  std::atomic<bool> done{false};
+  engine().post([&] {
+    fail_after(0, 3);
+    allocate();
+    fail_no_more();
+    done = true;
+  });
+  while (!done) usleep(1000);
+}
+
+std::ptrdiff_t open_fds() {
+  DIR* folder = opendir("/proc/self/fd");
+  std::ptrdiff_t n = 0;
+  while (readdir(folder) != nullptr) ++n;
+  closedir(folder);
+  return n;
+}
+
+// Whichever of its allocations fails.
+void a_channel_that_could_not_be_made_leaves_no_descriptors() {
+  const std::ptrdiff_t before = open_fds();
+  for (int good = 0;; ++good) {
+    std::shared_ptr<EventChannel> made;
+    int fd = -1, error = 0;
+    fail_after(good, 1);
+    try {
+      made = host::open_event_channel(16, &fd, &error);
+    } catch (const std::bad_alloc&) {
+      error = ENOMEM;
+    }
+    fail_no_more();
+    if (made != nullptr) {
+      host::fds().remove(fd, ETHERWARP_FD_NONE);
+      close(fd);
+      assert_true(good > 2);
+      break;
+    }
+    assert_int_equal(error, ENOMEM);
+    assert_int_equal(open_fds(), before);
+  }
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(+[](void**) { a_call_is_told(); }),
+      cmocka_unit_test(+[](void**) { the_holder_waits(); }),
+      cmocka_unit_test(+[](void**) { the_background_thread_waits(); }),
+      cmocka_unit_test(+[](void**) { a_channel_that_could_not_be_made_leaves_no_descriptors(); }),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
