@@ -126,7 +126,7 @@ int lookup(fid_av* v, fi_addr_t at, void* out, size_t* length) noexcept {
   if (!address) return -FI_EINVAL;
   const sockaddr_storage s = address->socket_address();
   const std::size_t size = address->v4() ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-  std::memcpy(out, &s, std::min(size, *length));
+  if (*length > 0) std::memcpy(out, &s, std::min(size, *length));  // without room there may be no address of it
   *length = size;
   return 0;
 }

@@ -288,7 +288,8 @@ int get_name(struct fid* f, void* out, size_t* length) {
     if (!address) return -FI_EOTHER;
     const sockaddr_storage s = address->socket_address();
     const std::size_t size = address->v4() ? sizeof(sockaddr_in) : sizeof(sockaddr_in6), room = *length;
-    std::memcpy(out, &s, std::min(size, room));
+    // Who asks for the length alone has no room, and perhaps no address of it, which memcpy() must not be given.
+    if (room > 0) std::memcpy(out, &s, std::min(size, room));
     *length = size;
     return room < size ? -FI_ETOOSMALL : 0;
   });

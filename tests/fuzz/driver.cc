@@ -136,7 +136,8 @@ void mutate(Sample& s, const std::vector<Sample>& corpus) {
   if (LLVMFuzzerCustomMutator == nullptr || g_random() % 8 == 0) return mutate_once(s, corpus, g_random);
   const std::size_t size = s.size();
   s.resize(kMaxSample);
-  s.resize(LLVMFuzzerCustomMutator(s.data(), std::min(size, kMaxSample), kMaxSample, static_cast<unsigned>(g_random())));
+  s.resize(
+      LLVMFuzzerCustomMutator(s.data(), std::min(size, kMaxSample), kMaxSample, static_cast<unsigned>(g_random())));
 }
 
 void run(Sample sample) {

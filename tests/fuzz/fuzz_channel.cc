@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The message channel with peers of another mind: what they send, in the channel's own form but with any field wrong, or
-// as octets; what their adapters complete, in order or not at all; and an application that sends, receives, puts, gets,
-// asks, probes and cancels meanwhile. Every request ends once, no memory stays reachable, nothing but the application's
-// own buffers is touched. The first octets are a hello and a message, too.
+// The message channel with peers of another mind: what they send, in the channel's own form but with any field wrong,
+// or as octets; what their adapters complete, in order or not at all; and an application that sends, receives, puts,
+// gets, asks, probes and cancels meanwhile. Every request ends once, no memory stays reachable, nothing but the
+// application's own buffers is touched. The first octets are a hello and a message, too.
 #include <array>
 #include <deque>
 #include <list>
@@ -87,32 +87,33 @@ class Adversary final : public Transport, public Listener, public Answerer {
         break;
       case 13:
         if (Asked* a = ask(r, length))
-          a->request = machine_->send(
-              any == kAnySource ? peer : any, tag(r), a->buffer,
-              SendOptions{.synchronous = (r[3] & 1) != 0,
-                          .inject = (r[3] & 2) != 0 && length <= tuning_.eager_threshold,
-                          .delivered = (r[3] & 4) != 0,
-                          .data = r[3] & 8 ? std::optional<std::uint64_t>(r[4]) : std::nullopt,
-                          .report = report(*a)});
+          a->request = machine_->send(any == kAnySource ? peer : any, tag(r), a->buffer,
+                                      SendOptions{.synchronous = (r[3] & 1) != 0,
+                                                  .inject = (r[3] & 2) != 0 && length <= tuning_.eager_threshold,
+                                                  .delivered = (r[3] & 4) != 0,
+                                                  .data = r[3] & 8 ? std::optional<std::uint64_t>(r[4]) : std::nullopt,
+                                                  .report = report(*a)});
         break;
       case 14:
       case 15:
         if (Asked* a = ask(r, length)) {
           a->multi = a->listens && (r[3] & 1);
-          a->request = machine_->receive(any, tag(r), r[4] & 1 ? kAnyTag : r[4] & 2 ? 7 : tuning_.ignored_bits,
+          a->request = machine_->receive(any, tag(r),
+                                         r[4] & 1   ? kAnyTag
+                                         : r[4] & 2 ? 7
+                                                    : tuning_.ignored_bits,
                                          a->buffer, {.multi = a->multi, .least = r[5], .report = report(*a)}, r[3] & 2);
         }
         break;
       case 16:
         if (Asked* a = ask(r, length)) {
           const wire::Remote remote = heard(r).remote;
-          a->request =
-              r[3] & 1 ? machine_->get(peer, a->buffer, remote, report(*a))
-                       : machine_->put(peer, a->buffer, remote,
-                                       {.inject = (r[3] & 2) != 0 && length <= tuning_.eager_threshold,
-                                        .delivered = (r[3] & 4) != 0,
-                                        .data = r[3] & 8 ? std::optional<std::uint64_t>(r[4]) : std::nullopt,
-                                        .report = report(*a)});
+          a->request = r[3] & 1 ? machine_->get(peer, a->buffer, remote, report(*a))
+                                : machine_->put(peer, a->buffer, remote,
+                                                {.inject = (r[3] & 2) != 0 && length <= tuning_.eager_threshold,
+                                                 .delivered = (r[3] & 4) != 0,
+                                                 .data = r[3] & 8 ? std::optional<std::uint64_t>(r[4]) : std::nullopt,
+                                                 .report = report(*a)});
         }
         break;
       case 17:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What stands in for the kernel, as the preload library calls it: netlink requests and what a kernel with devices of its
-// own would answer, ioctl commands, paths of sysfs and of device files, and file numbers that are closed behind our back.
-// Results are what the kernel's could be, and nothing is written but where the program said.
+// What stands in for the kernel, as the preload library calls it: netlink requests and what a kernel with devices of
+// its own would answer, ioctl commands, paths of sysfs and of device files, and file numbers that are closed behind our
+// back. Results are what the kernel's could be, and nothing is written but where the program said.
 #include <fcntl.h>
 #include <linux/netlink.h>
 #include <rdma/ib_user_ioctl_cmds.h>
@@ -118,11 +118,36 @@ Bytes netlink_message(const Record& r) {
 }
 
 std::string path_of(const Record& r) {
-  static const char* const kParts[] = {"/sys/class/infiniband", "/sys/class/infiniband_verbs", "/dev/infiniband", "/",
-                                       "/..", "/.", "/ewarp_lo", "/uverbs192", "/uverbs", "/rdma_cm", "/ports", "/1",
-                                       "/gids", "/0", "/pkeys", "/node_type", "/state", "/abi_version", "/ibdev",
-                                       "/device", "/ewarp_none", "x", "/hw_counters", "/gid_attrs", "/types", "/ndevs",
-                                       "/fw_ver", "/node_guid", "/sys/class", "/sys"};
+  static const char* const kParts[] = {"/sys/class/infiniband",
+                                       "/sys/class/infiniband_verbs",
+                                       "/dev/infiniband",
+                                       "/",
+                                       "/..",
+                                       "/.",
+                                       "/ewarp_lo",
+                                       "/uverbs192",
+                                       "/uverbs",
+                                       "/rdma_cm",
+                                       "/ports",
+                                       "/1",
+                                       "/gids",
+                                       "/0",
+                                       "/pkeys",
+                                       "/node_type",
+                                       "/state",
+                                       "/abi_version",
+                                       "/ibdev",
+                                       "/device",
+                                       "/ewarp_none",
+                                       "x",
+                                       "/hw_counters",
+                                       "/gid_attrs",
+                                       "/types",
+                                       "/ndevs",
+                                       "/fw_ver",
+                                       "/node_guid",
+                                       "/sys/class",
+                                       "/sys"};
   std::string path;
   for (std::size_t i = 4; i < r.size() && r[i] != 0; ++i) {
     if (r[i] < 128)
@@ -235,7 +260,8 @@ class Program {
     check_result(etherwarp_host.stat(path.c_str(), &s));
     check_result(etherwarp_host.access(path.c_str(), r[1] & 7));
     if ((r[1] & 8) == 0) return;
-    static constexpr int kFlags[] = {O_RDONLY, O_RDWR, O_RDONLY | O_DIRECTORY, O_WRONLY | O_TRUNC, O_RDONLY | O_CLOEXEC};
+    static constexpr int kFlags[] = {O_RDONLY, O_RDWR, O_RDONLY | O_DIRECTORY, O_WRONLY | O_TRUNC,
+                                     O_RDONLY | O_CLOEXEC};
     open_one(path, kFlags[r[2] % std::size(kFlags)] | O_NONBLOCK);
   }
 
@@ -258,7 +284,7 @@ class Program {
     static constexpr std::uint16_t kOwnIds[] = {UVERBS_ATTR_CORE_IN, UVERBS_ATTR_CORE_OUT, UVERBS_ATTR_WRITE_CMD,
                                                 UVERBS_ATTR_UHW_IN, UVERBS_ATTR_UHW_OUT};
     ib_uverbs_ioctl_hdr header{};
-    header.object_id = r[3] & 1 ? r[3] : UVERBS_OBJECT_DEVICE;
+    header.object_id = r[3] & 1 ? r[3] : std::uint16_t{UVERBS_OBJECT_DEVICE};
     header.method_id = kMethods[r[2] % std::size(kMethods)];
     const std::size_t count = r[4] % 6;
     std::vector<Bytes> rooms(count);

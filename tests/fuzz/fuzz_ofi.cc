@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Calls of libfabric's interface, in any order, to two endpoints of the provider that can reach each other: results are 0,
-// a count or an error of libfabric; what completes was begun, once; memory of the program is touched only while it is the
-// provider's. The channel below is the stand-in of ofi_standins.cc.
+// Calls of libfabric's interface, in any order, to two endpoints of the provider that can reach each other: results are
+// 0, a count or an error of libfabric; what completes was begun, once; memory of the program is touched only while it
+// is the provider's. The channel below is the stand-in of ofi_standins.cc.
 #include <rdma/fabric.h>
 #include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
@@ -67,8 +67,8 @@ class Program {
     for (Side& s : sides_) open(s);
     for (Region& r : regions_) {
       r.memory.resize(400);
-      if (fi_mr_reg(domain_, r.memory.data(), r.memory.size(), &r == &regions_[1] ? FI_REMOTE_READ : kAll, 0, 0, 0, &r.mr,
-                    nullptr) != 0)
+      if (fi_mr_reg(domain_, r.memory.data(), r.memory.size(), &r == &regions_[1] ? FI_REMOTE_READ : kAll, 0, 0, 0,
+                    &r.mr, nullptr) != 0)
         r.mr = nullptr;
     }
     meet();
@@ -112,7 +112,8 @@ class Program {
       case 10:
         return atomic(s, r);
       case 11:
-        if (s.ep != nullptr && !asked_.empty()) check_result(fi_cancel(&s.ep->fid, &asked_[r[2] % asked_.size()]->context));
+        if (s.ep != nullptr && !asked_.empty())
+          check_result(fi_cancel(&s.ep->fid, &asked_[r[2] % asked_.size()]->context));
         return;
       case 12:
       case 13:
@@ -178,7 +179,9 @@ class Program {
       case 24: {
         fi_atomic_attr attr{};
         check_result(fi_query_atomic(domain_, static_cast<fi_datatype>(r[2] % 24), static_cast<fi_op>(r[3] % 24), &attr,
-                                     r[4] & 1 ? FI_FETCH_ATOMIC : r[4] & 2 ? FI_COMPARE_ATOMIC : 0));
+                                     r[4] & 1   ? FI_FETCH_ATOMIC
+                                     : r[4] & 2 ? FI_COMPARE_ATOMIC
+                                                : 0));
         return;
       }
       case 25: {
@@ -200,16 +203,17 @@ class Program {
  private:
   static constexpr std::uint64_t kAll = FI_REMOTE_READ | FI_REMOTE_WRITE | FI_READ | FI_WRITE | FI_SEND | FI_RECV;
   static std::uint64_t wanted(unsigned bits) {
-    static constexpr std::uint64_t kFlags[] = {FI_COMPLETION,      FI_INJECT, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE,
-                                               FI_DELIVERY_COMPLETE, FI_MULTI_RECV, FI_MORE, FI_REMOTE_CQ_DATA};
+    static constexpr std::uint64_t kFlags[] = {
+        FI_COMPLETION, FI_INJECT, FI_INJECT_COMPLETE, FI_TRANSMIT_COMPLETE, FI_DELIVERY_COMPLETE,
+        FI_MULTI_RECV, FI_MORE,   FI_REMOTE_CQ_DATA};
     std::uint64_t out = 0;
     for (unsigned i = 0; i < 8; ++i)
       if (bits & (1u << i)) out |= kFlags[i];
     return out;
   }
   static fi_info* get_info(unsigned caps) {
-    static constexpr std::uint64_t kCaps[] = {FI_MSG, FI_TAGGED, FI_RMA, FI_ATOMIC, FI_DIRECTED_RECV, FI_SOURCE,
-                                              FI_MULTI_RECV, FI_SEND};
+    static constexpr std::uint64_t kCaps[] = {FI_MSG,           FI_TAGGED, FI_RMA,        FI_ATOMIC,
+                                              FI_DIRECTED_RECV, FI_SOURCE, FI_MULTI_RECV, FI_SEND};
     fi_info* hints = fi_allocinfo();
     for (unsigned i = 0; i < 8; ++i)
       if ((caps & (1u << i)) == 0) hints->caps |= kCaps[i];
@@ -217,7 +221,8 @@ class Program {
     hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->mode = ~std::uint64_t{0};
     fi_info* out = nullptr;
-    const int error = ofi::provider.getinfo(FI_VERSION(1, 17), "127.0.0.1", nullptr, FI_SOURCE | FI_NUMERICHOST, hints, &out);
+    const int error =
+        ofi::provider.getinfo(FI_VERSION(1, 17), "127.0.0.1", nullptr, FI_SOURCE | FI_NUMERICHOST, hints, &out);
     fi_freeinfo(hints);
     check_result(error);
     return error == 0 ? out : nullptr;
@@ -245,10 +250,11 @@ class Program {
       if (hints->src_addrlen > 1) static_cast<std::uint8_t*>(hints->src_addr)[0] = r[19] & 1 ? AF_INET6 : AF_INET;
     }
     fi_info* out = nullptr;
-    static constexpr std::uint32_t kVersions[] = {FI_VERSION(1, 4), FI_VERSION(1, 5), FI_VERSION(1, 17), FI_VERSION(1, 0)};
-    const int error = ofi::provider.getinfo(kVersions[r[20] & 3], r[21] & 1 ? "127.0.0.1" : nullptr,
-                                            r[21] & 2 ? "7" : nullptr,
-                                            (r[21] & 4 ? FI_SOURCE : 0) | FI_NUMERICHOST, hints, &out);
+    static constexpr std::uint32_t kVersions[] = {FI_VERSION(1, 4), FI_VERSION(1, 5), FI_VERSION(1, 17),
+                                                  FI_VERSION(1, 0)};
+    const int error =
+        ofi::provider.getinfo(kVersions[r[20] & 3], r[21] & 1 ? "127.0.0.1" : nullptr, r[21] & 2 ? "7" : nullptr,
+                              (r[21] & 4 ? FI_SOURCE : 0) | FI_NUMERICHOST, hints, &out);
     check_result(error);
     if (error == 0) {
       (void)fi_tostr(out, FI_TYPE_INFO);
@@ -430,8 +436,8 @@ class Program {
       case 0:
         return begun(a, fi_atomic(s.ep, a.memory.data(), count, nullptr, dest, at, key, type, op, &a.context));
       case 1:
-        return begun(a, fi_fetch_atomic(s.ep, a.memory.data(), count, nullptr, a.result.data(), nullptr, dest, at, key, type,
-                                        op, &a.context));
+        return begun(a, fi_fetch_atomic(s.ep, a.memory.data(), count, nullptr, a.result.data(), nullptr, dest, at, key,
+                                        type, op, &a.context));
       case 2:
         return begun(a, fi_compare_atomic(s.ep, a.memory.data(), count, nullptr, a.compare.data(), nullptr,
                                           a.result.data(), nullptr, dest, at, key, type, op, &a.context));
@@ -476,7 +482,7 @@ class Program {
     const std::size_t most = r[3] % 5 + (r[3] == 0xff ? 20 : 0);
     Octets8 room(most * entry());
     std::array<fi_addr_t, 32> from{};
-    const ssize_t n = r[3] & 16 ? fi_cq_readfrom(q, room.data(), most, from.data())
+    const ssize_t n = r[3] & 16   ? fi_cq_readfrom(q, room.data(), most, from.data())
                       : r[3] & 32 ? fi_cq_sread(q, room.data(), most, nullptr, 0)
                                   : fi_cq_read(q, room.data(), most);
     check_result(n);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Two ends of reliable datagrams, from RDMAP down to the datagrams, in virtual time. The input says what each posts, and
-// what becomes of the datagrams between them: lost, late, twice, again much later, or with a field changed and the CRC
-// made right. Where nothing was changed every request ends well, with its octets; and in any case everything ends.
+// Two ends of reliable datagrams, from RDMAP down to the datagrams, in virtual time. The input says what each posts,
+// and what becomes of the datagrams between them: lost, late, twice, again much later, or with a field changed and the
+// CRC made right. Where nothing was changed every request ends well, with its octets; and in any case everything ends.
 #include <array>
 #include <deque>
 #include <optional>
@@ -13,13 +13,13 @@
 namespace ewarp::fuzz {
 namespace {
 
+using rdmap::Operation;
+using rdmap::Status;
 using rdsim::Address;
 using rdsim::kMillisecond;
 using rdsim::kSecond;
 using rdsim::Network;
 using rdsim::Time;
-using rdmap::Operation;
-using rdmap::Status;
 using wire::Bytes;
 using wire::DatagramHost;
 using wire::DatagramRequest;
@@ -61,7 +61,9 @@ class Run {
       h.queues.regions[kRegion] = {wire::pattern(n, kRegionSize)};
       h.queues.regions[kForeign] = {Bytes(100), false};
       h.queues.on_send_done = [this](DatagramRequest& r) { sent(r); };
-      h.queues.on_receive_done = [this](unsigned, const wire::FakeReceive& b, const rdmap::Received& r) { received(b, r); };
+      h.queues.on_receive_done = [this](unsigned, const wire::FakeReceive& b, const rdmap::Received& r) {
+        received(b, r);
+      };
       for (unsigned i = 0; i < head[1] % 16u; ++i) h.post_receive(kLongest);
     }
     net_.filter = [this](const Address& to, const Bytes& d) { return passes(to, d); };
@@ -153,7 +155,8 @@ class Run {
   void sent(DatagramRequest& r) {
     const auto read = reads_.find(&r);
     // What atomics did meanwhile is not known here.
-    if (r.status == Status::success && read != reads_.end() && !changed_ && !atomics_ ) FUZZ_CHECK(wire::joined(r.pieces) == read->second);
+    if (r.status == Status::success && read != reads_.end() && !changed_ && !atomics_)
+      FUZZ_CHECK(wire::joined(r.pieces) == read->second);
     atomics_ = atomics_ || rdmap::is_atomic(r.operation);
   }
   void received(const wire::FakeReceive& buffer, const rdmap::Received& r) {
@@ -167,12 +170,11 @@ class Run {
     awaited_.erase(at);
   }
 
-  static Address from_of(const Address& to) {
-    return rdsim::address_of(3 - std::to_integer<unsigned>(to.ip[15]));
-  }
+  static Address from_of(const Address& to) { return rdsim::address_of(3 - std::to_integer<unsigned>(to.ip[15])); }
   void deliver(const Address& to, Bytes datagram, Time after) {
     const unsigned n = std::to_integer<unsigned>(to.ip[15]);
-    net_.at(net_.now() + after, [this, n, to, d = std::move(datagram)] { hosts_[n - 1]->receive(from_of(to), d, false); });
+    net_.at(net_.now() + after,
+            [this, n, to, d = std::move(datagram)] { hosts_[n - 1]->receive(from_of(to), d, false); });
   }
   bool passes(const Address& to, const Bytes& datagram) {
     if (seen_.size() < 64) seen_.emplace_back(to, datagram);

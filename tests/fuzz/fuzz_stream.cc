@@ -22,7 +22,8 @@ using rdmap::Opcode;
 using rdmap::Operation;
 using rdmap::Status;
 
-// Head: 0 crc, markers, extensions, initiator, peer to peer, RTR forms; 1 our marker and MULPDU; 2, 3 how octets are cut.
+// Head: 0 crc, markers, extensions, initiator, peer to peer, RTR forms; 1 our marker and MULPDU; 2, 3 how octets are
+// cut.
 using Talk = Records<4, 16>;
 
 enum Wrong : unsigned {  // bits of a record's octet 1
@@ -142,9 +143,10 @@ class Side final : public rdmap::Consumer {
     if (r.status == Status::success)
       for (const Bytes& p : receives_.front()) story.received.insert(story.received.end(), p.begin(), p.end());
     receives_.pop_front();
-    const unsigned flags = (r.solicited ? 8u : 0) | (r.immediate ? 4u : 0) | (r.by_write ? 2u : 0) | (r.invalidated ? 1u : 0);
-    story.events.push_back({kReceived, static_cast<std::uint64_t>(r.status), r.length,
-                            std::uint64_t{r.immediate_data} << 8 | flags});
+    const unsigned flags =
+        (r.solicited ? 8u : 0) | (r.immediate ? 4u : 0) | (r.by_write ? 2u : 0) | (r.invalidated ? 1u : 0);
+    story.events.push_back(
+        {kReceived, static_cast<std::uint64_t>(r.status), r.length, std::uint64_t{r.immediate_data} << 8 | flags});
   }
   ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, rdmap::RemoteRight right,
                        llp::Extent& out) override {
@@ -200,7 +202,11 @@ class Side final : public rdmap::Consumer {
 class Connection {
  public:
   Connection(Side& side, const mpa::StreamParams& params, std::size_t mulpdu, bool direct, unsigned seed)
-      : side_(side), crc_(params.crc), markers_(params.tx_markers), endpoint(side, params, mulpdu), direct_(direct),
+      : side_(side),
+        crc_(params.crc),
+        markers_(params.tx_markers),
+        endpoint(side, params, mulpdu),
+        direct_(direct),
         random_(seed) {}
 
   // These octets arrive, at once or in pieces.

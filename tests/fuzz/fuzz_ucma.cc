@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The commands that librdmacm writes to its event channel, in any order and with any field wrong, and raw TCP peers that
-// speak to the listeners: each command is answered with a result or an errno, nothing is written but into the response,
-// and nothing is left when the channels are closed. Below the connection manager are the stand-ins of tests/cm.
+// The commands that librdmacm writes to its event channel, in any order and with any field wrong, and raw TCP peers
+// that speak to the listeners: each command is answered with a result or an errno, nothing is written but into the
+// response, and nothing is left when the channels are closed. Below the connection manager are the stand-ins of
+// tests/cm.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -39,7 +40,7 @@ enum Wrong : unsigned {  // bits of a record's octet 1
 sockaddr_in6 address(unsigned which, std::uint16_t port) {
   sockaddr_in6 a{};
   auto& v4 = reinterpret_cast<sockaddr_in&>(a);
-  static constexpr const char* kNames[] = {"127.0.0.1", "::1", "0.0.0.0",  "::",      "127.0.0.2",
+  static constexpr const char* kNames[] = {"127.0.0.1", "::1",     "0.0.0.0", "::",        "127.0.0.2",
                                            "239.1.1.1", "ff02::1", "fe80::1", "192.0.2.1", "::ffff:127.0.0.1"};
   const char* name = kNames[which % std::size(kNames)];
   if (inet_pton(AF_INET, name, &v4.sin_addr) == 1) {
@@ -200,7 +201,8 @@ class Session {
         return put(c);
       }
       case RDMA_USER_CM_CMD_MIGRATE_ID:
-        return put(rdma_ucm_migrate_id{response, id, static_cast<std::uint32_t>(r[3] & 4 ? r[4] : channels_[r[3] & 1])});
+        return put(
+            rdma_ucm_migrate_id{response, id, static_cast<std::uint32_t>(r[3] & 4 ? r[4] : channels_[r[3] & 1])});
       case RDMA_USER_CM_CMD_BIND: {
         rdma_ucm_bind c{};
         c.id = id;

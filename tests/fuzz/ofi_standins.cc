@@ -113,7 +113,8 @@ class Endpoint::Impl final : public Transport {
     return moved;
   }
   bool bring_up(PeerId p) {
-    const auto found = std::find_if(all().begin(), all().end(), [&](Impl* i) { return i->address_ == links_[p].address; });
+    const auto found =
+        std::find_if(all().begin(), all().end(), [&](Impl* i) { return i->address_ == links_[p].address; });
     if (found == all().end()) {
       links_[p].state = State::failing;
       return true;
@@ -204,8 +205,8 @@ class Endpoint::Impl final : public Transport {
     packet.octets.insert(packet.octets.end(), payload.begin(), payload.end());
     return post(p, std::move(packet)) ? Taken::copied : Taken::refused;
   }
-  Taken write(PeerId p, Octets source, const Exposed*, wire::Remote target, std::optional<std::uint32_t> immediate, bool,
-              bool, Cookie cookie) override {
+  Taken write(PeerId p, Octets source, const Exposed*, wire::Remote target, std::optional<std::uint32_t> immediate,
+              bool, bool, Cookie cookie) override {
     return post(p, {Packet::What::write, {source.begin(), source.end()}, target, {}, immediate, cookie})
                ? Taken::copied
                : Taken::refused;

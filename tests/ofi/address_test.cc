@@ -37,6 +37,9 @@ void what_is_inserted_is_found(void**) {
     std::size_t length = sizeof little;
     MUST(fi_av_lookup(side.addresses, out[0], little, &length));
     assert_int_equal(length, sizeof(sockaddr_in));
+    length = 0;  // who asks for the length alone
+    MUST(fi_av_lookup(side.addresses, out[0], nullptr, &length));
+    assert_int_equal(length, sizeof(sockaddr_in));
   }
 }
 
@@ -103,6 +106,9 @@ void a_name_says_where_an_endpoint_is(void**) {
   char little[4];
   std::size_t length = sizeof little;
   assert_int_equal(fi_getname(&side.ep->fid, little, &length), -FI_ETOOSMALL);
+  assert_int_equal(length, sizeof(sockaddr_in));
+  length = 0;  // who asks for the length alone
+  assert_int_equal(fi_getname(&side.ep->fid, nullptr, &length), -FI_ETOOSMALL);
   assert_int_equal(length, sizeof(sockaddr_in));
   const auto name = side.name();
   const auto* address = reinterpret_cast<const sockaddr_in*>(name.data());
