@@ -272,8 +272,7 @@ void ucma_close(int fd) {
       streams.push_back(destroy(lock, id));
     }
     file->events().clear();
-    if (file->kernel() != nullptr)
-      give_token(*file);  // a thread that waits leaves the kernel's channel alone
+    if (file->kernel() != nullptr) give_token(*file);  // a thread that waits leaves the kernel's channel alone
   }
   for (const auto& qp : streams) abort_stream(qp);
 }

@@ -106,7 +106,7 @@ void help_and_lists(void**) {
       {{"help", "stat"}, {"--watch", "--json"}},
       {{"options"},
        {"ETHERWARP_CRC  (by_path, always, never; default: by_path)",
-        "ETHERWARP_TAKEOVER_US  (microseconds; default: 2000)", "message channel",
+        "ETHERWARP_TAKEOVER_US  (microseconds; default: 2500)", "message channel",
         "EWARP_CHANNEL_REGISTRATION  (measured, cheap, costly, kept; default: measured)"}},
       {{"help", "options"}, {"ETHERWARP_CRC"}},
       {{"devices"}, {"DEVICE", "ewarp_lo", "127.0.0.1/8"}},
