@@ -68,6 +68,7 @@ class Endpoint::Impl final : public Transport {
     return machine->add_peer();
   }
   const Address& address_of(PeerId p) const { return links_[p].address; }
+  bool lost(PeerId p) const { return links_[p].state == State::down; }
 
   // Everything that can happen, until nothing does.
   static void poll() {
@@ -261,6 +262,9 @@ PeerId Endpoint::peer(const Address& a) {
 }
 std::string Endpoint::address_of(PeerId p) const {
   return impl_->address_of(p).text();
+}
+std::string Endpoint::why_lost(PeerId p) const {
+  return impl_->lost(p) ? "gone" : "";
 }
 Request Endpoint::isend(PeerId p, Tag tag, Octets data, const SendOptions& options) {
   const Request r = impl_->machine->send(p, tag, data, options);
