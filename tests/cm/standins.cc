@@ -15,6 +15,7 @@
 
 #include "llp/netif.h"
 #include "provider/engine/reactor.h"
+#include "provider/engine/shortage.h"
 #include "provider/verbs/device/device.h"
 #include "provider/verbs/queue_pair.h"
 
@@ -314,6 +315,10 @@ Device* device_of(const sockaddr& local) {
   Device* const device = devices().front();
   return llp::interface_of(local) == device->interface_index() ? device : nullptr;
 }
+
+// Nobody waits for memory here.
+shortage::Scope::Scope() {}
+shortage::Scope::~Scope() {}
 
 }  // namespace ewarp::verbs
 
