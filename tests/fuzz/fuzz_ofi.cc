@@ -379,8 +379,9 @@ class Program {
   }
   void peek(Side& s, const Record& r, std::size_t length) {
     if (s.ep == nullptr || asked_.size() > 300) return;
-    // A claim needs the context of its peek.
+    // A claim needs the context of its peek, whose completion has come; one such peek at a time.
     const bool again = (r[4] & 1) && claims_ != nullptr;
+    if (!again && peeks_ != nullptr) return;
     Asked& a = again ? *claims_ : ask(length);
     claims_ = nullptr;
     iovec v{a.memory.data(), a.memory.size()};
@@ -389,7 +390,7 @@ class Program {
                                       : FI_PEEK | (r[4] & 4 ? FI_CLAIM : 0) | (r[4] & 8 ? FI_DISCARD : 0);
     const long result = fi_trecvmsg(s.ep, &msg, flags | (r[4] & 16 ? FI_COMPLETION : 0));
     check_result(result);
-    if (result == 0 && !again && (flags & FI_CLAIM)) claims_ = &a;
+    if (result == 0 && (flags & (FI_PEEK | FI_CLAIM | FI_DISCARD)) == (FI_PEEK | FI_CLAIM)) peeks_ = &a;
     a.pending = result == 0;
   }
   void rma(Side& s, const Record& r, std::size_t length) {
@@ -463,14 +464,19 @@ class Program {
         return sizeof(fi_cq_tagged_entry);
     }
   }
-  void over(void* context, std::uint64_t flags) {
+  void over(void* context, std::uint64_t flags, bool well = true) {
     if (context == nullptr) return;  // a peer's Write
     for (auto& a : asked_) {
       if (&a->context != context) continue;
       FUZZ_CHECK(a->pending);
       if (a->multi && format_ != FI_CQ_FORMAT_CONTEXT && (flags & FI_MULTI_RECV) == 0) return;
       if (a->multi && format_ == FI_CQ_FORMAT_CONTEXT) return;
-      if (a.get() == claims_) return;
+      if (a.get() == peeks_) {  // what it found may be claimed with the same context
+        peeks_ = nullptr;
+        a->pending = false;
+        if (well) claims_ = a.get();
+        return;
+      }
       a->pending = false;
       a->memory = {};  // whoever touches it now is caught
       a->compare = a->result = {};
@@ -500,7 +506,7 @@ class Program {
     FUZZ_CHECK(fi_cq_readerr(q, &e, 0) == 1);
     FUZZ_CHECK(e.err != 0);
     (void)fi_cq_strerror(q, e.prov_errno, e.err_data, nullptr, 0);
-    over(e.op_context, e.flags);
+    over(e.op_context, e.flags, false);
   }
   void addresses(Side& s, const Record& r) {
     sockaddr_storage a{};
@@ -558,7 +564,8 @@ class Program {
   std::array<Side, 2> sides_;
   std::array<Region, 3> regions_;
   std::deque<std::unique_ptr<Asked>> asked_;
-  Asked* claims_ = nullptr;
+  Asked* peeks_ = nullptr;   // asked for, with a claim
+  Asked* claims_ = nullptr;  // found and claimed; to be received
 };
 
 }  // namespace
