@@ -190,6 +190,25 @@ void queue_pair_goes(void**) {
   assert_true(s.gone() && s.endings.back().why == Ending::local);
 }
 
+// It is destroyed: whoever waits for nothing is told in peace, once; the others, that it has gone.
+void queue_pair_leaves(void**) {
+  Scene s;
+  s.establish();
+  for (int i = 0; i < 2; ++i) {
+    s.table.leave_qp(s.now, kOwnQpn);
+    if (i == 0) s.expect(Type::close);
+    s.silence();
+    assert_true(s.association().state() == Association::State::close_sent);
+  }
+  Scene busy;
+  busy.establish();
+  busy.send(7);
+  busy.quiet();
+  busy.table.leave_qp(busy.now, kOwnQpn);
+  assert_true(busy.expect(Type::reset).reset().reason == ResetReason::qp_gone);
+  assert_true(busy.gone());
+}
+
 void violations(void**) {
   for (const int what : {0, 1, 2, 3}) {
     Scene s;
@@ -227,6 +246,7 @@ int main() {
       cmocka_unit_test(resets),
       cmocka_unit_test(what_was_never_sent_opens_a_new_association),
       cmocka_unit_test(queue_pair_goes),
+      cmocka_unit_test(queue_pair_leaves),
       cmocka_unit_test(violations),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -230,13 +230,20 @@ void congestion_echo_counts_as_a_loss(void**) {
   s.establish();
   s.pass(kSecond);
   s.send(7, 100, 1300);
+  const auto sent = static_cast<std::uint32_t>(s.heard.size());
   s.quiet();
+  const std::uint32_t first = s.acked[0];
   const std::uint32_t before = s.association().congestion().window();
   for (int i = 0; i < 3; ++i) {  // three datagrams carry the echo of one mark
     s.acked[0] += 1;
     s.say_ack({}, flag::kCongestion);
   }
   assert_int_equal(s.table.counters().losses, 1);
+  const std::uint32_t halved = s.association().congestion().window();
+  s.acked[0] = first + sent;  // up to the last that was under way: still that mark
+  s.say_ack({}, flag::kCongestion);
+  assert_int_equal(s.table.counters().losses, 1);
+  assert_true(s.association().congestion().window() >= halved);
   assert_true(s.association().congestion().window() < before);
   for (const Heard& h : s.heard) assert_false(h.has(flag::kAgain));
 }
