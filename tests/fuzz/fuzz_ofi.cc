@@ -147,6 +147,7 @@ class Program {
       case 19:
         if (s.ep != nullptr) {
           std::uint64_t flags = (r[2] & 1 ? FI_TRANSMIT : 0) | (r[2] & 2 ? FI_RECV : 0) | wanted(r[3]);
+          by_default_multi_ = by_default_multi_ || (flags & FI_MULTI_RECV) != 0;
           check_result(fi_control(&s.ep->fid, r[2] & 4 ? FI_GETOPSFLAG : FI_SETOPSFLAG, &flags));
         }
         return;
@@ -359,6 +360,7 @@ class Program {
     void* m = a.memory.data();
     const fi_addr_t from = r[5] & 2 ? FI_ADDR_UNSPEC : to(s, r[5]);
     const std::uint64_t tag = r[6] & 7, ignore = r[7] & 1 ? ~std::uint64_t{0} : r[7];
+    a.multi = by_default_multi_ || (r[4] % 4 >= 2 && (wanted(r[8]) & FI_MULTI_RECV) != 0);
     switch (r[4] % 4) {
       case 0:
         return begun(a, fi_trecv(s.ep, m, length, nullptr, from, tag, ignore, &a.context));
@@ -372,7 +374,6 @@ class Program {
       default: {
         iovec v{m, length};
         const fi_msg msg{&v, nullptr, 1, from, &a.context, 0};
-        a.multi = wanted(r[8]) & FI_MULTI_RECV;
         return begun(a, fi_recvmsg(s.ep, &msg, wanted(r[8])));
       }
     }
@@ -564,8 +565,9 @@ class Program {
   std::array<Side, 2> sides_;
   std::array<Region, 3> regions_;
   std::deque<std::unique_ptr<Asked>> asked_;
-  Asked* peeks_ = nullptr;   // asked for, with a claim
-  Asked* claims_ = nullptr;  // found and claimed; to be received
+  bool by_default_multi_ = false;  // perhaps: such a flag was set
+  Asked* peeks_ = nullptr;         // asked for, with a claim
+  Asked* claims_ = nullptr;        // found and claimed; to be received
 };
 
 }  // namespace
