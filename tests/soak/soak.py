@@ -119,9 +119,11 @@ class Soak:
         """One transfer after the other."""
         words = [RD, "--device", "ewarp_ew0", "--port", self.rd_port, "--octets", RD_OCTETS]
         if self.rd is None:
-            sides = [self.rig.start(words, netns=self.hosts[0], name="rd_transfer (receiver)")]
+            sides = [self.rig.start_server(words, self.rd_port, netns=self.hosts[0], name="rd_transfer (receiver)")]
             sides.append(self.rig.start([*words, SERVER], netns=self.hosts[1], name="rd_transfer (sender)"))
             self.rd = sides
+        bad = [side for side in self.rd if side.status]
+        check(not bad, "\n".join(f"{side.name}: exit status {side.status}\n{side.said()}" for side in bad))
         if any(side.status is None for side in self.rd):
             check(time.monotonic() - self.rd[0].started < 300, "a transfer of reliable datagrams hangs\n"
                   + "\n".join(side.said() for side in self.rd))  # fmt: skip

@@ -36,7 +36,7 @@ WATCHDOG_S = 90
 CALLS = {
     0: ("read", "EINTR EIO"), 1: ("write", "EINTR EAGAIN"), 4: ("stat", "ENOENT ENOMEM"), 5: ("fstat", "ENOMEM"),
     7: ("poll", "EINTR ENOMEM"), 9: ("mmap", "ENOMEM"), 10: ("mprotect", "ENOMEM"), 12: ("brk", "ENOMEM"),
-    16: ("ioctl", "ENOMEM ENODEV"), 17: ("pread64", "EIO"), 19: ("readv", "ECONNRESET"), 20: ("writev", "EPIPE"),
+    17: ("pread64", "EIO"), 19: ("readv", "ECONNRESET"), 20: ("writev", "EPIPE"),
     21: ("access", "ENOENT"), 25: ("mremap", "ENOMEM"), 27: ("mincore", "ENOMEM"), 28: ("madvise", "ENOMEM EINVAL"),
     32: ("dup", "EMFILE"), 33: ("dup2", "EMFILE"), 35: ("nanosleep", "EINTR"), 41: ("socket", "EMFILE ENOBUFS EAFNOSUPPORT"),
     42: ("connect", "ENETUNREACH EADDRNOTAVAIL ECONNREFUSED"), 43: ("accept", "EMFILE ECONNABORTED"),

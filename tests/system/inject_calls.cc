@@ -51,8 +51,8 @@ namespace {
 constexpr int kNoNotification = 120;
 
 // Left out: calls without a failure that a caller can meet (getpid, rt_sigaction), those that end something (close,
-// munmap, exit: nobody can do more than go on, and the thing would stay), and futex, whose unexpected errors end the
-// process in the C library.
+// munmap, exit: nobody can do more than go on, and the thing would stay), ioctl (of an interface it says only that it
+// is gone), and futex, whose unexpected errors end the process in the C library.
 constexpr std::array kCalls = {SYS_read,
                                SYS_write,
                                SYS_readv,
@@ -74,7 +74,6 @@ constexpr std::array kCalls = {SYS_read,
                                SYS_flock,
                                SYS_access,
                                SYS_faccessat2,
-                               SYS_ioctl,
                                SYS_fcntl,
                                SYS_dup,
                                SYS_dup2,

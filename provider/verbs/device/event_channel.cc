@@ -27,7 +27,10 @@ ssize_t raw_write(int fd, const void* data, std::size_t size) {
   return syscall(SYS_write, fd, data, size);
 }
 ssize_t raw_read(int fd, void* data, std::size_t size) {
-  return syscall(SYS_read, fd, data, size);
+  ssize_t n;
+  do n = syscall(SYS_read, fd, data, size);
+  while (n < 0 && errno == EINTR);
+  return n;
 }
 ssize_t raw_splice(int from, int to, std::size_t size) {
   return syscall(SYS_splice, from, nullptr, to, nullptr, size, SPLICE_F_MOVE | SPLICE_F_NONBLOCK);
