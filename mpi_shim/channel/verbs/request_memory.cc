@@ -117,9 +117,9 @@ Exposed* RequestMemory::expose(MutableOctets memory, Transport::Reach reach) {
   const int access = reach == Transport::Reach::own    ? 0
                      : reach == Transport::Reach::read ? IBV_ACCESS_REMOTE_READ
                                                        : kSinkAccess | IBV_ACCESS_REMOTE_READ;
+  auto out = std::make_unique<Region>();  // first: without memory, no region is taken
   RegistrationCache::Region* region = cache_->take(memory, access);
   if (region == nullptr) return nullptr;
-  auto out = std::make_unique<Region>();
   out->region = region;
   out->remote = {.address = reinterpret_cast<std::uint64_t>(memory.data()), .key = region->mr->rkey};
   return out.release();
