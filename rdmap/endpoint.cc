@@ -27,6 +27,8 @@ void Endpoint::fail(const Fault& f) {
 }
 
 void Endpoint::abandon() {
+  auto status = Status::success;
+  if (SendRequest* failed = unacknowledged_.failed(&status)) consumer_.send_done(*failed, status);
   unacknowledged_.clear();
   outstanding_.clear();
   inbound_.clear();

@@ -155,13 +155,19 @@ bool Endpoint::frame_copied(llp::Gather& out, std::size_t header, const llp::Ext
   return whole;
 }
 
-// The one that is being sent cannot go on. Nothing of it counts as sent if its first segment was not.
+// The one that is being sent cannot go on. Nothing of it counts as sent if its first segment was not. Otherwise its
+// first octets may be waiting to be written out of its memory, which is its owner's again when it has ended.
 void Endpoint::fail_current(Status status) {
   SendRequest& request = sending_.request();
   const bool begun = sending_.offset() > 0;
   sending_.end();
-  if (!begun) consumer_.send_started();
-  consumer_.send_done(request, status);
+  if (begun) {
+    unacknowledged_.push(request, status);
+    transmitted(0);
+  } else {
+    consumer_.send_started();
+    consumer_.send_done(request, status);
+  }
   fail(fault::kRdmapLocalCatastrophic);
 }
 
@@ -337,7 +343,8 @@ bool Endpoint::answer_atomic(llp::Gather& out) {
 
 void Endpoint::transmitted(std::size_t octets) {
   unacknowledged_.taken(octets);
-  while (SendRequest* request = unacknowledged_.pop_taken()) consumer_.send_done(*request, Status::success);
+  for (auto done = unacknowledged_.pop_taken(); done.request != nullptr; done = unacknowledged_.pop_taken())
+    consumer_.send_done(*done.request, done.status);
 }
 
 }  // namespace ewarp::rdmap

@@ -19,22 +19,34 @@ class Unacknowledged {
 
   // So many more octets of the stream are waiting to be written.
   void produced(std::size_t octets) { produced_ += octets; }
-  // The request's last octet is the last that was produced.
-  void push(SendRequest& request) {
+  // The request's last octet is the last that was produced. failed: it ends with this error, and no further octets of
+  // it follow; until then those that were produced may lie in its memory.
+  void push(SendRequest& request, Status failed = Status::success) {
     assert(items_.empty() || items_.back().end < produced_);
-    items_.push_back({produced_, &request});
+    items_.push_back({produced_, &request, failed});
   }
   // The kernel took the next octets.
   void taken(std::size_t octets) {
     assert(octets <= produced_ - taken_);
     taken_ += octets;
   }
-  // Takes off the oldest request if all of it was taken; null: it was not, or there is none.
-  SendRequest* pop_taken() {
-    if (items_.empty() || items_.front().end > taken_) return nullptr;
-    SendRequest* request = items_.front().request;
+  struct Item {
+    std::uint64_t end;  // position
+    SendRequest* request;
+    Status status;
+  };
+  // Takes off the oldest request if all of it was taken; request is null: it was not, or there is none.
+  Item pop_taken() {
+    if (items_.empty() || items_.front().end > taken_) return {};
+    const Item item = items_.front();
     items_.pop_front();
-    return request;
+    return item;
+  }
+  // The one that has failed, if its octets were not taken; it is the last.
+  SendRequest* failed(Status* status) {
+    if (items_.empty() || items_.back().status == Status::success) return nullptr;
+    *status = items_.back().status;
+    return items_.back().request;
   }
 
   // Position 0 is the oldest. Requires: i < size().
@@ -43,10 +55,6 @@ class Unacknowledged {
   void clear() { items_.clear(); }
 
  private:
-  struct Item {
-    std::uint64_t end;  // position
-    SendRequest* request;
-  };
   std::uint64_t produced_ = 0, taken_ = 0;
   llp::Ring<Item> items_;
 };

@@ -70,7 +70,7 @@ void CompletionQueue::add(const fi_cq_tagged_entry& entry, Origin origin) {
 void CompletionQueue::add_error(const fi_cq_err_entry& entry) {
   {
     const llp::Guard lock(mutex_);
-    errors_.push_back(entry);
+    errors_.push_back({entry, first_ + waiting_.load(std::memory_order_relaxed)});
     failed_.store(errors_.size());
   }
   waiter.wake();
@@ -84,11 +84,14 @@ void CompletionQueue::forget(const Endpoint& endpoint) {
   }
 }
 
-// At most `count` entries leave the ring; returns how many. origins: null, or becomes whom each came from.
+// At most `count` entries leave the ring, and none behind an error; returns how many. origins: null, or becomes whom
+// each came from.
 std::size_t CompletionQueue::take_entries(void* buffer, std::size_t count, std::vector<Origin>* origins) {
   const llp::Guard lock(mutex_);
-  const std::size_t waiting = waiting_.load(std::memory_order_relaxed), n = std::min(count, waiting);
-  assert(waiting <= ring_.size());
+  const std::size_t waiting = waiting_.load(std::memory_order_relaxed);
+  const std::size_t before_error = errors_.empty() ? waiting : errors_.front().position - first_;
+  assert(waiting <= ring_.size() && before_error <= waiting);
+  const std::size_t n = std::min(count, before_error);
   if (origins != nullptr) origins->resize(n);
   auto* out = static_cast<std::byte*>(buffer);
   for (std::size_t i = 0; i < n; ++i) {
@@ -103,11 +106,11 @@ std::size_t CompletionQueue::take_entries(void* buffer, std::size_t count, std::
 
 // Origins become addresses without the lock: that asks the endpoint.
 ssize_t CompletionQueue::take(void* buffer, std::size_t count, fi_addr_t* sources_out) {
-  if (failed_.load() > 0) return -FI_EAVAIL;
-  if (waiting_.load() == 0) return -FI_EAGAIN;
+  const long nothing = failed_.load() > 0 ? -FI_EAVAIL : -FI_EAGAIN;  // first: no entry comes in front of an error
+  if (waiting_.load() == 0) return nothing;
   std::vector<Origin> origins;
   const std::size_t n = take_entries(buffer, count, sources_out != nullptr ? &origins : nullptr);
-  if (n == 0) return -FI_EAGAIN;
+  if (n == 0) return nothing;
   for (std::size_t i = 0; i < origins.size(); ++i)
     sources_out[i] =
         origins[i].endpoint != nullptr ? origins[i].endpoint->address_of(origins[i].peer) : FI_ADDR_NOTAVAIL;
@@ -137,10 +140,10 @@ ssize_t CompletionQueue::read(void* buffer, std::size_t count, fi_addr_t* source
 
 ssize_t CompletionQueue::read_error(fi_cq_err_entry* out) {
   const llp::Guard lock(mutex_);
-  if (errors_.empty()) return -FI_EAGAIN;
+  if (errors_.empty() || errors_.front().position != first_) return -FI_EAGAIN;
   void* const data = out->err_data;
   const std::size_t room = out->err_data_size;
-  *out = errors_.front();
+  *out = errors_.front().entry;
   // There is none; a buffer of the caller's stays his.
   out->err_data = room > 0 ? data : nullptr;
   out->err_data_size = 0;

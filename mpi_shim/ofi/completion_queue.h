@@ -61,7 +61,11 @@ class CompletionQueue : public fid_cq {
   llp::Mutex mutex_;                                  // taken under endpoints' locks
   std::vector<Entry> ring_ EWARP_GUARDED_BY(mutex_);  // a power of two, so that positions wrap
   std::size_t first_ EWARP_GUARDED_BY(mutex_) = 0;    // counts on without end
-  std::deque<fi_cq_err_entry> errors_ EWARP_GUARDED_BY(mutex_);
+  struct Failure {
+    fi_cq_err_entry entry;
+    std::size_t position;  // in the ring: those before it are read first
+  };
+  std::deque<Failure> errors_ EWARP_GUARDED_BY(mutex_);
   // Written with the lock held.
   std::atomic<std::size_t> waiting_{0}, failed_{0};  // entries; looked at without the lock
   std::atomic<bool> signalled_{false};

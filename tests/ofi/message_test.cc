@@ -250,6 +250,22 @@ void a_message_that_is_too_long_is_an_error_of_its_receive(void**) {
     }
 }
 
+// A completion, an error, a completion: they are read in the order in which they came. Messages to oneself come at
+// once.
+void an_error_does_not_overtake(void**) {
+  Pair p;
+  const fi_addr_t self = p.a.insert(p.a);
+  char in = 0;
+  const Bytes out(2);
+  for (int i = 0; i < 3; ++i) MUST(fi_trecv(p.a.ep, &in, 1, nullptr, self, 5, 0, &context_b));
+  for (const std::size_t size : {1, 2, 1}) MUST(fi_tsend(p.a.ep, out.data(), size, nullptr, self, 5, &context_a));
+  assert_int_equal(p.a.received().len, 1);
+  assert_int_equal(p.a.failure(p.a.receive_queue).err, FI_ETRUNC);
+  assert_int_equal(p.a.received().len, 1);
+  assert_true(p.a.quiet(p.a.receive_queue));
+  for (int i = 0; i < 3; ++i) p.a.sent();
+}
+
 void a_receive_is_cancelled(void**) {
   Pair p;
   Bytes in(100'000);
@@ -346,6 +362,7 @@ std::vector<CMUnitTest> message_tests() {
           cmocka_unit_test(a_sender_that_was_not_inserted_has_no_address),
           cmocka_unit_test(messages_to_oneself),
           cmocka_unit_test(a_message_that_is_too_long_is_an_error_of_its_receive),
+          cmocka_unit_test(an_error_does_not_overtake),
           cmocka_unit_test(a_receive_is_cancelled),
           cmocka_unit_test(nobody_is_sent_to_who_is_not_there),
           cmocka_unit_test(injecting_fails_when_the_peer_is_gone),

@@ -100,13 +100,13 @@ void requests_are_complete_when_the_kernel_has_their_last_octet(void**) {
   u.produced(50);
   u.push(second);
   u.taken(99);
-  assert_null(u.pop_taken());
+  assert_null(u.pop_taken().request);
   u.taken(1);
-  assert_ptr_equal(u.pop_taken(), &first);
-  assert_null(u.pop_taken());
+  assert_ptr_equal(u.pop_taken().request, &first);
+  assert_null(u.pop_taken().request);
   u.clear();
   u.taken(80);
-  assert_null(u.pop_taken());
+  assert_null(u.pop_taken().request);
 }
 
 void the_first_fault_is_told_once(void**) {

@@ -365,6 +365,45 @@ void the_end_of_a_direct_write_comes_in_pieces(void**) {
   test::expect_octets(consumer.regions[0x100].octets, want, "region");
 }
 
+// Its memory is taken back behind the first segment.
+struct Withdrawer : FakeConsumer {
+  rdmap::Status request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
+                               rdmap::ExtentList& out) override {
+    return offset > 0 ? rdmap::Status::local_protection : FakeConsumer::request_memory(request, offset, n, out);
+  }
+};
+
+// A request that fails in the middle has not ended while octets of it wait to be written out of its memory: its owner
+// may use that again from then on.
+void a_failed_request_ends_behind_its_octets(void**) {
+  for (const bool written : {true, false}) {
+    Withdrawer consumer;
+    mpa::StreamParams p = params();
+    p.initiator = true;
+    p.crc = false;
+    rdmap::Endpoint endpoint(consumer, p, 1442);
+    const FakeRequest& r = consumer.post(rdmap::Operation::send, {pattern(5000)});
+    llp::Gather gather;
+    endpoint.transmit(gather, 1);
+    assert_false(gather.empty());
+    const std::size_t first = gather.octets();
+    endpoint.transmit(gather, 10'000);
+    assert_true(endpoint.fault().has_value() && gather.octets() > first);  // the Terminate
+    assert_false(r.done);
+    if (written) {
+      gather.consume(first - 1);
+      endpoint.transmitted(first - 1);
+      assert_false(r.done);
+      gather.consume(1);
+      endpoint.transmitted(1);
+    } else {
+      endpoint.abandon();
+    }
+    assert_true(r.done);
+    assert_int_equal(r.status, rdmap::Status::local_protection);
+  }
+}
+
 // Holds: RDM-18
 // TRM-1: an end for a reason of our own, between two segments.
 void trm_1_a_local_error(void**) {
@@ -389,6 +428,7 @@ int main() {
       cmocka_unit_test(trm_27_a_partly_served_read),
       cmocka_unit_test(rdm_6_invalid_before_the_receive_is_told_of),
       cmocka_unit_test(trm_1_a_local_error),
+      cmocka_unit_test(a_failed_request_ends_behind_its_octets),
       cmocka_unit_test(a_region_taken_back_between_check_and_use),
       cmocka_unit_test(what_is_sent_and_received_is_counted),
       cmocka_unit_test(sources_are_probed_before_they_are_sent),
