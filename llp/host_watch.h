@@ -2,6 +2,7 @@
 // Whether the host of a stream's peer has vanished while octets are under way to it (docs/design/llp.md).
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 
 namespace ewarp::llp {
@@ -24,17 +25,23 @@ class HostWatch {
   // So many questions in a row may be lost on the way, with their answers.
   static constexpr unsigned kInVain = 3;
 
-  // True: the host has been silent for `limit`, and for kInVain questions. Called every now and then while something is
+  // The first look comes so long after the octets left, at most.
+  static constexpr std::chrono::milliseconds kFirstLook{1000};
+
+  // True: the host has been silent for `limit`, and for kInVain questions. Called every kFirstLook while something is
   // under way, and told by idle() when nothing is.
   bool gone(const Unanswered& now, std::chrono::milliseconds limit, Clock::time_point at) {
+    // Who was asked nothing before need not have answered.
+    if (looked_ == Clock::time_point{}) began_ = at - std::min(now.silence, kFirstLook);
     // It has answered since the last look: perhaps all that was asked so far.
     if (at - now.silence > looked_ || now.asked < answered_) answered_ = now.asked;
     looked_ = at;
-    return now.silence >= limit && now.asked - answered_ >= kInVain;
+    return now.silence >= limit && at - began_ >= limit && now.asked - answered_ >= kInVain;
   }
   void idle() { *this = {}; }
 
  private:
+  Clock::time_point began_{};   // when what is under way left, or before
   Clock::time_point looked_{};  // the last look
   unsigned answered_ = 0;       // of what was asked
 };

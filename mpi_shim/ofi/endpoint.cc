@@ -189,7 +189,7 @@ CompletionQueue* Endpoint::queue_of(std::uint64_t label) const {
   return (label & (FI_RECV | FI_REMOTE_WRITE)) != 0 ? receive_queue_ : send_queue_;
 }
 
-void Endpoint::on_done(const channel::Completion& c) {
+void Endpoint::on_done(const channel::Completion& c) noexcept {
   if (state_.load(std::memory_order_relaxed) == State::closing) return;
   if ((c.label & FI_ATOMIC) != 0) return answered(c);
   if (c.status.error != channel::Error::none) return report_failure(c, fabric_error(c.status.error));

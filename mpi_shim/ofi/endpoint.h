@@ -106,7 +106,8 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   std::size_t least_multi_receive() const { return least_multi_receive_.load(); }
   void set_least_multi_receive(std::size_t octets) { least_multi_receive_.store(octets); }
 
-  void on_done(const channel::Completion& c) override;
+  // noexcept: the request is gone already, and a program that is never told of it would wait for ever.
+  void on_done(const channel::Completion& c) noexcept override;
   std::size_t on_call(channel::PeerId peer, channel::Octets question, channel::MutableOctets answer) override;
 
  private:

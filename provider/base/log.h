@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <new>
 #include <string_view>
 
 namespace ewarp::log {
@@ -15,21 +16,30 @@ bool enabled(Level level);
 void explain_shortage(int error);
 void write(Level level, std::string_view text);  // async-safe enough for the background thread: one write(2)
 
+// A line is not worth an exception: who says it may be handling a shortage of memory.
+template <class... A>
+void line(Level level, fmt::format_string<A...> f, A&&... a) {
+  if (!enabled(level)) return;
+  try {
+    write(level, fmt::format(f, std::forward<A>(a)...));
+  } catch (const std::bad_alloc&) {
+  }
+}
 template <class... A>
 void error(fmt::format_string<A...> f, A&&... a) {
-  if (enabled(Level::error)) write(Level::error, fmt::format(f, std::forward<A>(a)...));
+  line<A...>(Level::error, f, std::forward<A>(a)...);
 }
 template <class... A>
 void warn(fmt::format_string<A...> f, A&&... a) {
-  if (enabled(Level::warn)) write(Level::warn, fmt::format(f, std::forward<A>(a)...));
+  line<A...>(Level::warn, f, std::forward<A>(a)...);
 }
 template <class... A>
 void info(fmt::format_string<A...> f, A&&... a) {
-  if (enabled(Level::info)) write(Level::info, fmt::format(f, std::forward<A>(a)...));
+  line<A...>(Level::info, f, std::forward<A>(a)...);
 }
 template <class... A>
 void debug(fmt::format_string<A...> f, A&&... a) {
-  if (enabled(Level::debug)) write(Level::debug, fmt::format(f, std::forward<A>(a)...));
+  line<A...>(Level::debug, f, std::forward<A>(a)...);
 }
 
 }  // namespace ewarp::log

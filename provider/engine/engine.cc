@@ -106,10 +106,11 @@ void Engine::remove(Pollable& p) {
 void Engine::look_later() {
   assert_held();
   if (look_timer_ != 0) return;
-  look_timer_ = add_timer(Clock::now() + kLookPeriod, [this] {
-    run([this] {
+  // One that was cancelled when it was on its way already looks at nothing.
+  look_timer_ = add_timer(Clock::now() + kLookPeriod, [this, look = ++looks_] {
+    run([this, look] {
       assert_held();
-      look();
+      if (look_timer_ != 0 && look == looks_) this->look();
     });
   });
 }

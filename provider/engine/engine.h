@@ -163,6 +163,7 @@ class Engine final : public Reactor, public EngineLock {
   std::vector<std::unique_ptr<std::byte[]>> stagings_ EWARP_GUARDED_BY(this);
 
   std::uint64_t look_timer_ EWARP_GUARDED_BY(this) = 0;  // 0: none is set
+  std::uint64_t looks_ EWARP_GUARDED_BY(this) = 0;       // that were ever begun
 
   // Who drives.
   Driver driver_;

@@ -2,20 +2,23 @@
 #include "provider/engine/shortage.h"
 
 #include <dlfcn.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <ctime>
 #include <new>
-#include <thread>
 
 namespace ewarp::verbs::shortage {
 namespace {
 
 // A process that finds no memory for so long has no use for its connections either.
 constexpr auto kPatience = std::chrono::seconds(10);
-constexpr auto kPause = std::chrono::milliseconds(1);
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 1'000'000};
 
 constinit thread_local unsigned scopes = 0;
+constinit thread_local bool in_vain = false;  // this thread has waited in vain, and has got nothing since
 
 using New = void* (*)(std::size_t);
 
@@ -49,14 +52,19 @@ void* allocate(std::size_t octets, late_free::Kind kind) {
   std::chrono::steady_clock::time_point until{};
   for (;;) {
     try {
-      return next_new(kind)(octets);
+      void* const memory = next_new(kind)(octets);
+      in_vain = false;
+      return memory;
     } catch (const std::bad_alloc&) {
-      if (scopes == 0 && !late_free::holds_engine()) throw;
+      if (in_vain || (scopes == 0 && !late_free::holds_engine())) throw;
       const auto now = std::chrono::steady_clock::now();
       if (until == std::chrono::steady_clock::time_point{}) until = now + kPatience;
-      if (now > until) throw;
+      if (now > until) {
+        in_vain = true;
+        throw;
+      }
     }
-    std::this_thread::sleep_for(kPause);
+    syscall(SYS_nanosleep, &kPause, nullptr);  // nanosleep() is a cancellation point
   }
 }
 

@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 
 // In the directory that $ETHERWARP_RUNDIR names lie other files too: only names that begin so are removed.
-constexpr std::string_view kPrefix = "sysfs-";
+constexpr std::string_view kPrefix = "etherwarp-sysfs-";
 // Another process may remove a tree between our finding it and our keeping it, each time that it starts.
 constexpr int kTries = 8;
 
@@ -64,6 +64,14 @@ std::uint64_t digest(const Files& files, std::uint64_t hash) {
 // Who uses a tree has a shared lock on its root directory. It ends with the process, however that ends. Where a file
 // system has no such locks nothing is removed.
 
+// A path may name another directory by the time that the one behind fd is locked.
+bool is_at(int fd, const std::string& path) {
+  struct stat locked {
+  }, now{};
+  return fstat(fd, &locked) == 0 && lstat(path.c_str(), &now) == 0 && locked.st_ino == now.st_ino &&
+         locked.st_dev == now.st_dev;
+}
+
 class Keep {
  public:
   Keep() = default;
@@ -71,12 +79,8 @@ class Keep {
   explicit Keep(const std::string& path) {
     fd_ = llp::make_high_fd([&] { return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC); });
     if (fd_ < 0) return;
-    struct stat kept {
-    }, now{};
     const bool removed = flock(fd_, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-    if (removed || fstat(fd_, &kept) != 0 || lstat(path.c_str(), &now) != 0 || kept.st_ino != now.st_ino ||
-        kept.st_dev != now.st_dev)
-      end();
+    if (removed || !is_at(fd_, path)) end();
   }
   Keep(const Keep&) = delete;
   Keep& operator=(const Keep&) = delete;
@@ -115,8 +119,11 @@ void remove_those_of_nobody(const std::string& parent) {
     if (!at->path().filename().string().starts_with(kPrefix)) continue;
     const int fd = ::open(at->path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) continue;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) remove_tree(parent, at->path());
-    raw_close(fd);
+    const struct Closer {
+      ~Closer() { raw_close(fd); }
+      int fd;
+    } closer{fd};
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_at(fd, at->path().native())) remove_tree(parent, at->path());
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The side that is connected to: the ports of this process's QP numbers, and the Requests that arrive there.
 //
-// Bounds: kMaxArrivals connections between accept() and their QP, each for request_timeout_ms, and kAcceptsAtOnce more
+// Bounds: kMaxArrivals connections between accept() and their QP, each for request_timeout_ms, and one more
 // for a moment. Beyond that PendingConnections says who gives up a place; while nobody has to, connections wait in
 // TCP's own queue. A connection goes to no QP but the one that its Request names, and only if that one named this peer.
 #include <errno.h>
@@ -207,7 +207,11 @@ void starve(Listener& l, int error) {
 std::vector<Socket> accept_some(Listener& l) {
   std::vector<Socket> sockets;
   l.watching = false;
-  while (sockets.size() < kAcceptsAtOnce && has_room()) {
+  // When all places are taken, one at a time: each needs a victim of its own.
+  const auto fits = [&sockets] {
+    return arrivals().pending.size() + sockets.size() < kMaxArrivals || (sockets.empty() && has_room());
+  };
+  while (sockets.size() < kAcceptsAtOnce && fits()) {
     const int fd = llp::make_high_fd([&] { return ::accept4(l.fd, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
     if (fd >= 0) {
       l.starved = false;

@@ -58,7 +58,7 @@ void every_option_takes_its_values(void**) {
       {"HYBRID_BUFFERS=0", [](const EndpointOptions& o) { return o.tuning.hybrid_buffers == 0; }},
       {"COPY_LIMIT=2147483648", [](const EndpointOptions& o) { return o.tuning.copy_limit == 2147483648; }},
       {"COUNTER_LIMIT=2", [](const EndpointOptions& o) { return o.tuning.counter_limit == 2; }},
-      {"UNEXPECTED_LIMIT=0", [](const EndpointOptions& o) { return o.tuning.unexpected_limit == 0; }},
+      {"UNEXPECTED_LIMIT=4096", [](const EndpointOptions& o) { return o.tuning.unexpected_limit == 4096; }},
       {"JOB=f00d", [](const EndpointOptions& o) { return o.job == "f00d"; }},
       {"IGNORED_BITS=0x100000000", [](const EndpointOptions& o) { return o.tuning.ignored_bits == 1ull << 32; }},
       {"IGNORED_BITS=0XFfffffffffffffff", [](const EndpointOptions& o) { return o.tuning.ignored_bits == ~0ull; }},

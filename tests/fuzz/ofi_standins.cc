@@ -41,7 +41,7 @@ std::uint32_t add_memory(MutableOctets octets, bool readable, bool writable) {
 class Endpoint::Impl final : public Transport {
  public:
   explicit Impl(const EndpointOptions& options) : address_(*Address::parse(options.address)) {
-    if (address_.port == 0) address_.port = ++g_last_port;
+    while (address_.port == 0) address_.port = ++g_last_port;  // it wraps
     machine = std::make_unique<Machine>(options.tuning, *this);
     links_.push_back({.address = address_, .state = State::up});
     machine->add_peer(true);

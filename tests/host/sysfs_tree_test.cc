@@ -136,16 +136,16 @@ void a_living_process_keeps_its_tree(void**) {
 void half_a_tree_is_removed_and_other_files_stay(void**) {
   const Place place;
   const Keeper first("a");
-  fs::create_directories(place / "sysfs-new.1.0/sys");
-  fs::create_directories(place / "sysfs-old.1.0/sys");
+  fs::create_directories(place / "etherwarp-sysfs-new.1.0/sys");
+  fs::create_directories(place / "etherwarp-sysfs-old.1.0/sys");
   fs::create_directories(place / "0123456789abcdef/own");
-  std::ofstream(place / "sysfs-file") << "not a directory";
+  std::ofstream(place / "etherwarp-sysfs-file") << "not a directory";
   std::ofstream(place / "1234") << "counters";
-  fs::create_directory_symlink(place / "0123456789abcdef", place / "sysfs-link");
+  fs::create_directory_symlink(place / "0123456789abcdef", place / "etherwarp-sysfs-link");
   const Keeper second("b");
-  assert_false(fs::exists(place / "sysfs-new.1.0") || fs::exists(place / "sysfs-old.1.0"));
+  assert_false(fs::exists(place / "etherwarp-sysfs-new.1.0") || fs::exists(place / "etherwarp-sysfs-old.1.0"));
   assert_true(fs::exists(place / "0123456789abcdef/own") && fs::exists(place / "1234") &&
-              fs::exists(place / "sysfs-file") && fs::exists(place / "sysfs-link"));
+              fs::exists(place / "etherwarp-sysfs-file") && fs::exists(place / "etherwarp-sysfs-link"));
 }
 
 void the_one_before_is_given_up(void**) {

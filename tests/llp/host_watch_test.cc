@@ -119,10 +119,21 @@ void idle_streams_begin_anew(void**) {
   assert_true(watch.gone({9, 6s}, 1s, at(10min + 4s)));
 }
 
+// A connection that has been silent because nobody spoke: its host has the whole limit to answer what is sent now.
+void silence_before_is_none(void**) {
+  HostWatch watch;
+  const HostWatch::Clock::time_point at{1h};
+  assert_false(watch.gone({0, 20s}, 15s, at));
+  assert_false(watch.gone({3, 22s}, 15s, at + 2s));
+  assert_false(watch.gone({6, 33s}, 15s, at + 13s));
+  assert_true(watch.gone({7, 35s}, 15s, at + 15s));
+}
+
 }  // namespace
 
 int main() {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(silence_before_is_none),
       cmocka_unit_test(a_host_that_is_gone_is_found_when_the_time_is_over),
       cmocka_unit_test(a_host_that_answers_is_there),
       cmocka_unit_test(two_losses_of_three_are_no_end),

@@ -115,7 +115,7 @@ struct Tuning {
   std::size_t counter_limit = 1024;  // tags per peer and direction that are counted
   // Octets of messages that nobody has asked for yet, all peers together, beyond which their senders get no further
   // credits; 0: no limit. With what is under way already it is receive_depth messages for each peer more.
-  std::size_t unexpected_limit = std::size_t{1} << 30;
+  std::size_t unexpected_limit = 0;
   // (job) Bits of tags that receives ignore as a rule: messages are numbered without them, so that such a receive is
   // not taken for one with a wildcard.
   Tag ignored_bits = 0;

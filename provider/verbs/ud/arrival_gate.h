@@ -47,7 +47,7 @@ class ArrivalGate {
   enum class Owner { device, others, nobody };
 
   static std::size_t place_of(const llp::UdpArrival& a, unsigned interface) {
-    return (a.to.s6_addr[15] ^ interface) % kPlaces;
+    return (a.to.s6_addr[15] ^ interface ^ a.interface << 1) % kPlaces;
   }
   bool judge(const llp::UdpArrival& a, unsigned interface);
   bool decide(const llp::UdpArrival& a, unsigned interface);
@@ -56,7 +56,7 @@ class ArrivalGate {
   bool is_broadcast(const in6_addr& to, unsigned interface) const;
   void look();
 
-  static constexpr std::size_t kPlaces = 4;  // a device has an address or two of each family
+  static constexpr std::size_t kPlaces = 16;  // a device has an address or two of each family
   const Look look_;
   const std::atomic<std::uint32_t>& changes_;
   std::vector<llp::Interface> interfaces_;
