@@ -63,6 +63,21 @@ def queued(pid, port):
     return total
 
 
+def at_rest(look, seconds):
+    """What look() gives, once it has given the same for a second."""
+    seen, since = look(), time.monotonic()
+
+    def same_for_a_second():
+        nonlocal seen, since
+        now = look()
+        if now != seen:
+            seen, since = now, time.monotonic()
+        return time.monotonic() - since > 1
+
+    wait_until(same_for_a_second, seconds, lambda: f"no rest: {seen}")
+    return seen
+
+
 def connected(rig, hosts, what):
     """The two ends of a connection, and its port: the far one serves."""
     port = free_port()
@@ -128,22 +143,27 @@ def stopped_program(rig):
     """Programs that are stopped with full buffers for longer than all limits: nothing is lost, and they go on."""
     need("ib_send_bw")
     near, far = two_hosts(rig)
-    count, options = 20_000, ["--keepalive-s", "1", "--unacknowledged-s", "1"]  # the longer of both takes 7 s
+    count, options = 40_000, ["--keepalive-s", "1", "--unacknowledged-s", "1"]  # the longer of both takes 7 s
     pairs = {}
     for stopped in ("receiver", "sender"):
         port = free_port()
-        words = ["ib_send_bw", "-R", "-F", "-d", "ewarp_ew0", "-s", 65536, "-n", count, "-p", port]
+        # At 2 Gbit/s all of it takes 10 s: none is through before it is stopped.
+        words = ["ib_send_bw", "-R", "-F", "-d", "ewarp_ew0", "-s", 65536, "-n", count, "-p", port,
+                 "--rate_limit", 2, "--rate_limit_type", "SW"]  # fmt: skip
         serving = rig.start_server(words, port, netns=near, options=options, name="receiver")
         asking = rig.start([*words, NEAR], netns=far, options=options, name="sender")
         wait_until(lambda asking=asking: rig.octets(asking.pid) > 1 << 20, 20, lambda asking=asking: f"no traffic\n{asking.said()}")
         victim = serving if stopped == "receiver" else asking
         victim.send(signal.SIGSTOP)
         pairs[stopped] = serving, asking, port, victim
-    time.sleep(1)  # until all buffers are full
-    before = {name: (rig.octets(asking.pid), queued(asking.pid, port)) for name, (_, asking, port, _) in pairs.items()}
-    check(before["receiver"][1] > 0, "nothing waits to be sent")
+
+    def moved_and_queued():
+        return {name: (rig.octets(asking.pid), queued(asking.pid, port)) for name, (_, asking, port, _) in pairs.items()}
+
+    before = at_rest(moved_and_queued, 20)
+    check(before["receiver"][1] > 0, f"nothing waits to be sent: {before}\n{pairs['receiver'][1].said()}")
     time.sleep(10)
-    after = {name: (rig.octets(asking.pid), queued(asking.pid, port)) for name, (_, asking, port, _) in pairs.items()}
+    after = moved_and_queued()
     check(before == after, f"they went on: {before}, {after}")
     for serving, asking, _, victim in pairs.values():
         for process in (serving, asking):
@@ -151,7 +171,7 @@ def stopped_program(rig):
         victim.send(signal.SIGCONT)
     for serving, asking, _, _ in pairs.values():
         for process in (asking, serving):
-            process.must_end_well(60)
+            process.must_end_well(120)
     moved = [sum(max(d["tx_octets"], d["rx_octets"]) for d in p["devices"]) for p in rig.ended()]
     check(len(moved) == 4 and min(moved) >= count * 65536, f"octets of the four: {moved}")
     print(f"  {before['receiver'][1]} octets waited for the receiver")
