@@ -13,6 +13,7 @@
 // Exit status: 3, wrong octets or a wrong answer; 4, no progress; 1, a call failed that must not.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
+#include <malloc.h>
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <signal.h>
@@ -194,6 +195,7 @@ class Peer {
         std::fflush(stdout);
       }
       if (!paused) connect_missing();
+      rest();
       std::array<pollfd, 2> fds = {pollfd{channel_->fd, POLLIN, 0},
                                    pollfd{completions_ != nullptr ? completions_->fd : -1, POLLIN, 0}};
       ::poll(fds.data(), fds.size(), 50);
@@ -349,6 +351,13 @@ class Peer {
       good(rdma_destroy_id(c.id), "rdma_destroy_id");
       at = connections_.erase(at);
     }
+  }
+
+  // Whenever the last connection has ended: what the allocator keeps for later goes back, so that memory in use can be
+  // told by its residence.
+  void rest() {
+    if (connections_.empty() && !rested_) malloc_trim(0);
+    rested_ = connections_.empty();
   }
 
   // --- requests ---
@@ -620,6 +629,7 @@ class Peer {
   std::uint64_t last_number_ = 0, connects_ = 0, ends_not_ours_ = 0, octets_ = 0;
   std::array<std::uint64_t, kNames.size()> actions_{};
   Clock::time_point again_{};
+  bool rested_ = false;
 };
 
 Target parse(std::string text) {

@@ -8,7 +8,8 @@ stopped, go on, are killed and start again. Each octet is verified by ewarp_soak
 over the same link, from checksum to checksum (ewarp_rd_transfer).
 
 The processes that stay are flat if, with all connections ended, after the first tenth of the time and at its end, they
-have the same number of descriptors and of threads, and their resident memory has not grown by more than GROWTH_KIB.
+have the same number of descriptors and of threads, and their resident memory has not grown by more than GROWTH_KIB. A
+process at rest gives back what its allocator keeps for later (ewarp_soak_peer), which varies by more than that.
 """
 import argparse
 import os
@@ -23,7 +24,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
 from harness import BUILD, SKIPPED, Failure, Rig, Skip, check, free_port, need, tail, wait_until  # noqa: E402
 
-GROWTH_KIB = 4096
+GROWTH_KIB = 2048
 STEADY, TO_VICTIM, FROM_VICTIM, VICTIMS = 32, 16, 8, 2  # connections; 64 in all
 LOST, HELD = 5, 20  # of 1000 frames
 SERVER, CLIENT = "10.98.0.1", "10.98.0.2"
