@@ -22,7 +22,7 @@ import time
 
 from common import (ROOT, SKIPPED, Failure, Rig, Row, Skip, as_words, cpu_model, cpu_sets, free_port, in_turn,
                     keep_report, load_remark, say_since, with_spin)  # fmt: skip
-from harness import need
+from harness import listens, need, wait_until
 from reliable import drop, without_offloads
 
 BLOCK = 256 << 10
@@ -67,7 +67,7 @@ class Link:
                  "--server-cpus", self.cpus[0], "--client-cpus", self.cpus[1]]  # fmt: skip
         start = [["ip", "netns", "exec", host, *words, "--role", role] for host, role in zip(self.hosts, ("server", "client"))]
         server = self.rig.start_plain(start[0])
-        time.sleep(0.2)
+        wait_until(lambda: listens(server.pid, port), 20, lambda: f"the server does not listen\n{server.said()}")
         client = self.rig.start_plain(start[1])
         client.must_end_well(self.a.timeout)
         server.must_end_well(5)

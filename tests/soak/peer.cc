@@ -7,10 +7,11 @@
 // The side that connected draws one action after the other: an echo by Sends, a Write, a Write with immediate, a Read,
 // an atomic, a Write by a memory window that a Send then invalidates, an error that ends the connection, a disconnect,
 // a destroy without one. What ended is connected again. steady: the peer is neither killed nor stopped, so an end that
-// this side did not cause is a finding.
+// this side did not cause is a finding, once it was connected.
 //
-// SIGUSR1: end all connections and say 'paused'; again: go on. SIGTERM: say what was done, and end.
-// Exit status: 3, wrong octets or a wrong answer; 4, no progress; 1, a call failed that must not.
+// SIGUSR1: end all connections, take no more and say 'paused'; again: go on. SIGUSR2: give memory back that is not in
+// use, and say 'rests'. SIGTERM: say what was done, and end. Exit status: 3, wrong octets or a wrong answer; 4, no
+// progress; 1, a call failed that must not.
 #include <arpa/inet.h>
 #include <infiniband/verbs.h>
 #include <malloc.h>
@@ -50,7 +51,7 @@ constexpr std::size_t kMemory = kIn + kReceives * kMessage;
 constexpr auto kSteadyPatience = 60s, kPatience = 90s;
 constexpr auto kAgain = 200ms;
 
-volatile sig_atomic_t toggled = 0, ended = 0;
+volatile sig_atomic_t toggled = 0, measured = 0, ended = 0;
 
 [[noreturn]] void give_up(int status, const std::string& text) {
   std::printf("FINDING: %s\n", text.c_str());
@@ -158,7 +159,8 @@ struct Connection {
   std::vector<std::byte> memory = std::vector<std::byte>(kMemory);
   Welcome peer{};
   bool established = false, over = false, provoked = false, sending = false;
-  std::optional<Header> waiting;  // an answer that is sent when the one before has left
+  std::optional<std::pair<Header, std::uint32_t>>
+      waiting;  // sent when the one before has left; with what it invalidates
   Action action = Action::kNone;
   std::uint64_t seed = 0, counter = 0;
   std::uint32_t octets = 0;
@@ -186,16 +188,19 @@ class Peer {
   }
 
   void run() {
-    for (bool paused = false; ended == 0;) {
+    while (ended == 0) {
       if (toggled != 0) {
         toggled = 0;
-        paused = !paused;
-        if (paused) end_all();
-        std::printf("%s\n", paused ? "paused" : "goes on");
+        paused_ = !paused_;
+        if (paused_) end_all();
+        std::printf("%s\n", paused_ ? "paused" : "goes on");
         std::fflush(stdout);
       }
-      if (!paused) connect_missing();
-      rest();
+      if (!paused_) connect_missing();
+      if (measured != 0) {
+        measured = 0;
+        rest();
+      }
       std::array<pollfd, 2> fds = {pollfd{channel_->fd, POLLIN, 0},
                                    pollfd{completions_ != nullptr ? completions_->fd : -1, POLLIN, 0}};
       ::poll(fds.data(), fds.size(), 50);
@@ -276,7 +281,7 @@ class Peer {
         c.peer = welcome;
         equip(c);
         rdma_conn_param param = terms(c, &welcome);
-        if (rdma_accept(c.id, &param) != 0) c.over = true;
+        if (paused_ || rdma_accept(c.id, &param) != 0) c.over = true;
         break;
       }
       default: {
@@ -321,7 +326,7 @@ class Peer {
     c.over = true;
     if (c.provoked) return;
     ++ends_not_ours_;
-    if (c.target != nullptr && c.target->steady)
+    if (c.target != nullptr && c.target->steady && c.established)
       give_up(3,
               "a steady connection ended in " + std::string(kNames[static_cast<std::size_t>(c.action)]) + ": " + why);
   }
@@ -353,11 +358,11 @@ class Peer {
     }
   }
 
-  // Whenever the last connection has ended: what the allocator keeps for later goes back, so that memory in use can be
-  // told by its residence.
-  void rest() {
-    if (connections_.empty() && !rested_) malloc_trim(0);
-    rested_ = connections_.empty();
+  // What the allocator keeps for later goes back, so that memory in use can be told by its residence.
+  static void rest() {
+    malloc_trim(0);
+    std::printf("rests\n");
+    std::fflush(stdout);
   }
 
   // --- requests ---
@@ -399,7 +404,7 @@ class Peer {
   void send(Connection& c, const Header& header, std::uint32_t invalidates = 0) {
     if (c.sending) {
       if (c.waiting) give_up(3, "two answers wait");
-      c.waiting = header;
+      c.waiting.emplace(header, invalidates);
       return;
     }
     const bool echo = header.kind == Kind::kEcho || header.kind == Kind::kEchoed;
@@ -510,7 +515,7 @@ class Peer {
     switch (request) {
       case kSendDone:
         c.sending = false;
-        if (c.waiting) send(c, *std::exchange(c.waiting, std::nullopt));
+        if (const auto next = std::exchange(c.waiting, std::nullopt)) send(c, next->first, next->second);
         return;
       case kWriteDone:
       case kBindDone:
@@ -629,7 +634,7 @@ class Peer {
   std::uint64_t last_number_ = 0, connects_ = 0, ends_not_ours_ = 0, octets_ = 0;
   std::array<std::uint64_t, kNames.size()> actions_{};
   Clock::time_point again_{};
-  bool rested_ = false;
+  bool paused_ = false;
 };
 
 Target parse(std::string text) {
@@ -658,6 +663,7 @@ int main(int argc, char** argv) {
     if (name == "--to") targets.push_back(parse(argv[i + 1]));
   }
   signal(SIGUSR1, [](int) { toggled = 1; });
+  signal(SIGUSR2, [](int) { measured = 1; });
   signal(SIGTERM, [](int) { ended = 1; });
   Peer peer(seed, std::move(targets));
   if (port != 0) peer.listen(static_cast<std::uint16_t>(port));

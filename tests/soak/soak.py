@@ -22,11 +22,14 @@ import sys
 import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
-from harness import BUILD, SKIPPED, Failure, Rig, Skip, check, free_port, need, tail, wait_until  # noqa: E402
+from harness import BUILD, SKIPPED, Failure, Rig, Skip, check, free_port, listens, need, tail, wait_until  # noqa: E402
 
 GROWTH_KIB = 2048
 STEADY, TO_VICTIM, FROM_VICTIM, VICTIMS = 32, 16, 8, 2  # connections; 64 in all
 LOST, HELD = 5, 20  # of 1000 frames
+# Those that stay: a first message that is lost several times is no finding.
+PATIENT = ["--rtr-timeout-ms", "60000"]
+REST_S = 8  # more than request_timeout_ms: until then a Request that never came whole holds a descriptor
 SERVER, CLIENT = "10.98.0.1", "10.98.0.2"
 RD_OCTETS = 2 << 20
 PEER, LINK, RD = (BUILD / "bin" / name for name in ("ewarp_soak_peer", "ewarp_soak_link", "ewarp_rd_transfer"))
@@ -70,22 +73,25 @@ class Soak:
 
     # Processes.
 
-    def peer(self, name, host, *words):
-        process = self.rig.start([PEER, "--seed", self.random.randrange(1 << 32), *words], netns=self.hosts[host], name=name)
+    def peer(self, name, host, *words, options=()):
+        process = self.rig.start([PEER, "--seed", self.random.randrange(1 << 32), *words], options=options,
+                                 netns=self.hosts[host], name=name)  # fmt: skip
         self.wait_for(process, "ready")
         return process
 
     def start_all(self):
         self.port, self.victim_port, self.rd_port = free_port(), free_port(), free_port()
-        self.server = self.peer("the server", 0, "--listen", self.port)
+        self.server = self.peer("the server", 0, "--listen", self.port, options=PATIENT)
         self.start_victim("serving")
         self.client = self.peer("the client", 1, "--to", f"{SERVER}:{self.port}:{STEADY}:steady",
-                                "--to", f"{SERVER}:{self.victim_port}:{TO_VICTIM}")  # fmt: skip
+                                "--to", f"{SERVER}:{self.victim_port}:{TO_VICTIM}", options=PATIENT)  # fmt: skip
         for n in range(VICTIMS):
             self.start_victim(n)
 
     def start_victim(self, which):
         if which == "serving":
+            # The kernel closes the socket of a process that was killed when its io_uring has ended.
+            wait_until(lambda: not listens(self.server.pid, self.victim_port), 20, "a killed server's port is not free")
             self.victims[which] = self.peer("a server that is killed", 0, "--listen", self.victim_port)
         else:
             self.victims[which] = self.peer(f"client {which} that is killed", 1, "--to",
@@ -120,7 +126,7 @@ class Soak:
         """One transfer after the other."""
         words = [RD, "--device", "ewarp_ew0", "--port", self.rd_port, "--octets", RD_OCTETS]
         if self.rd is None:
-            sides = [self.rig.start_server(words, self.rd_port, netns=self.hosts[0], name="rd_transfer (receiver)")]
+            sides = [self.rig.start_server(words, self.rd_port, seconds=60, netns=self.hosts[0], name="rd_transfer (receiver)")]
             sides.append(self.rig.start([*words, SERVER], netns=self.hosts[1], name="rd_transfer (sender)"))
             self.rd = sides
         bad = [side for side in self.rd if side.status]
@@ -149,23 +155,28 @@ class Soak:
         """With all connections ended: descriptors, threads and KiB of the two, once they rest."""
         for which in list(self.victims):
             self.kill_victim(which)
-        self.client.send(signal.SIGUSR1)
-        self.wait_for(self.client, "paused", paused)
-        last, since = None, time.monotonic()
-        until = since + 120
-        while time.monotonic() - since < 5 and time.monotonic() < until:
+        for process in (self.client, self.server):
+            process.send(signal.SIGUSR1)
+            self.wait_for(process, "paused", paused)
+        last, since, until = None, time.monotonic(), time.monotonic() + 120
+        while time.monotonic() - since < REST_S:
+            check(time.monotonic() < until, f"no rest: {last} descriptors and threads")
             now = [self.possessions(p)[:2] for p in (self.server, self.client)]
             if now != last:
                 last, since = now, time.monotonic()
             time.sleep(0.2)
+        for process in (self.client, self.server):
+            process.send(signal.SIGUSR2)
+            self.wait_for(process, "rests", paused)
         self.samples.append([self.possessions(p) for p in (self.server, self.client)])
         for who, (fds, threads, kib) in zip(("server", "client"), self.samples[-1]):
             print(f"  {who} at rest: {fds} descriptors, {threads} threads, {kib} KiB", flush=True)
 
     def go_on(self, times):
         self.start_victim("serving")
-        self.client.send(signal.SIGUSR1)
-        self.wait_for(self.client, "goes on", times)
+        for process in (self.server, self.client):
+            process.send(signal.SIGUSR1)
+            self.wait_for(process, "goes on", times)
         for n in range(VICTIMS):
             self.start_victim(n)
 

@@ -138,7 +138,7 @@ def killed(rig):
 
 def stopped(rig):
     """One stands still with its connections open, as a host that vanished: noticed after death_ns."""
-    one_ends(rig, 3, signal.SIGSTOP, 2 + NOTICED_WITHIN, {"EWARP_CHANNEL_DEATH_NS": "2000000000"})
+    one_ends(rig, 3, signal.SIGSTOP, 8 + NOTICED_WITHIN, {"EWARP_CHANNEL_DEATH_NS": "8000000000"})
 
 
 WELCOME, STRANGER, VERSION, BUSY = 0, 4, 5, 6

@@ -130,8 +130,10 @@ void host(const char* port) {
   must(rdma_accept(id, &parameters) == 0, "rdma_accept");
   std::printf("computed %d %% of the time\n", compute_until(shared, kFloods));
   const long before = switches_of_the_thread();
+  const auto began = Clock::now();
   compute_until(shared, kEnds);
-  std::printf("woken %ld times by %d Sends\n", switches_of_the_thread() - before, kFlood);
+  std::printf("woken %ld times by %d Sends in %lld us\n", switches_of_the_thread() - before, kFlood,
+              static_cast<long long>((Clock::now() - began) / 1us));
   must(shared.counter.load() == kRounds && shared.written.load() == kRounds, "what was visited is not there");
   rdma_disconnect(id);
 }

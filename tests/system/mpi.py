@@ -252,7 +252,7 @@ def lose_a_host(rig, hosts, inside, where, env):
         wait_until(lambda job=job: "begins" in job.output() or job.status is not None, 60, lambda job=job: job.said())
         check(job.status is None, f"it ended\n{job.said()}")
         # Until the daemon there has acknowledged what mpirun sent it at the start: else mpirun waits for TCP, 15 minutes.
-        time.sleep(1)
+        time.sleep(2)
         vanish(hosts[1])
         began = time.monotonic()
         wait_until(lambda job=job: "rank 0: MPI_ERR" in job.output(), 60, lambda job=job: f"no error\n{job.said()}")

@@ -43,8 +43,9 @@ def served_while_computing(rig):
             if had >= 90 or max(medians.values()) <= 5:
                 break
         check(max(medians.values()) <= 5 or had < 90, f"not served:\n{run.client}{run.server}")
-        woken, sends = map(int, re.search(r"^woken (\d+) times by (\d+) Sends$", run.server, re.M).groups())
-        check(woken < sends / 4, f"{sends} Sends woke the thread {woken} times")
+        woken, sends, us = map(int, re.search(r"^woken (\d+) times by (\d+) Sends in (\d+) us$", run.server, re.M).groups())
+        # It wakes by itself once in takeover_us, however long the Sends take.
+        check(woken < sends / 4 + us / 2500, f"{sends} Sends woke the thread {woken} times in {us} us")
         print("  " + ", ".join(run.client.strip().splitlines()) + f"; {woken} wake-ups by {sends} Sends; the host had {had} % "
               "of its CPU")  # fmt: skip
 

@@ -49,7 +49,7 @@ def many_peers(rig):
     namespace = rig.namespace("s")
     children = [Scale(rig, namespace, "--answer", PEERS // PROCESSES) for _ in range(PROCESSES)]
     one = Scale(rig, namespace)
-    watchdog = threading.Timer((300 if FULL else 60) * PATIENCE, lambda: [c.kill() for c in (*children, one)])
+    watchdog = threading.Timer(300 * PATIENCE, lambda: [c.kill() for c in (*children, one)])
     watchdog.start()
     try:
         one.hear("made")

@@ -80,6 +80,7 @@ def lossy_link(rig):
     one, other = rig.namespace("a"), rig.namespace("b")
     rig.veth(one, other)
     for host in (one, other):
+        without_offloads(rig, host)
         drop(host, 3)
     how = {"server_how": {"netns": one}, "client_how": {"netns": other}, "lossy": True}
     for size, rounds in ((100, 500), (100000, 30)) if not FULL else ((100, 10000), (1400, 10000), (10000000, 100)):

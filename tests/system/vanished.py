@@ -64,15 +64,16 @@ def queued(pid, port):
 
 
 def at_rest(look, seconds):
-    """What look() gives, once it has given the same for a second."""
-    seen, since = look(), time.monotonic()
+    """What look() gives, once it has given the same for a second and 20 looks."""
+    seen, since, times = look(), time.monotonic(), 0
 
     def same_for_a_second():
-        nonlocal seen, since
+        nonlocal seen, since, times
         now = look()
+        times += 1
         if now != seen:
-            seen, since = now, time.monotonic()
-        return time.monotonic() - since > 1
+            seen, since, times = now, time.monotonic(), 0
+        return time.monotonic() - since > 1 and times >= 20
 
     wait_until(same_for_a_second, seconds, lambda: f"no rest: {seen}")
     return seen
@@ -129,8 +130,8 @@ def timeout_and_retry_cnt(rig):
         processes.append(asking)
         wait_until(lambda asking=asking: rig.octets(asking.pid) > 1 << 20, 20,
                    lambda asking=asking, serving=serving: f"no traffic\n{asking.said()}\n{serving.said()}")  # fmt: skip
-    vanish(far)
     began = time.monotonic()
+    vanish(far)
     after = []
     for asking in reversed(processes):
         ends_with_error(asking, 40, "Failed status 12")
@@ -191,7 +192,7 @@ def stopped_while_idle(rig):
     check(serving.status is None, f"the server gave a stopped peer up\n{serving.said()}")
     asking.send(signal.SIGCONT)
     moved = rig.octets(serving.pid)
-    wait_until(lambda: rig.octets(serving.pid) > moved + 100_000, 20, lambda: f"no traffic any more\n{serving.said()}")
+    wait_until(lambda: rig.octets(serving.pid) > moved + 10_000, 20, lambda: f"no traffic any more\n{serving.said()}")
     asking.send(signal.SIGSTOP)
     time.sleep(0.5)
     vanish(far)
