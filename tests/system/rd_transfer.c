@@ -28,6 +28,7 @@ struct word {
 static struct {
   const char *device, *server;
   int port;
+  int tcp;  // between the two, until both are done
   uint64_t octets, block;
   bool plain;
   struct ibv_context* context;
@@ -77,10 +78,9 @@ static void set_up(void) {
   must(self.qp != NULL, "create_rd_qp");
   ud_to_rts(self.qp);
   for (uint64_t i = 0; i < kWords; ++i) post_receive(i);
-  const int tcp = tcp_between(self.server, self.port);
+  self.tcp = tcp_between(self.server, self.port);
   struct introduction mine = {address_of(self.qp, 0), self.mr->rkey, (uintptr_t)self.memory}, theirs;
-  exchange(tcp, &mine, &theirs, sizeof mine);
-  close(tcp);
+  exchange(self.tcp, &mine, &theirs, sizeof mine);
   self.ah = handle_for(self.pd, &theirs.address, 0);
   self.peer_qpn = theirs.address.qpn;
   self.peer_rkey = theirs.rkey;
@@ -223,6 +223,8 @@ int main(int argc, char** argv) {
   const double time = now() - began;
   printf("octets %" PRIu64 " sum %016" PRIx64 " seconds %.3f gbit_per_s %.4f\n", self.octets, sum, time,
          (double)self.octets * 8e-9 / time);
+  meet_at(self.tcp);  // who leaves first acknowledges nothing any more
+  close(self.tcp);
   tear_down();
   return 0;
 }
