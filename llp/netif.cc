@@ -230,15 +230,11 @@ bool out_of_descriptors(int error) {
 // What the first good answer was. Never freed, and no lock: a forked child may ask.
 std::atomic<const std::vector<Interface>*> first_answer{nullptr};
 
-std::vector<Interface> all() {
+std::optional<std::vector<Interface>> ask() {
   std::vector<Interface> result;
   const AddressList list;
   const AnySocket ask;
-  if (out_of_descriptors(list.error()) || (ask.fd() < 0 && out_of_descriptors(errno))) {
-    // To a program that has used its last descriptor its interfaces must not seem gone.
-    const auto* before = first_answer.load(std::memory_order_acquire);
-    return before != nullptr ? *before : result;
-  }
+  if (out_of_descriptors(list.error()) || (ask.fd() < 0 && out_of_descriptors(errno))) return std::nullopt;
   if (list.head() == nullptr) {
     add_v4_by_ioctl(result, ask.fd());
     add_v6_from_proc(result, ask.fd());
@@ -260,6 +256,13 @@ std::vector<Interface> all() {
     if (first_answer.compare_exchange_strong(none, answer.get(), std::memory_order_acq_rel)) answer.release();
   }
   return result;
+}
+
+// To a program that has used its last descriptor its interfaces must not seem gone.
+std::vector<Interface> all() {
+  if (auto now = ask()) return std::move(*now);
+  const auto* before = first_answer.load(std::memory_order_acquire);
+  return before != nullptr ? *before : std::vector<Interface>();
 }
 
 bool in_prefix(in_addr a, in_addr network, unsigned length) {
@@ -298,6 +301,14 @@ void set_port(sockaddr_storage& a, std::uint16_t port) {
 }
 
 }  // namespace
+
+bool Address::operator==(const Address& other) const {
+  return prefix_length == other.prefix_length && std::memcmp(&address, &other.address, sizeof address) == 0;
+}
+
+std::optional<std::vector<Interface>> look_at_interfaces() {
+  return ask();
+}
 
 std::vector<Interface> interfaces() {
   std::vector<Interface> result = all();

@@ -15,6 +15,7 @@ namespace ewarp::llp {
 struct Address {
   sockaddr_storage address{};  // AF_INET or AF_INET6; port 0; scope id set for link-local
   unsigned prefix_length = 0;
+  bool operator==(const Address& other) const;
 };
 
 struct Interface {
@@ -27,7 +28,11 @@ struct Interface {
   std::uint64_t speed_mbps = 0;  // 0: unknown (virtual interfaces)
   std::uint8_t mac[6] = {};
   std::vector<Address> addresses;  // IPv4 first, then global IPv6, then link-local
+  bool operator==(const Interface&) const = default;
 };
+
+// All interfaces. Nothing: no file descriptor is left to ask with.
+std::optional<std::vector<Interface>> look_at_interfaces();
 
 // Where no file descriptor is left to ask with, these answer as they did the first time.
 

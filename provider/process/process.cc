@@ -11,6 +11,7 @@
 #include "provider/process/fork_locks.h"
 #include "provider/startup/bring_up.h"
 #include "provider/verbs/device/context.h"
+#include "provider/verbs/device/known_interfaces.h"
 #include "provider/verbs/device/port_monitor.h"
 #include "provider/verbs/qp_numbers.h"
 #include "provider/verbs/ud/multicast.h"
@@ -25,6 +26,7 @@ void before_fork() EWARP_NO_LOCK_ANALYSIS {
   Engine& e = engine();
   if (!e.hold_for_fork()) return;
   port_monitor().before_fork();
+  known_interfaces().before_fork();
   qp_numbers().before_fork();
   e.lock_inbox();
   take_locks_before_fork();
@@ -36,6 +38,7 @@ void after_fork_parent() EWARP_NO_LOCK_ANALYSIS {
   release_locks_in_parent();
   e.unlock_inbox();
   qp_numbers().after_fork_parent();
+  known_interfaces().after_fork_parent();
   port_monitor().after_fork_parent();
   e.after_fork_parent();
 }
@@ -59,6 +62,7 @@ void after_fork_child() EWARP_NO_LOCK_ANALYSIS {
   e.begin_in_child(port_monitor().fd());
   stats::forget_in_child();
   e.unlock_inbox();
+  known_interfaces().after_fork_child();
   port_monitor().after_fork_child();
   e.let_go_in_child();
 }

@@ -159,6 +159,21 @@ void expect_taken(const AnyPeer& peer, const std::string& to, OneSide& s) {
   assert_int_equal(wc.src_qp, from);
 }
 
+// One of many, sooner or later.
+bool arrives(const AnyPeer& peer, const std::string& to, OneSide& s) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  ibv_wc wc;
+  do {
+    assert_int_equal(s.receive({s.sge(0, 100)}), 0);
+    assert_true(peer.send(to, s.qp->number(), message(s.qp->number(), 5)));
+    for (int i = 0; i < 50; ++i) {
+      if (s.cq.poll(1, &wc) == 1) return wc.status == IBV_WC_SUCCESS;
+      poll(nullptr, 0, 1);
+    }
+  } while (std::chrono::steady_clock::now() < until);
+  return false;
+}
+
 // A queue pair of the loopback device is not on the network, whatever address the other host names.
 void loopback_answers_nobody_else(void**) {
   need_two_hosts();
@@ -196,33 +211,66 @@ void addresses_that_change(void**) {
   OneSide v0("ewarp_v0"), w0("ewarp_w0");
   port_monitor().add(v0.context);
   const AnyPeer near_peer;
-  const auto arrives = [](const AnyPeer& peer, OneSide& s) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    ibv_wc wc;
-    do {
-      assert_int_equal(s.receive({s.sge(0, 100)}), 0);
-      assert_true(peer.send("10.88.0.77", s.qp->number(), message(s.qp->number(), 5)));
-      for (int i = 0; i < 50; ++i) {
-        if (s.cq.poll(1, &wc) == 1) return wc.status == IBV_WC_SUCCESS;
-        poll(nullptr, 0, 1);
-      }
-    } while (std::chrono::steady_clock::now() < until);
-    return false;
-  };
+  const auto arrives = [](const AnyPeer& peer, OneSide& s) { return test::arrives(peer, "10.88.0.77", s); };
   assert_true(ip("addr add 10.88.0.77/24 dev v0"));
   assert_true(arrives(*far_peer, v0));
   assert_true(arrives(near_peer, v0));
-  const auto told = port_monitor().changes().load();
+  const auto told = known_interfaces().version().load();
   assert_true(ip("addr del 10.88.0.77/24 dev v0"));
   assert_true(ip("addr add 10.88.0.77/32 dev w0"));
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  while (port_monitor().changes() == told && std::chrono::steady_clock::now() < until) poll(nullptr, 0, 1);
+  while (known_interfaces().version() == told && std::chrono::steady_clock::now() < until) poll(nullptr, 0, 1);
   assert_true(arrives(near_peer, w0));
   const auto before = wrong_address().load();
   assert_true(near_peer.send("10.88.0.77", v0.qp->number(), message(v0.qp->number(), 5)));
   assert_true(counted(wrong_address(), before, 1));
   assert_true(ip("addr del 10.88.0.77/32 dev w0"));
   port_monitor().remove(v0.context);
+}
+
+bool index_becomes(const Device& d, unsigned index) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (d.interface_index() != index && std::chrono::steady_clock::now() < until) poll(nullptr, 0, 1);
+  return d.interface_index() == index;
+}
+
+// An interface that is deleted and made anew has another index; it is the device's all the same.
+void make_anew(OneSide& w0, const char* address) {
+  const unsigned former = w0.context.device().interface_index();
+  assert_true(ip("link del w0") && ip("link add w0 type veth peer name w1"));
+  assert_int_not_equal(if_nametoindex("w0"), former);
+  assert_true(ip("link set w0 up") && ip("link set w1 up") && ip(std::string("addr add ") + address + "/24 dev w0"));
+}
+
+// Where the kernel does not tell: nobody has asked it to yet.
+void an_interface_made_anew_untold(void**) {
+  need_two_hosts();
+  assert_int_equal(port_monitor().fd(), -1);
+  OneSide w0("ewarp_w0");
+  const AnyPeer near_peer;
+  expect_taken(near_peer, "10.89.0.1", w0);
+  make_anew(w0, "10.89.0.3");
+  assert_true(arrives(near_peer, "10.89.0.3", w0));
+  assert_int_equal(w0.context.device().interface_index(), if_nametoindex("w0"));
+  assert_true(ip("addr add 10.89.0.1/24 dev w0"));
+  assert_true(arrives(near_peer, "10.89.0.1", w0));
+}
+
+void an_interface_made_anew(void**) {
+  need_two_hosts();
+  OneSide w0("ewarp_w0");
+  const Device& d = w0.context.device();
+  port_monitor().add(w0.context);
+  const AnyPeer near_peer;
+  expect_taken(near_peer, "10.89.0.1", w0);
+  make_anew(w0, "10.89.0.1");
+  assert_true(index_becomes(d, if_nametoindex("w0")));
+  assert_true(arrives(near_peer, "10.89.0.1", w0));
+  expect_taken(*far_peer, "10.89.0.1", w0);
+  assert_false(d.gids().empty());
+  OneSide later("ewarp_w0");
+  expect_taken(near_peer, "10.89.0.1", later);
+  port_monitor().remove(w0.context);
 }
 
 // A group of somebody else's is nothing for the port of a queue pair.
@@ -295,7 +343,9 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(loopback_answers_nobody_else),
       cmocka_unit_test(its_own_addresses),
+      cmocka_unit_test(an_interface_made_anew_untold),
       cmocka_unit_test(addresses_that_change),
+      cmocka_unit_test(an_interface_made_anew),
       cmocka_unit_test(groups_of_others),
       cmocka_unit_test(reliable_ones_too),
       cmocka_unit_test(all_bits_of_the_number),

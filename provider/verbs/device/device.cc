@@ -145,9 +145,19 @@ Device::Device(const llp::Interface& interface, unsigned index, bool twin)
   snprintf(counters_->interface, sizeof counters_->interface, "%s", interface_name_.c_str());
 }
 
+void Device::follow(std::span<const llp::Interface> interfaces) {
+  const unsigned former = interface_index();
+  unsigned found = former;
+  for (const llp::Interface& i : interfaces) {
+    if (i.index == former) return;
+    if (i.name == interface_name_) found = i.index;
+  }
+  interface_index_.store(found, std::memory_order_relaxed);
+}
+
 std::vector<ibv_gid> Device::gids() const {
   std::vector<ibv_gid> out;
-  const auto interface = llp::interface(interface_index_);
+  const auto interface = llp::interface(interface_index());
   if (!interface) return out;
   for (const auto& a : interface->addresses) out.push_back(gid_of(a.address));
   return out;
@@ -187,14 +197,14 @@ void Device::query(ibv_device_attr& attr) const {
 int Device::query_port(std::uint8_t port, ibv_port_attr* attr, std::size_t size) const {
   if (port != 1) return EINVAL;
   ibv_port_attr full{};
-  fill_port(llp::interface(interface_index_), full);
+  fill_port(llp::interface(interface_index()), full);
   std::memcpy(attr, &full, std::min(size, sizeof full));
   return 0;
 }
 
 int Device::query_speed(std::uint8_t port, std::uint64_t* speed) const {
   if (port != 1) return EINVAL;
-  const auto interface = llp::interface(interface_index_);
+  const auto interface = llp::interface(interface_index());
   *speed = static_cast<std::uint64_t>(nearest_rate(interface ? interface->speed_mbps : 0).gbps * 10);
   return 0;
 }

@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -46,7 +47,11 @@ class Device {
 
   const std::string& name() const { return name_; }  // "ewarp_lo", "ewarpx_lo"
   const std::string& interface_name() const { return interface_name_; }
-  unsigned interface_index() const { return interface_index_; }
+  // That of the interface at present: one that is deleted and made anew under its name has another one.
+  unsigned interface_index() const { return interface_index_.load(std::memory_order_relaxed); }
+  // These are the host's interfaces now. The device stays with its interface while that is there, whatever it is
+  // called; then with the one of its name.
+  void follow(std::span<const llp::Interface> interfaces);
   unsigned index() const { return index_; }  // position in devices()
   // What netlink and rdma_cm call the device index (ibdev_index).
   std::uint32_t rdma_index() const { return kFirstRdmaIndex + index_; }
@@ -71,7 +76,8 @@ class Device {
   friend std::vector<std::unique_ptr<Device>> discover();
   static void add_twins(std::vector<std::unique_ptr<Device>>& all, const std::vector<llp::Interface>& interfaces);
   std::string name_, interface_name_;
-  unsigned interface_index_, index_;
+  std::atomic<unsigned> interface_index_;
+  unsigned index_;
   std::uint64_t guid_;
   bool loopback_, twin_;
   stats::DevicePage* counters_;

@@ -16,6 +16,7 @@
 #include "provider/base/log.h"
 #include "provider/engine/reactor.h"
 #include "provider/verbs/device/context.h"
+#include "provider/verbs/device/known_interfaces.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -59,7 +60,7 @@ PortMonitor::Port PortMonitor::look(const Context& context) {
 void PortMonitor::add(Context& context) {
   const llp::Guard lock(mutex_);
   // The socket first: what changes between the two is then looked at again.
-  if (fd_ < 0) open();
+  if (fd_ < 0 && open()) known_interfaces().look();
   ports_.emplace(&context, look(context));
 }
 
@@ -68,18 +69,19 @@ void PortMonitor::remove(Context& context) {
   ports_.erase(&context);
 }
 
-void PortMonitor::open() {
+bool PortMonitor::open() {
   // The device opens all the same; the next one tries again.
   if (const int error = reactor().start(); error != 0) {
     log::debug("no port events: {}", std::strerror(error));
-    return;
+    return false;
   }
   fd_ = open_route_socket();
   if (fd_ < 0) {
     log::debug("no port events: {}", std::strerror(-fd_));
-    return;
+    return false;
   }
   watch();
+  return true;
 }
 
 void PortMonitor::watch() {
@@ -93,7 +95,7 @@ void PortMonitor::changed() {
   std::array<std::byte, 8192> sink;
   while (::recv(fd_, sink.data(), sink.size(), 0) >= 0 || errno == ENOBUFS || errno == EINTR) {
   }
-  changes_.fetch_add(1, std::memory_order_relaxed);
+  known_interfaces().look();
   for (auto& [context, before] : ports_) {
     Port now = look(*context);
     if (now == before) continue;

@@ -5,8 +5,6 @@
 
 #include <infiniband/verbs.h>
 
-#include <atomic>
-#include <cstdint>
 #include <unordered_map>
 #include <vector>
 
@@ -16,6 +14,7 @@ namespace ewarp::verbs {
 
 class Context;
 
+// known_interfaces() are looked at anew before the ports are.
 // Threading: any thread; events are raised on the background thread. Nothing is polled: the kernel tells of changes
 // through a route netlink socket. Where a sandbox forbids those, there are no port events.
 class PortMonitor {
@@ -25,8 +24,6 @@ class PortMonitor {
   // Not any more; no event is raised after return.
   void remove(Context& context);
   int fd() const { return fd_; }
-  // Grows each time the kernel has told of a change of interfaces or addresses. Any thread, without the lock.
-  const std::atomic<std::uint32_t>& changes() const { return changes_; }
 
   // fork(): the child's copy of the socket is closed with everything else that was watched, and the contexts that it
   // inherited report to the parent.
@@ -45,14 +42,13 @@ class PortMonitor {
     bool operator==(const Port& other) const;
   };
   static Port look(const Context& context);
-  void open() EWARP_REQUIRES(mutex_);
+  bool open() EWARP_REQUIRES(mutex_);
   void watch();
   void changed();
 
   llp::Mutex mutex_;
   std::unordered_map<Context*, Port> ports_ EWARP_GUARDED_BY(mutex_);
   int fd_ = -1;
-  std::atomic<std::uint32_t> changes_{0};
 };
 
 PortMonitor& port_monitor();

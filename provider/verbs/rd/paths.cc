@@ -4,13 +4,20 @@
 #include <algorithm>
 
 #include "llp/datagram_header.h"
-#include "llp/netif.h"
 #include "provider/verbs/ud/port.h"
 
 namespace ewarp::verbs {
 namespace {
 
 constexpr std::uint8_t kEcn = 0x03, kEct0 = 0x02;  // RFC 3168 section 5
+
+// 0: unknown.
+unsigned mtu_of(unsigned interface) {
+  const auto all = known_interfaces().list();
+  if (all == nullptr) return 0;
+  const auto i = std::find_if(all->begin(), all->end(), [&](const llp::Interface& x) { return x.index == interface; });
+  return i == all->end() ? 0 : i->mtu;
+}
 
 }  // namespace
 
@@ -73,8 +80,7 @@ RdPath RdPaths::of(const llp::UdpArrival& a) {
   p.crc = !may_lack_crc(a);
   const bool v4 = llp::is_v4(a.to);
   const bool local = came_by_loopback(a) || std::memcmp(&a.from.sin6_addr, &a.to, sizeof a.to) == 0;
-  const auto interface = local ? std::nullopt : llp::interface(a.interface);
-  p.max_payload = payload_of_mtu(local ? ~0u : interface ? interface->mtu : 0, v4);
+  p.max_payload = payload_of_mtu(local ? ~0u : mtu_of(a.interface), v4);
   p.to.segment_limit = std::min(p.max_payload, std::uint16_t{llp::kMaxDatagram / 2});
   return p;
 }

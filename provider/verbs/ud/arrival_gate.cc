@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "provider/verbs/device/port_monitor.h"
 #include "provider/verbs/ud/address_handle.h"
 
 namespace ewarp::verbs {
@@ -16,16 +15,19 @@ bool is_loopback_address(const in6_addr& a) {
   return llp::is_v4(a) ? a.s6_addr[12] == 127 : IN6_IS_ADDR_LOOPBACK(&a);
 }
 
+constexpr KnownInterfaces::List kNone;
+
 }  // namespace
 
-ArrivalGate::ArrivalGate() : ArrivalGate(&llp::interfaces, port_monitor().changes()) {}
+void ArrivalGate::catch_up() {
+  const std::uint32_t version = known_.version().load(std::memory_order_acquire);
+  if (version == seen_) return;
+  interfaces_ = known_.list();
+  seen_ = version;
+}
 
-void ArrivalGate::look() {
-  // Read before the interfaces are: what changes between the two is looked at again.
-  seen_ = changes_.load(std::memory_order_relaxed);
-  looked_at_ = Clock::now();
-  looked_ = true;
-  interfaces_ = look_();
+const KnownInterfaces::List& ArrivalGate::interfaces() const {
+  return interfaces_ != nullptr ? *interfaces_ : kNone;
 }
 
 ArrivalGate::Owner ArrivalGate::owner_of(const in6_addr& to, unsigned interface) const {
@@ -33,7 +35,7 @@ ArrivalGate::Owner ArrivalGate::owner_of(const in6_addr& to, unsigned interface)
   address.sin6_family = AF_INET6;
   address.sin6_addr = to;
   Owner found = Owner::nobody;
-  for (const llp::Interface& i : interfaces_) {
+  for (const llp::Interface& i : interfaces()) {
     if (!llp::owns(i, reinterpret_cast<const sockaddr&>(address))) continue;
     if (i.index == interface) return Owner::device;
     found = Owner::others;
@@ -42,7 +44,7 @@ ArrivalGate::Owner ArrivalGate::owner_of(const in6_addr& to, unsigned interface)
 }
 
 bool ArrivalGate::is_loopback(unsigned interface) const {
-  return std::any_of(interfaces_.begin(), interfaces_.end(),
+  return std::any_of(interfaces().begin(), interfaces().end(),
                      [&](const llp::Interface& i) { return i.index == interface && i.loopback; });
 }
 
@@ -51,7 +53,7 @@ bool ArrivalGate::is_broadcast(const in6_addr& to, unsigned interface) const {
   if (!llp::is_v4(to)) return false;
   const std::uint32_t address = ntohl(llp::v4_of(to).s_addr);
   if (address == INADDR_BROADCAST) return true;
-  for (const llp::Interface& i : interfaces_)
+  for (const llp::Interface& i : interfaces())
     for (const llp::Address& own : i.addresses) {
       if (i.index != interface || own.address.ss_family != AF_INET || own.prefix_length == 0 || own.prefix_length > 30)
         continue;
@@ -61,9 +63,8 @@ bool ArrivalGate::is_broadcast(const in6_addr& to, unsigned interface) const {
   return false;
 }
 
-// By the interfaces as they were looked at.
-bool ArrivalGate::decide(const llp::UdpArrival& a, unsigned interface) {
-  switch (owner_of(a.to, interface)) {
+bool ArrivalGate::decide(const llp::UdpArrival& a, unsigned interface, Owner owner) const {
+  switch (owner) {
     case Owner::device:
       // What this host sends to itself comes by the loopback. A link-local address of the same octets may be on another
       // link too (RFC 4291 section 2.5.6).
@@ -82,9 +83,10 @@ bool ArrivalGate::decide(const llp::UdpArrival& a, unsigned interface) {
 bool ArrivalGate::judge(const llp::UdpArrival& a, unsigned interface) {
   if (is_multicast(a.to) || a.interface == 0) return false;
   if (is_loopback_address(a.to) && a.interface != interface) return false;
-  if (!looked_ || seen_ != changes_.load(std::memory_order_relaxed)) look();
-  if (owner_of(a.to, interface) == Owner::nobody && Clock::now() - looked_at_ >= kLookAgain) look();
-  if (!decide(a, interface)) return false;
+  catch_up();
+  const Owner owner = owner_of(a.to, interface);
+  if (owner != Owner::device) known_.look_soon();
+  if (!decide(a, interface, owner)) return false;
   last_[place_of(a, interface)] = {a.to, a.interface, interface, seen_};
   return true;
 }

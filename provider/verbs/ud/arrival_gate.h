@@ -4,36 +4,28 @@
 #pragma once
 
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <vector>
+#include <memory>
 
-#include "llp/netif.h"
 #include "llp/udp_inbox.h"
+#include "provider/verbs/device/known_interfaces.h"
 
 namespace ewarp::verbs {
 
-// The answers are those of the interfaces as they were looked at last: at the first datagram, when the kernel has told
-// of a change, and for an address that was nobody's, as often as kLookAgain allows. What was let in last is remembered.
+// The answers are those of the interfaces as they were looked at last; the gate does not look itself. For an address
+// that is not the device's it asks for another look: a host without port events (a sandbox) learns of changes by that.
+// What was let in last is remembered.
 // Threading: engine held.
 class ArrivalGate {
  public:
-  using Clock = std::chrono::steady_clock;
-  using Look = std::vector<llp::Interface> (*)();
-  // A host without port events (a sandbox) knows an address that is new to it this much later.
-  static constexpr auto kLookAgain = std::chrono::milliseconds(100);
-
-  ArrivalGate();
-  // changes: grows with every change of what `look` tells.
-  ArrivalGate(Look look, const std::atomic<std::uint32_t>& changes) : look_(look), changes_(changes) {}
+  explicit ArrivalGate(KnownInterfaces& known = known_interfaces()) : known_(known), seen_(known.version() - 1) {}
 
   // interface: of the device.
   bool admits(const llp::UdpArrival& a, unsigned interface) {
     const Admitted& last = last_[place_of(a, interface)];
     if (last.interface == interface && last.by == a.interface &&
-        last.seen == changes_.load(std::memory_order_relaxed) && std::memcmp(&last.to, &a.to, sizeof a.to) == 0)
+        last.seen == known_.version().load(std::memory_order_relaxed) && std::memcmp(&last.to, &a.to, sizeof a.to) == 0)
       return true;
     return judge(a, interface);
   }
@@ -50,19 +42,17 @@ class ArrivalGate {
     return (a.to.s6_addr[15] ^ interface ^ a.interface << 1) % kPlaces;
   }
   bool judge(const llp::UdpArrival& a, unsigned interface);
-  bool decide(const llp::UdpArrival& a, unsigned interface);
+  bool decide(const llp::UdpArrival& a, unsigned interface, Owner owner) const;
   Owner owner_of(const in6_addr& to, unsigned interface) const;
   bool is_loopback(unsigned interface) const;
   bool is_broadcast(const in6_addr& to, unsigned interface) const;
-  void look();
+  void catch_up();
+  const KnownInterfaces::List& interfaces() const;
 
   static constexpr std::size_t kPlaces = 16;  // a device has an address or two of each family
-  const Look look_;
-  const std::atomic<std::uint32_t>& changes_;
-  std::vector<llp::Interface> interfaces_;
-  bool looked_ = false;
-  std::uint32_t seen_ = 0;  // changes
-  Clock::time_point looked_at_;
+  KnownInterfaces& known_;
+  std::shared_ptr<const KnownInterfaces::List> interfaces_;  // null: none are known yet
+  std::uint32_t seen_;                                       // their version
   std::array<Admitted, kPlaces> last_{};
 };
 

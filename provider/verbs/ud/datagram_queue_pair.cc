@@ -18,11 +18,11 @@ bool DatagramQueuePair::make_receive_queue(const ibv_qp_cap& c) {
 void DatagramQueuePair::begin(ibv_qp_init_attr& init, std::uint32_t depth, std::uint32_t sges,
                               std::uint32_t inline_octets) {
   settle_in(init, {depth, rq_.depth(), sges, rq_.sges(), inline_octets});
-  DatagramPort::look_for_loopback();
+  DatagramPort::look_at_interfaces();
   Engine& e = engine();
   e.run([&] {
     auto port = DatagramPort::of(e, number_);
-    port->attach(number_, *this, context().device().interface_index());
+    port->attach(number_, *this, context().device());
     port_ = std::move(port);
   });
 }

@@ -10,6 +10,7 @@
 #include "provider/base/options.h"
 #include "provider/base/stats.h"
 #include "provider/engine/engine.h"
+#include "provider/verbs/device/device.h"
 #include "provider/verbs/qp_numbers.h"
 
 namespace ewarp::verbs {
@@ -85,8 +86,9 @@ void DatagramReader::adapt(unsigned got, std::size_t octets) {
   batch_ = std::min(got == batch_ ? 2 * batch_ : got, most);
 }
 
-void DatagramPort::look_for_loopback() {
+void DatagramPort::look_at_interfaces() {
   loopback_index();
+  known_interfaces().look_unless_recent();
 }
 
 std::shared_ptr<DatagramPort> DatagramPort::of(Engine& engine, std::uint32_t number) {
@@ -125,12 +127,11 @@ void DatagramPort::let_go() {
   if (--users_ == 0) engine().remove(*this);
 }
 
-void DatagramPort::attach(std::uint32_t number, DatagramSink& sink, unsigned interface) {
+void DatagramPort::attach(std::uint32_t number, DatagramSink& sink, const Device& device) {
   assert(seats_[index_of(number)].sink == nullptr);
   hold();
-  seats_[index_of(number)] = {&sink, number, interface};
-  if (std::find(interfaces_.begin(), interfaces_.end(), interface) == interfaces_.end())
-    interfaces_.push_back(interface);
+  seats_[index_of(number)] = {&sink, number, &device};
+  if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) devices_.push_back(&device);
 }
 
 void DatagramPort::detach(std::uint32_t number, DatagramSink& sink) {
@@ -196,8 +197,9 @@ bool DatagramPort::serve_waiting() {
 bool DatagramPort::is_for_us(const llp::UdpArrival& arrival) {
   const std::uint32_t number = llp::destination_of(arrival.payload);
   const Seat& seat = seats_[index_of(number)];
-  if (seat.number == number && number != 0) return gate_.admits(arrival, seat.interface);
-  return std::any_of(interfaces_.begin(), interfaces_.end(), [&](unsigned i) { return gate_.admits(arrival, i); });
+  if (seat.number == number && number != 0) return gate_.admits(arrival, seat.device->interface_index());
+  return std::any_of(devices_.begin(), devices_.end(),
+                     [&](const Device* d) { return gate_.admits(arrival, d->interface_index()); });
 }
 
 void DatagramPort::arrived(const llp::UdpArrival& arrival) {

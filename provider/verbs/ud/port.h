@@ -18,6 +18,7 @@
 namespace ewarp::verbs {
 
 class DatagramPort;
+class Device;
 class Engine;
 
 // A datagram for a QP: passed every check up to its CRC.
@@ -73,8 +74,8 @@ class DatagramService {
 
 class DatagramPort final : public Pollable, public std::enable_shared_from_this<DatagramPort> {
  public:
-  // Before the first of(), and without the engine: it takes a look at all interfaces.
-  static void look_for_loopback();
+  // Before a queue pair is attached, and without the engine: it takes a look at all interfaces.
+  static void look_at_interfaces();
   // The port of a number that take_datagram() gave; made at its first use, for good. Engine held.
   static std::shared_ptr<DatagramPort> of(Engine& engine, std::uint32_t number);
   static void forget_in_child();
@@ -85,8 +86,8 @@ class DatagramPort final : public Pollable, public std::enable_shared_from_this<
   ~DatagramPort() override;
 
   Engine& engine() const { return engine_; }
-  // interface: of the queue pair's device. It alone is reached by the number, until another one has it.
-  void attach(std::uint32_t number, DatagramSink& sink, unsigned interface);
+  // device: the queue pair's. It alone is reached by the number, until another one has it.
+  void attach(std::uint32_t number, DatagramSink& sink, const Device& device);
   void detach(std::uint32_t number, DatagramSink& sink);
 
   const llp::UdpSocket& socket() const { return socket_; }
@@ -116,7 +117,7 @@ class DatagramPort final : public Pollable, public std::enable_shared_from_this<
   struct Seat {
     DatagramSink* sink = nullptr;
     std::uint32_t number = 0;  // 0: nobody has had it yet
-    unsigned interface = 0;
+    const Device* device = nullptr;
   };
   bool is_for_us(const llp::UdpArrival& arrival);
   bool serve_waiting();
@@ -126,7 +127,7 @@ class DatagramPort final : public Pollable, public std::enable_shared_from_this<
   llp::UdpSocket socket_;
   ArrivalGate gate_;
   std::array<Seat, 256> seats_{};
-  std::vector<unsigned> interfaces_;  // of all seats, ever
+  std::vector<const Device*> devices_;  // of all seats, ever
   unsigned users_ = 0;
   std::vector<DatagramSender*> waiting_, being_served_;
   bool blocked_ = false;
