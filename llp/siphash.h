@@ -10,6 +10,8 @@
 
 namespace ewarp::llp {
 
+using SipKey = std::array<std::uint64_t, 2>;
+
 struct SipState {
   std::uint64_t v0, v1, v2, v3;
   void round() {
@@ -32,7 +34,7 @@ struct SipState {
   }
 };
 
-inline std::uint64_t siphash(const std::array<std::uint64_t, 2>& key, std::span<const std::byte> in) {
+inline std::uint64_t siphash(const SipKey& key, std::span<const std::byte> in) {
   // Little-endian, as the algorithm has it; n <= 8.
   const auto word_at = [&in](std::size_t at, std::size_t n) {
     std::uint64_t w = 0;

@@ -5,13 +5,21 @@
 
 #include <netinet/in.h>
 
+#include <array>
 #include <cassert>
+#include <cstddef>
 #include <cstring>
 
 namespace ewarp::llp {
 
 inline bool is_v4(const in6_addr& a) {
   return IN6_IS_ADDR_V4MAPPED(&a);
+}
+
+inline std::array<std::byte, 16> octets_of(const in6_addr& a) {
+  std::array<std::byte, 16> out;
+  std::memcpy(out.data(), &a, out.size());
+  return out;
 }
 
 inline sockaddr_in6 v4_mapped(const sockaddr_in& v4) {

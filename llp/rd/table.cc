@@ -22,7 +22,7 @@ Table::Table(const Config& config, Upper& upper, Wire& wire, Entropy& entropy)
           {std::uint64_t{entropy.draw()} << 32 | entropy.draw(), std::uint64_t{entropy.draw()} << 32 | entropy.draw()}),
       by_tag_(kFirstBuckets, Slab::kNone),
       by_key_(kFirstBuckets, Slab::kNone),
-      resets_(config.resets_per_second) {}
+      resets_(hash_key_, config.resets_per_second) {}
 
 // --- what arrives ---
 
@@ -177,7 +177,7 @@ void Table::on_reset(Time now, const Address& from, const Prefix& prefix, const 
 // Answers to what belongs to no association are few for each source, whatever comes.
 void Table::reset_stranger(Time now, const Address& to, const Prefix& about, std::uint32_t tag, ResetReason reason,
                            std::uint8_t flags, std::uint8_t aux) {
-  if (!resets_.allow(siphash(hash_key_, to.ip), now)) return;
+  if (!resets_.allow(to.ip, now)) return;
   ++shared_.counters.resets_sent;
   std::array<std::byte, kMaxHeader> out;
   const Prefix p{Type::reset, flags, aux, about.source, about.destination};

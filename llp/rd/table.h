@@ -124,7 +124,7 @@ class Table {
 
   Shared shared_;
   Entropy& entropy_;
-  std::array<std::uint64_t, 2> hash_key_;
+  SipKey hash_key_;
   CookieJar cookies_;
   Slab slab_;
   Deadlines deadlines_{slab_};

@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <functional>
-#include <string_view>
 
+#include "llp/random_key.h"
 #include "llp/source_limit.h"
 #include "provider/base/log.h"
 #include "provider/cm/datagram.h"
@@ -41,12 +40,8 @@ std::string key_of(const llp::UdpArrival& a, std::uint32_t transaction) {
 constexpr unsigned kRepliesPerSource = 10, kRepliesInAll = 100;  // in a second
 
 llp::SourceLimit& reply_limit() EWARP_REQUIRES(manager_mutex) {
-  static llp::SourceLimit limit(kRepliesPerSource, kRepliesInAll);
+  static llp::SourceLimit limit(llp::random_key(), kRepliesPerSource, kRepliesInAll);
   return limit;
-}
-
-std::uint64_t hash_of(const in6_addr& source) {
-  return std::hash<std::string_view>()({reinterpret_cast<const char*>(source.s6_addr), sizeof source.s6_addr});
 }
 
 // A source address may be forged: the first reply is at most three times as long as what asked for it, as RFC 9000
@@ -55,7 +50,7 @@ bool may_answer(const SidrArrival& arrival) EWARP_REQUIRES(manager_mutex) {
   constexpr std::size_t kMostTimes = 3;
   if (!arrival.answered && arrival.reply.size() <= kMostTimes * arrival.asked) return true;
   const std::chrono::nanoseconds now = Reactor::Clock::now().time_since_epoch();
-  return reply_limit().allow(hash_of(arrival.back.to.sin6_addr), static_cast<std::uint64_t>(now.count()));
+  return reply_limit().allow(llp::octets_of(arrival.back.to.sin6_addr), static_cast<std::uint64_t>(now.count()));
 }
 
 // Through the listener's socket, or where that is gone from one of its own.

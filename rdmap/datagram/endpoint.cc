@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cassert>
 
-#include "llp/rd/cookie.h"
+#include "llp/siphash.h"
+#include "llp/source.h"
 #include "rdmap/datagram/stream.h"
 
 namespace ewarp::rdmap {
@@ -138,7 +139,7 @@ bool DatagramEndpoint::awaits_rest(const Association& a) const {
 
 // The address of an object is no secret, but no peer is told it.
 std::size_t DatagramEndpoint::OpenReceives::slot(const Peer& peer) const {
-  return llp::rd::siphash({reinterpret_cast<std::uintptr_t>(this), 0}, peer.ip) % kEntries;
+  return llp::siphash({reinterpret_cast<std::uintptr_t>(this), 0}, llp::source_of(peer.ip)) % kEntries;
 }
 
 // What is posted, to each peer, and always one message more: the segment of a message that finds no receive waits here

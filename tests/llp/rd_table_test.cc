@@ -256,10 +256,13 @@ void hostile_strangers(void**) {
 // The answers that one source uses up are not missing for another.
 void a_flood_does_not_silence_the_answers_to_others(void**) {
   Scene s;
+  std::uint32_t asked = 0;
   const auto ask = [&](unsigned source) {
     Address from = peer_address();
-    from.ip[14] = static_cast<std::byte>(source >> 8);
-    from.ip[15] = static_cast<std::byte>(source);
+    // Each is an IPv6 network, in which the addresses of a host may change all the time.
+    from.ip[6] = static_cast<std::byte>(source >> 8);
+    from.ip[7] = static_cast<std::byte>(source);
+    put_be<std::uint32_t>(from.ip, 12, ++asked);
     Standing st;
     st.tag = 0x1234;
     s.table.receive(

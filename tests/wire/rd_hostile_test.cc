@@ -349,8 +349,10 @@ struct Crowd final : Wire, Entropy {
       received.push_back(r);
     };
   }
-  wire::Intruder& join(std::uint8_t host) {
+  // network: of IPv6; 0: it has an IPv4 address.
+  wire::Intruder& join(std::uint8_t host, std::uint8_t network = 0) {
     peers.push_back(std::make_unique<wire::Intruder>(host, wire::Intruder::kOwn + static_cast<unsigned>(peers.size())));
+    if (network != 0) peers.back()->move_to(network, host);
     peers.back()->table = &table;
     peers.back()->open(now);
     return *peers.back();
@@ -419,6 +421,16 @@ void one_source_leaves_receives_for_others(void**) {
   for (const auto& r : c.received) assert_true(r.status == Status::success && r.length > 0);
 }
 
+// The host part of an IPv6 address is anybody's to choose.
+void one_network_leaves_receives_for_others(void**) {
+  Crowd c;
+  for (int i = 0; i < 8; ++i) c.queues.posted.push_back({0, {Bytes(100)}});
+  for (std::uint8_t host = 1; host <= 20; ++host) c.join(host, 1).say(c.now, Lane::req, kFirst);
+  assert_int_equal(c.queues.taken.size(), 6);
+  c.join(1, 2).say(c.now, Lane::req, kFirst);
+  assert_int_equal(c.queues.taken.size(), 7);
+}
+
 void the_only_receive_can_be_had(void**) {
   Crowd c;
   c.queues.posted.push_back({0, {Bytes(100)}});
@@ -479,6 +491,7 @@ int main() {
       cmocka_unit_test(honest_errors_do_not),
       cmocka_unit_test(guesses_ahead_of_their_turn),
       cmocka_unit_test(one_source_leaves_receives_for_others),
+      cmocka_unit_test(one_network_leaves_receives_for_others),
       cmocka_unit_test(the_only_receive_can_be_had),
       cmocka_unit_test(a_message_that_is_not_continued_ends),
       cmocka_unit_test(a_slow_message_does_not),

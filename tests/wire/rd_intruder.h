@@ -28,6 +28,7 @@ class Intruder final : public llp::rd::Wire {
 
   static llp::rd::Address address() {
     llp::rd::Address a;
+    a.ip[10] = a.ip[11] = std::byte{0xff};  // IPv4-mapped
     a.ip[15] = std::byte{9};
     a.port = 0xc351;
     return a;
@@ -37,6 +38,13 @@ class Intruder final : public llp::rd::Wire {
   // One of several: its host and queue pair.
   explicit Intruder(std::uint8_t host = 9, std::uint32_t qpn = kOwn) : own(qpn) {
     from = address();
+    from.ip[15] = std::byte{host};
+  }
+  // The same with an IPv6 address of this network of 64 bits.
+  void move_to(std::uint8_t network, std::uint8_t host) {
+    from.ip = {};
+    from.ip[0] = std::byte{0xfd};
+    from.ip[7] = std::byte{network};
     from.ip[15] = std::byte{host};
   }
   llp::rd::Address from;

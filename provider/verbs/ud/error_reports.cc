@@ -14,12 +14,6 @@
 namespace ewarp::verbs {
 namespace {
 
-std::uint64_t hash_of(const in6_addr& source) {
-  std::uint32_t hash = 2166136261u;
-  for (const std::uint8_t octet : source.s6_addr) hash = (hash ^ octet) * 16777619u;
-  return hash >> 24;
-}
-
 // An untagged segment on queue 2 that carries the Terminate with the header in error.
 std::vector<std::byte> report_segment(Octets offending, const Fault& fault, std::uint32_t msn) {
   rdmap::Terminate t;
@@ -40,7 +34,7 @@ std::vector<std::byte> report_segment(Octets offending, const Fault& fault, std:
 
 bool ReportLimit::allow(const in6_addr& source, Clock::time_point now) {
   const std::chrono::nanoseconds since = now.time_since_epoch();
-  return limit_.allow(hash_of(source), static_cast<std::uint64_t>(since.count()));
+  return limit_.allow(llp::octets_of(source), static_cast<std::uint64_t>(since.count()));
 }
 
 ErrorReports& error_reports() {

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "llp/fault.h"
+#include "llp/random_key.h"
 #include "llp/source_limit.h"
 #include "provider/verbs/ud/port.h"
 
@@ -20,7 +21,7 @@ class ReportLimit {
   bool allow(const in6_addr& source, Clock::time_point now);
 
  private:
-  llp::SourceLimit limit_{kPerSource, kInAll};
+  llp::SourceLimit limit_{llp::random_key(), kPerSource, kInAll};
 };
 
 class ErrorReports {
