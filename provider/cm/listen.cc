@@ -54,8 +54,8 @@ void watch_again_at(const IdRef& id, Reactor::Clock::time_point time, std::uint6
 void watch_listener(const Lock&, const IdRef& id) EWARP_REQUIRES(manager_mutex) {
   Listener& l = *id->listener;
   if (l.watching || l.retry_timer != 0) return;
-  if (!l.pending.has_room(Reactor::Clock::now())) {
-    const auto next = l.room_timer == 0 ? l.pending.next_victim_at() : std::nullopt;
+  if (const auto now = Reactor::Clock::now(); !l.pending.has_room(now)) {
+    const auto next = l.room_timer == 0 ? l.pending.next_victim_at(now) : std::nullopt;
     if (next) watch_again_at(id, *next, &Listener::room_timer);
     return;
   }
@@ -198,7 +198,7 @@ void make_way(const Lock& lock, Listener& l, Reactor::Clock::time_point now) EWA
   if (!victim) return;
   const IncomingRef incoming = l.open.at(*victim);
   log::debug("cm: too many connections wait; one from {} is closed", incoming->remote.text());
-  l.pending.evict(*victim);
+  l.pending.evict(*victim, now);
   drop(lock, incoming);
 }
 

@@ -71,8 +71,9 @@ void watch_all();
 
 bool has_room() {
   Arrivals& a = arrivals();
-  if (a.pending.has_room(Reactor::Clock::now())) return true;
-  const auto next = a.pending.next_victim_at();
+  const auto now = Reactor::Clock::now();
+  if (a.pending.has_room(now)) return true;
+  const auto next = a.pending.next_victim_at(now);
   if (next && !std::exchange(a.waits, true))
     engine().add_timer(*next, [] {
       engine().run([] {
@@ -171,7 +172,7 @@ void make_way(Reactor::Clock::time_point now) {
   if (!victim) return;
   const ArrivalRef a = arrivals().all.at(*victim);
   log::debug("too many connections wait for a QP; one from {} is closed", text_of(a->from));
-  arrivals().pending.evict(*victim);
+  arrivals().pending.evict(*victim, now);
   forget(*a);
 }
 

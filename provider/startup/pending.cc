@@ -4,17 +4,12 @@
 #include <algorithm>
 #include <cassert>
 
+#include "llp/source.h"
+
 namespace ewarp::verbs {
 
-// The host part of an IPv6 address is anybody's to choose (RFC 8981).
-PendingConnections::Address PendingConnections::source_of(Address from) {
-  constexpr Address kV4Mapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-  if (!std::equal(from.begin(), from.begin() + 12, kV4Mapped.begin())) std::fill(from.begin() + 8, from.end(), 0);
-  return from;
-}
-
 void PendingConnections::add(Number number, const Address& from, Clock::time_point now) {
-  const Address source = source_of(from);
+  const Address source = llp::source_of(from);
   const bool fresh = entries_.emplace(number, Entry{source, now}).second;
   assert(fresh);
   static_cast<void>(fresh);
@@ -38,15 +33,12 @@ void PendingConnections::remove(Number number) {
   entries_.erase(entry);
 }
 
-PendingConnections::Clock::time_point PendingConnections::ripe_at(const Source& s, Number number) const {
-  return s.evicted >= kForgiven ? Clock::time_point::min() : entries_.at(number).since + kPatience;
-}
-
 std::optional<PendingConnections::Number> PendingConnections::victim_of(const Source& s, Clock::time_point now) const {
-  if (!s.silent.empty() && ripe_at(s, *s.silent.begin()) <= now) return *s.silent.begin();
+  const bool at_once = is_worn_out(s, now);
+  if (!s.silent.empty() && (at_once || ripe_at(*s.silent.begin(), kPatience) <= now)) return *s.silent.begin();
   if (!is_greedy(s)) return std::nullopt;
-  const auto latest =
-      std::find_if(s.complete.rbegin(), s.complete.rend(), [&](Number n) { return ripe_at(s, n) <= now; });
+  const auto latest = std::find_if(s.complete.rbegin(), s.complete.rend(),
+                                   [&](Number n) { return at_once || ripe_at(n, kCompletePatience) <= now; });
   return latest == s.complete.rend() ? std::nullopt : std::optional(*latest);
 }
 
@@ -63,17 +55,24 @@ std::optional<PendingConnections::Number> PendingConnections::victim(Clock::time
   return found;
 }
 
-void PendingConnections::evict(Number number) {
-  ++sources_.at(entries_.at(number).source).evicted;
+void PendingConnections::evict(Number number, Clock::time_point now) {
+  Source& s = sources_.at(entries_.at(number).source);
+  if (now - s.losing_since >= kRemembered) {
+    s.losing_since = now;
+    s.lost = 0;
+  }
+  ++s.lost;
   remove(number);
 }
 
-std::optional<PendingConnections::Clock::time_point> PendingConnections::next_victim_at() const {
+std::optional<PendingConnections::Clock::time_point> PendingConnections::next_victim_at(Clock::time_point now) const {
+  assert(!victim(now));
+  static_cast<void>(now);
   std::optional<Clock::time_point> at;
   const auto earlier = [&](Clock::time_point t) { at = at ? std::min(*at, t) : t; };
   for (const auto& [address, s] : sources_) {
-    if (!s.silent.empty()) earlier(ripe_at(s, *s.silent.begin()));
-    if (!s.complete.empty() && is_greedy(s)) earlier(ripe_at(s, *s.complete.begin()));
+    if (!s.silent.empty()) earlier(ripe_at(*s.silent.begin(), kPatience));
+    if (!s.complete.empty() && is_greedy(s)) earlier(ripe_at(*s.complete.begin(), kCompletePatience));
   }
   return at;
 }

@@ -3,6 +3,7 @@
 // taken, this says who gives one up, so that no source of connections keeps others out.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -13,18 +14,22 @@
 
 namespace ewarp::verbs {
 
-// The source with most connections pays: with its oldest silent one, and where it holds more than half of the places,
-// with its latest complete one. A connection may wait for kPatience before it is anybody's victim; a source that has
-// lost kForgiven has no such time, until nothing of it waits.
+// The places are shared by the sources that there are, and one that may come. The source with most connections pays:
+// with its oldest silent one, else, where it holds more than its share, with its latest complete one. A connection may
+// wait for kPatience, or kCompletePatience, before it is anybody's victim. A source that holds more than its share and
+// has lost kForgiven within kRemembered has no such time: many hosts may be behind one address, but then they lose few.
 // Threading: one thread at a time.
 class PendingConnections {
  public:
   using Clock = std::chrono::steady_clock;
   using Number = std::uint64_t;                  // in the order of accept()
-  using Address = std::array<std::uint8_t, 16>;  // IPv6, or IPv4-mapped. All of a /64 counts as one source
+  using Address = std::array<std::uint8_t, 16>;  // IPv6, or IPv4-mapped; llp::source_of() says who is one source
   // A Request follows the connection by a round trip, and its sender may be busy.
   static constexpr auto kPatience = std::chrono::seconds(1);
-  static constexpr unsigned kForgiven = 64;
+  // A program may be busy for longer before it accepts, as when all ranks of a job start.
+  static constexpr auto kCompletePatience = std::chrono::seconds(5);
+  static constexpr unsigned kForgiven = 256;
+  static constexpr auto kRemembered = std::chrono::seconds(10);
 
   explicit PendingConnections(std::size_t places) : places_(places) {}
 
@@ -39,9 +44,9 @@ class PendingConnections {
   // Requires: no place is free. Nothing: all that wait have the right to.
   std::optional<Number> victim(Clock::time_point now) const;
   // Removes a victim.
-  void evict(Number number);
-  // When there will be a victim, if nothing else happens; nothing: never.
-  std::optional<Clock::time_point> next_victim_at() const;
+  void evict(Number number, Clock::time_point now);
+  // When there will be a victim, if nothing else happens; nothing: never. Requires: there is none now.
+  std::optional<Clock::time_point> next_victim_at(Clock::time_point now) const;
 
   // Of those that are complete: the oldest of the source that was served least since something of it waits.
   std::optional<Number> next_complete() const;
@@ -51,7 +56,8 @@ class PendingConnections {
  private:
   struct Source {
     std::set<Number> silent, complete;
-    unsigned evicted = 0;
+    unsigned lost = 0;  // since `losing_since`
+    Clock::time_point losing_since{};
     std::uint64_t served = 0;
     std::size_t size() const { return silent.size() + complete.size(); }
   };
@@ -59,9 +65,16 @@ class PendingConnections {
     Address source;
     Clock::time_point since;
   };
-  static Address source_of(Address from);
-  bool is_greedy(const Source& s) const { return s.size() > places_ / 2; }
-  Clock::time_point ripe_at(const Source& s, Number number) const;
+  // One at least: who waits with a single complete Request keeps it.
+  std::size_t share() const { return std::max<std::size_t>(1, places_ / (sources_.size() + 1)); }
+  bool is_greedy(const Source& s) const { return s.size() > share(); }
+  bool is_worn_out(const Source& s, Clock::time_point now) const {
+    return is_greedy(s) && s.lost >= kForgiven && now - s.losing_since < kRemembered;
+  }
+  // That of a silent one, or of one that is complete.
+  Clock::time_point ripe_at(Number number, Clock::duration patience) const {
+    return entries_.at(number).since + patience;
+  }
   std::optional<Number> victim_of(const Source& s, Clock::time_point now) const;
 
   std::size_t places_;
