@@ -202,16 +202,19 @@ Kind look_up(std::string_view asked, std::string* text) {
 }
 
 int open_directory(std::string_view path, int flags) {
-  const std::string root = make_tree();
-  if (root.empty()) {
-    static std::atomic<bool> said{false};
-    if (!said.exchange(true))
-      log::warn("cannot list {}: no place for it in /dev/shm or /tmp (ETHERWARP_RUNDIR names another)", path);
-    return -EACCES;
+  constexpr int kTries = 8;  // another thread may ask for a tree meanwhile, after the content has changed
+  int fd = -EAGAIN;
+  for (int tried = 0; fd == -EAGAIN && tried < kTries; ++tried) {
+    const std::string root = make_tree();
+    if (root.empty()) {
+      static std::atomic<bool> said{false};
+      if (!said.exchange(true))
+        log::warn("cannot list {}: no place for it in /dev/shm or /tmp (ETHERWARP_RUNDIR names another)", path);
+      return -EACCES;
+    }
+    fd = open_in_tree(root, normal(path), flags);
   }
-  const std::string real = root + normal(path);
-  const auto fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, real.c_str(), flags));
-  return fd < 0 ? -errno : fd;
+  return fd;
 }
 
 }  // namespace ewarp::host::sysfs

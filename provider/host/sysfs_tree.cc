@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -61,8 +62,9 @@ std::uint64_t digest(const Files& files, std::uint64_t hash) {
 }
 
 // --- who keeps a tree -----------------------------------------------------------------------------------------------
-// Who uses a tree has a shared lock on its root directory. It ends with the process, however that ends. Where a file
-// system has no such locks nothing is removed.
+// Who uses a tree has a shared lock on its root directory. It ends with the process, however that ends. Who lists a
+// directory of it has one on that directory, until it is closed. Where a file system has no such locks nothing is
+// removed.
 
 // A path may name another directory by the time that the one behind fd is locked.
 bool is_at(int fd, const std::string& path) {
@@ -105,12 +107,30 @@ class Keep {
   int fd_ = -1;
 };
 
-// Under another name first: nobody shall find half a tree.
+// A lock that is given back at once. False: somebody has one that does not go with it, or it cannot be known.
+bool could_lock(const fs::path& directory) {
+  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+  raw_close(fd);
+  return locked;
+}
+
+// Whether somebody has a directory in it open (open_in_tree()).
+bool is_open(const fs::path& tree) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator at(tree, error), end; !error && at != end; at.increment(error))
+    if (at->is_directory(error) && !at->is_symlink(error) && !could_lock(at->path())) return true;
+  return static_cast<bool>(error);
+}
+
+// Under another name first: nobody shall find half a tree. One that is open keeps that name, and is looked at again
+// when the next one is asked for.
 void remove_tree(const std::string& parent, const fs::path& tree) {
   const std::string doomed = own_name(parent, "old");
   std::error_code error;
   fs::rename(tree, doomed, error);
-  if (!error) fs::remove_all(doomed, error);
+  if (!error && !is_open(doomed)) fs::remove_all(doomed, error);
 }
 
 void remove_those_of_nobody(const std::string& parent) {
@@ -178,6 +198,19 @@ std::string tree_with(const Files& files, const Files& links) {
     make_at(root, parent, files, links);
   }
   return {};
+}
+
+int open_in_tree(const std::string& root, const std::string& directory, int flags) {
+  const std::string path = root + directory;
+  const auto fd = static_cast<int>(syscall(SYS_openat, AT_FDCWD, path.c_str(), flags));
+  if (fd < 0) {
+    const int error = errno;
+    return access(root.c_str(), F_OK) == 0 ? -error : -EAGAIN;
+  }
+  const bool removed = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (!removed && is_at(fd, path)) return fd;
+  raw_close(fd);
+  return -EAGAIN;
 }
 
 }  // namespace ewarp::host::sysfs

@@ -15,4 +15,9 @@ using Files = std::map<std::string, std::string>;  // by absolute path
 // $ETHERWARP_RUNDIR, /dev/shm or /tmp. Threading: any thread.
 std::string tree_with(const Files& files, const Files& links);
 
+// A descriptor of a directory in this tree, or a negative errno. The tree stays until the descriptor, and what was
+// duplicated of it, is closed, even when the process asks for another one. -EAGAIN: it has done so meanwhile.
+// Threading: any thread.
+int open_in_tree(const std::string& root, const std::string& directory, int flags);
+
 }  // namespace ewarp::host::sysfs

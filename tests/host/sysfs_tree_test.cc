@@ -2,10 +2,13 @@
 // Directories of our sysfs on disk: who keeps them, and that nobody's are removed.
 #include "provider/host/sysfs_tree.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -161,6 +164,34 @@ void the_one_before_is_given_up(void**) {
   assert_int_equal(status, 0);
 }
 
+// What a program lists stays until it closes it.
+void an_open_listing_stays(void**) {
+  const Place place;
+  const pid_t child = fork();
+  if (child == 0) {
+    const std::string first = tree_with(content("a"), {});
+    const int fd = open_in_tree(first, "/sys/a", O_RDONLY | O_DIRECTORY);
+    if (fd < 0) _exit(1);
+    for (const char* name : {"b", "c", "d"}) tree_with(content(name), {});
+    DIR* listing = fdopendir(dup(fd));
+    int entries = 0;
+    while (readdir(listing) != nullptr) ++entries;
+    if (entries != 20 + 2 || faccessat(fd, "3", R_OK, 0) != 0) _exit(2);
+    close(fd);
+    tree_with(content("e"), {});
+    if (faccessat(dirfd(listing), "3", R_OK, 0) != 0) _exit(3);
+    closedir(listing);
+    tree_with(content("f"), {});
+    if (place.entries() != 1) _exit(4);
+    if (open_in_tree(first, "/sys/a", O_RDONLY | O_DIRECTORY) != -EAGAIN) _exit(5);
+    if (open_in_tree(tree_with(content("f"), {}), "/sys/a", O_RDONLY | O_DIRECTORY) != -ENOENT) _exit(6);
+    _exit(0);
+  }
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+}
+
 // Processes that start and end at once: each finds its own tree whole.
 void nobody_finds_half_a_tree(void**) {
   const Place place;
@@ -198,7 +229,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(the_same_content_is_one_tree),    cmocka_unit_test(a_killed_process_keeps_nothing),
       cmocka_unit_test(a_living_process_keeps_its_tree), cmocka_unit_test(half_a_tree_is_removed_and_other_files_stay),
-      cmocka_unit_test(the_one_before_is_given_up),      cmocka_unit_test(nobody_finds_half_a_tree),
+      cmocka_unit_test(the_one_before_is_given_up),      cmocka_unit_test(an_open_listing_stays),
+      cmocka_unit_test(nobody_finds_half_a_tree),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
