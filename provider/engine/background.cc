@@ -13,6 +13,7 @@
 #include "provider/base/log.h"
 #include "provider/base/options.h"
 #include "provider/base/stats.h"
+#include "provider/engine/at_exit.h"
 #include "provider/engine/engine.h"
 #include "provider/engine/shortage.h"
 
@@ -141,11 +142,11 @@ void Engine::serve() {
 Engine::Passed Engine::background_pass() {
   auto passed = Passed::busy;
   if (try_enter()) {
+    const Leaver leaver{*this};
     const bool kicked = pushed();
     serve_tasks();
     serve_kicks();
     passed = pass_for_background(kicked);
-    leave();
   } else if (!passing_.load(std::memory_order_relaxed)) {
     run([&] {
       assert_held();
@@ -157,9 +158,15 @@ Engine::Passed Engine::background_pass() {
 }
 
 Engine::Passed Engine::pass_for_background(bool kicked) {
-  for_background_ = true;
-  const bool any = pass() > 0 || kicked;
-  for_background_ = false;
+  const bool any = [this, kicked] {
+    assert_held();
+    for_background_ = true;
+    const AtExit passed([this] {
+      assert_held();
+      for_background_ = false;
+    });
+    return pass() > 0 || kicked;
+  }();
   // From here on somebody may sleep until one of the sockets is ready.
   if (!any) set_.watch_all();
   return any ? Passed::something : Passed::nothing;

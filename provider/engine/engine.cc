@@ -8,6 +8,7 @@
 #include <cassert>
 
 #include "provider/base/options.h"
+#include "provider/engine/at_exit.h"
 #include "provider/engine/poster_habit.h"
 
 namespace ewarp::verbs {
@@ -77,9 +78,12 @@ void Engine::application_pass(bool armed) {
   if (!armed && poster_habit.poll()) poster_habit.polled(Clock::now());
   if (!try_enter()) return;
   const Leaver leaver{*this};
-  passing_.store(true, std::memory_order_relaxed);
-  const std::size_t moved = pass();
-  passing_.store(false, std::memory_order_relaxed);
+  const std::size_t moved = [this] {
+    assert_held();
+    passing_.store(true, std::memory_order_relaxed);
+    const AtExit passed([this] { passing_.store(false, std::memory_order_relaxed); });
+    return pass();
+  }();
   if (armed) return;
   driver_.passed(moved, set_.served());
   if (driver_.may_put_off() && driver_.put_off(Clock::now())) return_.set(driver_.returns_at());

@@ -7,14 +7,14 @@
 using ewarp::verbs::late_free::Kind;
 
 void operator delete(void* memory) noexcept {
-  ewarp::verbs::late_free::free(memory, Kind::object);
+  ewarp::verbs::late_free::free(memory, Kind::object, 0);
 }
-void operator delete(void* memory, std::size_t) noexcept {
-  ewarp::verbs::late_free::free(memory, Kind::object);
+void operator delete(void* memory, std::size_t octets) noexcept {
+  ewarp::verbs::late_free::free(memory, Kind::object, octets);
 }
 void operator delete[](void* memory) noexcept {
-  ewarp::verbs::late_free::free(memory, Kind::array);
+  ewarp::verbs::late_free::free(memory, Kind::array, 0);
 }
-void operator delete[](void* memory, std::size_t) noexcept {
-  ewarp::verbs::late_free::free(memory, Kind::array);
+void operator delete[](void* memory, std::size_t octets) noexcept {
+  ewarp::verbs::late_free::free(memory, Kind::array, octets);
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "provider/engine/late_free.h"
 
-#include <dlfcn.h>
-
 #include <cassert>
-#include <cstdlib>
 #include <new>
 #include <utility>
+
+#include "provider/engine/next_symbol.h"
 
 namespace ewarp::verbs::late_free {
 namespace {
@@ -15,31 +14,31 @@ namespace {
 struct Waiting {
   Waiting* next;
 };
+// In that of a known size, which has room for it.
+struct Sized {
+  Sized* next;
+  std::size_t octets;
+};
+
+struct Blocks {
+  Waiting* any = nullptr;
+  Sized* sized = nullptr;
+};
 
 struct Thread {
   unsigned engines = 0;
-  Waiting* objects = nullptr;
-  Waiting* arrays = nullptr;
+  Blocks objects, arrays;
 
-  Waiting*& first(Kind kind) { return kind == Kind::array ? arrays : objects; }
+  Blocks& blocks(Kind kind) { return kind == Kind::array ? arrays : objects; }
 };
 constinit thread_local Thread thread;
 
 using Delete = void (*)(void*);
 
-// The process's own, which may be the application's. Ours is what this library's code calls (late_delete.cc), and all
-// of a program that is linked with it.
-Delete find(const char* name, Delete ours) {
-  auto found = reinterpret_cast<Delete>(dlsym(RTLD_DEFAULT, name));
-  if (found == nullptr || found == ours) found = reinterpret_cast<Delete>(dlsym(RTLD_NEXT, name));
-  if (found == nullptr) std::abort();
-  return found;
-}
-
 Delete next_delete(Kind kind) {
   static const struct {
     Delete object, array;
-  } found{find("_ZdlPv", &::operator delete), find("_ZdaPv", &::operator delete[])};
+  } found{next_symbol<Delete>("_ZdlPv", &::operator delete), next_symbol<Delete>("_ZdaPv", &::operator delete[])};
   return kind == Kind::array ? found.array : found.object;
 }
 // Before a fork: a child may find the loader's lock taken.
@@ -48,8 +47,9 @@ Delete next_delete(Kind kind) {
 }
 
 void free_waiting(Kind kind) {
-  Waiting* w = std::exchange(thread.first(kind), nullptr);  // a hook may come back to us
-  while (w != nullptr) next_delete(kind)(std::exchange(w, w->next));
+  Blocks b = std::exchange(thread.blocks(kind), {});  // a hook may come back to us
+  while (b.any != nullptr) next_delete(kind)(std::exchange(b.any, b.any->next));
+  while (b.sized != nullptr) next_delete(kind)(std::exchange(b.sized, b.sized->next));
 }
 
 }  // namespace
@@ -65,13 +65,23 @@ bool holds_engine() {
 void end() {
   assert(thread.engines > 0);
   if (--thread.engines > 0) return;
-  for (const Kind kind : {Kind::object, Kind::array})
-    if (thread.first(kind) != nullptr) free_waiting(kind);
+  free_waiting(Kind::object);
+  free_waiting(Kind::array);
 }
 
-void free(void* memory, Kind kind) {
+void free(void* memory, Kind kind, std::size_t octets) {
   if (thread.engines == 0 || memory == nullptr) return next_delete(kind)(memory);
-  thread.first(kind) = new (memory) Waiting{thread.first(kind)};
+  Blocks& b = thread.blocks(kind);
+  if (octets >= sizeof(Sized))
+    b.sized = new (memory) Sized{b.sized, octets};
+  else
+    b.any = new (memory) Waiting{b.any};
+}
+
+void* take(std::size_t octets, Kind kind) {
+  for (Sized** at = &thread.blocks(kind).sized; *at != nullptr; at = &(*at)->next)
+    if ((*at)->octets >= octets) return std::exchange(*at, (*at)->next);
+  return nullptr;
 }
 
 void forget_in_child() {

@@ -5,12 +5,18 @@
 // the holder does. So no hook runs while an engine is held, in a pass no more than in a task of another thread.
 #pragma once
 
+#include <cstddef>
+
 namespace ewarp::verbs::late_free {
 
 enum class Kind { object, array };  // made by new, by new[]
 
-// At once, or as soon as this thread holds no engine. For operator delete (late_delete.cc).
-void free(void* memory, Kind kind);
+// At once, or as soon as this thread holds no engine. octets: what was asked for; 0: unknown. For operator delete
+// (late_delete.cc).
+void free(void* memory, Kind kind, std::size_t octets);
+// A block of so many octets, or more, of those that wait here; null: there is none. For operator new, where the process
+// has no memory (shortage.h).
+void* take(std::size_t octets, Kind kind);
 
 // This thread has got hold of an engine; it has let go of it. In pairs; they may be nested.
 void begin();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "provider/engine/shortage.h"
 
-#include <dlfcn.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <ctime>
 #include <new>
+
+#include "provider/engine/next_symbol.h"
 
 namespace ewarp::verbs::shortage {
 namespace {
@@ -22,16 +22,10 @@ constinit thread_local bool in_vain = false;  // this thread has waited in vain,
 
 using New = void* (*)(std::size_t);
 
-// The process's own, as in late_free.cc.
-New find(const char* name, New ours) {
-  auto found = reinterpret_cast<New>(dlsym(RTLD_DEFAULT, name));
-  if (found == nullptr || found == ours) found = reinterpret_cast<New>(dlsym(RTLD_NEXT, name));
-  if (found == nullptr) std::abort();
-  return found;
-}
-
 New next_new(late_free::Kind kind) {
-  static const struct { New object, array; } found{find("_Znwm", &::operator new), find("_Znam", &::operator new[])};
+  static const struct {
+    New object, array;
+  } found{next_symbol<New>("_Znwm", &::operator new), next_symbol<New>("_Znam", &::operator new[])};
   return kind == late_free::Kind::array ? found.array : found.object;
 }
 // Before a fork: a child may find the loader's lock taken.
@@ -56,6 +50,8 @@ void* allocate(std::size_t octets, late_free::Kind kind) {
       in_vain = false;
       return memory;
     } catch (const std::bad_alloc&) {
+      // What the holder has freed itself has not gone back yet, and will not while it waits here.
+      if (void* const memory = late_free::take(octets, kind); memory != nullptr) return memory;
       if (in_vain || (scopes == 0 && !late_free::holds_engine())) throw;
       const auto now = std::chrono::steady_clock::now();
       if (until == std::chrono::steady_clock::time_point{}) until = now + kPatience;

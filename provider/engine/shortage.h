@@ -3,7 +3,8 @@
 //
 // A verbs call answers ENOMEM. What the holder of an engine and the background thread do is nobody's call: an event, a
 // completion or a connection would be lost, or the process would end. So they wait for memory: other threads free some
-// meanwhile, or the shortage is over. Small objects only; what is large is allocated by calls.
+// meanwhile, or the shortage is over. What the holder itself has freed (late_free.h) it takes again. Small objects
+// only; what is large is allocated by calls.
 #pragma once
 
 #include <cstddef>

@@ -80,6 +80,29 @@ void the_holder_waits() {
   fail_no_more();
 }
 
+// What it freed goes back when it lets go; it does not wait for its own memory.
+void the_holder_takes_what_it_freed() {
+  engine().run([] {
+    Large* volatile freed = new Large;
+    const void* const first = freed;
+    delete freed;
+    freed = new Large;
+    const void* const second = freed;
+    assert_ptr_not_equal(second, first);  // that one has not gone back yet
+    delete freed;
+    fail_after(0, 1 << 30);
+    kept = new Large;
+    assert_ptr_equal(kept, second);
+    auto* const part = new char;  // a part will do
+    assert_ptr_equal(part, first);
+    fail_no_more();
+    delete kept;
+    delete part;
+  });
+  // All of it went back.
+  for (int i = 0; i < 10; ++i) allocate();
+}
+
 void the_background_thread_waits() {
   assert_int_equal(engine().start(), 0);
   std::atomic<bool> done{false};
@@ -130,6 +153,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(+[](void**) { a_call_is_told(); }),
       cmocka_unit_test(+[](void**) { the_holder_waits(); }),
+      cmocka_unit_test(+[](void**) { the_holder_takes_what_it_freed(); }),
       cmocka_unit_test(+[](void**) { the_background_thread_waits(); }),
       cmocka_unit_test(+[](void**) { a_channel_that_could_not_be_made_leaves_no_descriptors(); }),
   };
