@@ -202,6 +202,7 @@ void a_look_that_fails(void**) {
   can_look = false;
   host[1].addresses.push_back(own("10.1.0.7", 24));
   s.known.look();
+  assert_int_equal(asked.size(), 1);
   assert_true(s.gate.admits(arrival("10.1.0.1", kLo), kEth0));
   assert_false(s.gate.admits(arrival("10.1.0.7", kLo), kEth0));
   do_what_was_asked();
