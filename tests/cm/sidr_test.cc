@@ -74,7 +74,7 @@ class RawUdp {
     sockaddr_in a = at(0);
     a.sin_addr.s_addr = htonl(address);
     assert_int_equal(bind(fd_, reinterpret_cast<const sockaddr*>(&a), sizeof a), 0);
-    const timeval limit{5, 0};
+    const timeval limit{60, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
   }
   ~RawUdp() { close(fd_); }

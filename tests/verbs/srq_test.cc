@@ -86,7 +86,7 @@ struct Hub {
   void post_all(std::size_t from, std::size_t n) {
     for (std::size_t i = from; i < from + n; ++i) assert_int_equal(post(i), 0);
   }
-  ibv_wc wait(int milliseconds = 5000) { return test::next_completion(cq, milliseconds); }
+  ibv_wc wait(int milliseconds = test::kPatience) { return test::next_completion(cq, milliseconds); }
   // n QPs stand in line. A QP that was served steps up again when the engine has looked at what else came for it.
   void expect_in_line(std::size_t n) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
@@ -113,7 +113,7 @@ struct Hub {
     return attr;
   }
   void expect_event(ibv_event_type type, std::uint64_t handle) {
-    const auto e = test::next_event(*async, 5000);
+    const auto e = test::next_event(*async, test::kPatience);
     assert_int_equal(e.first, type);
     assert_int_equal(e.second, handle);
   }

@@ -172,11 +172,11 @@ void solicited_events(void**) {
       for (const std::uint64_t id : {100, 101}) assert_int_equal(s.side.receive({s.side.sge(0, 64)}, id), 0);
       s.peer->send(immediate(++msn, eight(), solicited ? kImmediateSe : kImmediate));
       expect_immediate(s, IBV_WC_RECV_RDMA_WITH_IMM, 100, 0);
-      assert_true(s.side.cq_event(solicited ? 5000 : 10) == solicited);
+      assert_true(s.side.cq_event(solicited ? test::kPatience : 10) == solicited);
       s.side.cq.arm(true);
       s.peer->send(send_immediate(++msn, pattern(9), solicited));
       expect_immediate(s, IBV_WC_RECV, 101, 9);
-      assert_true(s.side.cq_event(solicited ? 5000 : 10) == solicited);
+      assert_true(s.side.cq_event(solicited ? test::kPatience : 10) == solicited);
     }
   }
 }
