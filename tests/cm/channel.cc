@@ -322,4 +322,10 @@ int open_fds() {
   return n;
 }
 
+void expect_open_fds(int want) {
+  constexpr int kPatience = 60'000, kStep = 5;  // milliseconds
+  for (int waited = 0; waited < kPatience && open_fds() != want; waited += kStep) poll(nullptr, 0, kStep);
+  assert_int_equal(open_fds(), want);
+}
+
 }  // namespace ewarp::test

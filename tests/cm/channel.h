@@ -115,5 +115,7 @@ class RawSocket {
 };
 
 int open_fds();
+// So many are open in the end: a stream that ended lingers until its peer has closed too, or for close_timeout_ms.
+void expect_open_fds(int want);
 
 }  // namespace ewarp::test

@@ -142,8 +142,7 @@ void many_at_once(void**) {
     accepting.join();
     for (const auto id : ids) assert_int_equal(client.destroy(id), 4);
   }
-  settle();
-  assert_int_equal(open_fds(), fds);
+  expect_open_fds(fds);
 }
 
 // Ids come and go on many threads while connections start: nothing is left over, nothing crashes.
@@ -181,8 +180,7 @@ void destroyed_at_any_moment(void**) {
     accepting.join();
     for (auto& thread : threads) thread.join();
   }
-  settle();
-  assert_int_equal(open_fds(), fds);
+  expect_open_fds(fds);
 }
 
 void lack_of_descriptors_passes(void**) {
