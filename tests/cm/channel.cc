@@ -26,7 +26,7 @@ extern "C" {
 namespace ewarp::test {
 namespace {
 
-constexpr int kPatienceMs = 10000;
+constexpr int kPatienceMs = 60'000;
 
 template <class T>
 std::uint64_t pointer(T* to) {
@@ -256,6 +256,14 @@ RawSocket RawSocket::connected(const char* host, std::uint16_t port) {
   const auto to = address(host, port);
   const int fd = socket(to.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   assert_int_equal(::connect(fd, reinterpret_cast<const sockaddr*>(&to), size_of(to)), 0);
+  return RawSocket(fd);
+}
+
+RawSocket RawSocket::bound(const char* host) {
+  const auto at = address(host, 0);
+  const int fd = socket(at.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+  assert_int_equal(::bind(fd, reinterpret_cast<const sockaddr*>(&at), size_of(at)), 0);
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
   return RawSocket(fd);
 }
 
