@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Set in main().
-constexpr milliseconds kBringUp{1500}, kRequest{400};
+constexpr milliseconds kBringUp{1000}, kRequest{400};
 
 using Ended = std::vector<std::pair<std::uint64_t, int>>;
 
