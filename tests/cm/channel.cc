@@ -26,7 +26,7 @@ extern "C" {
 namespace ewarp::test {
 namespace {
 
-constexpr int kPatienceMs = 10000;
+constexpr int kPatienceMs = 60'000;
 
 template <class T>
 std::uint64_t pointer(T* to) {
@@ -259,6 +259,14 @@ RawSocket RawSocket::connected(const char* host, std::uint16_t port) {
   return RawSocket(fd);
 }
 
+RawSocket RawSocket::bound(const char* host) {
+  const auto at = address(host, 0);
+  const int fd = socket(at.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0), on = 1;
+  assert_int_equal(::bind(fd, reinterpret_cast<const sockaddr*>(&at), size_of(at)), 0);
+  assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
+  return RawSocket(fd);
+}
+
 RawSocket RawSocket::listening(const char* host, int backlog) {
   const auto at = address(host, 0);
   const int fd = socket(at.sin6_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -320,6 +328,12 @@ int open_fds() {
   while (readdir(dir) != nullptr) ++n;
   closedir(dir);
   return n;
+}
+
+void expect_open_fds(int want) {
+  constexpr int kPatience = 60'000, kStep = 5;  // milliseconds
+  for (int waited = 0; waited < kPatience && open_fds() != want; waited += kStep) poll(nullptr, 0, kStep);
+  assert_int_equal(open_fds(), want);
 }
 
 }  // namespace ewarp::test

@@ -70,7 +70,7 @@ class Channel {
   rdma_ucm_query_route_resp query_route(std::uint32_t id);
   std::uint16_t port(std::uint32_t id);  // the local one
 
-  // Fails the test when no event comes in 10 s.
+  // Fails the test when no event comes in a minute.
   Event next();
   Event expect(std::uint32_t type);
   // True if the channel is readable now.
@@ -102,6 +102,8 @@ class RawSocket {
   ~RawSocket();
   static RawSocket connected(const char* host, std::uint16_t port);
   static RawSocket listening(const char* host, int backlog = 16);
+  // Its port is taken and refuses, until somebody listens there beside it.
+  static RawSocket bound(const char* host);
   RawSocket accept();
   std::uint16_t port() const;
   void send(std::string_view octets);
@@ -115,5 +117,7 @@ class RawSocket {
 };
 
 int open_fds();
+// So many are open in the end: a stream that ended lingers until its peer has closed too, or for close_timeout_ms.
+void expect_open_fds(int want);
 
 }  // namespace ewarp::test

@@ -282,8 +282,7 @@ void nothing_is_left_open(void**) {
     Channel channel;
     channel.listener("0.0.0.0", 1);
   }
-  settle();
-  assert_int_equal(open_fds(), before);
+  expect_open_fds(before);
 }
 
 int forget_all(void**) {

@@ -435,9 +435,8 @@ void destroying_a_listener_drops_what_nobody_saw(void**) {
     peers.clear();
     server.channel.expect(kDisconnected);
     assert_int_equal(server.channel.destroy(seen.id), 2);
-    settle();
   }
-  assert_int_equal(open_fds(), fds);
+  expect_open_fds(fds);
 }
 
 void a_request_migrates_with_its_later_events(void**) {
@@ -462,12 +461,29 @@ void a_request_migrates_with_its_later_events(void**) {
   assert_int_equal(server.channel.destroy(request.id), 2);
 }
 
+void a_listener_that_comes_late(void**) {
+  const RawSocket bound = RawSocket::bound("127.0.0.1");
+  const std::uint16_t port = bound.port();
+  Channel server, client;
+  const auto id = client.resolved("127.0.0.1", port, 5);
+  assert_int_equal(client.connect(id, make_qp()), 0);
+  settle();
+  assert_false(client.readable());
+  const auto listener = server.listener("127.0.0.1", 1, 0, port);
+  const Event request = server.expect(kConnectRequest);
+  assert_int_equal(server.reject(request.id, "late"), 0);
+  assert_string_equal(client.expect(kRejected).data().c_str(), "late");
+  server.destroy(listener);
+}
+
 }  // namespace
 }  // namespace ewarp::test
 
 int main() {
   using namespace ewarp::test;
   setenv("ETHERWARP_CLOSE_TIMEOUT_MS", "300", 1);
+  setenv("ETHERWARP_CONNECT_TIMEOUT_MS", "60000", 1);
+  setenv("ETHERWARP_REFUSED_WAIT_MS", "60000", 1);
   settle();
   const CMUnitTest tests[] = {
       cmocka_unit_test(requests_become_events),
@@ -487,6 +503,7 @@ int main() {
       cmocka_unit_test(requests_that_come_together_keep_the_order_of_accept),
       cmocka_unit_test(destroying_a_listener_drops_what_nobody_saw),
       cmocka_unit_test(a_request_migrates_with_its_later_events),
+      cmocka_unit_test(a_listener_that_comes_late),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -30,6 +30,9 @@ inline bool to_fifo() {
   return pthread_setschedparam(pthread_self(), SCHED_FIFO, &lowest) == 0;
 }
 
+// Below it, a wait slept. Stolen time of a virtual machine may count; one that starves takes 950 ms of a second.
+inline constexpr std::chrono::milliseconds kCheapWait{500};
+
 // hold(): run by a normal thread, before the other one begins. let_go(): by the same thread after 20 ms of CPU time.
 // wait(): by the SCHED_FIFO thread; returns after let_go(). The CPU time that it took: seconds where it starves the
 // other thread (the kernel gives those 5 % beside real-time threads), next to nothing where it sleeps. Negative: this

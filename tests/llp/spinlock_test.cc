@@ -51,7 +51,7 @@ void the_holder_runs_on_the_cpu_of_a_real_time_waiter(void**) {
     print_message("skipped: needs CAP_SYS_NICE\n");
     skip();
   }
-  assert_true(cost < 100ms);
+  assert_true(cost < ewarp::test::kCheapWait);
 }
 
 // Whoever held it is in the parent.

@@ -483,17 +483,28 @@ void wake_from_a_signal_handler(void**) {
   });
 }
 
+std::chrono::nanoseconds cpu_time(clockid_t of) {
+  timespec t{};
+  clock_gettime(of, &t);
+  return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+}
+
+// A wait for nothing takes less than half of its time of a CPU. Stolen time of a virtual machine may count: then once
+// more.
+bool sleeps(clockid_t clock, Watcher& w, std::chrono::nanoseconds time) {
+  for (int tries = 0; tries < 5; ++tries) {
+    const auto before = cpu_time(clock);
+    if (!wait_for(w, time).empty()) return false;
+    if (cpu_time(clock) - before < time / 2) return true;
+  }
+  return false;
+}
+
 void sleeping_costs_no_cpu(void**) {
   for_each_kind([](const char* name, Watcher& w) {
     std::array<Pair, 20> pairs;
     for (std::uint64_t i = 0; i < pairs.size(); ++i) w.arm(pairs[i].fd(), POLLIN, i);
-    timespec before{};
-    timespec after{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
-    EXPECT(name, wait_for(w, 200ms).empty());
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
-    const auto used = (after.tv_sec - before.tv_sec) * 1'000'000'000 + after.tv_nsec - before.tv_nsec;
-    EXPECT(name, used < 100'000'000);
+    EXPECT(name, sleeps(CLOCK_THREAD_CPUTIME_ID, w, 200ms));
   });
 }
 
@@ -579,12 +590,6 @@ void refused_io_uring_leads_to_epoll(void**) {
   }
 }
 
-std::chrono::nanoseconds cpu_time() {
-  timespec t{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
-}
-
 // A program that locks itself in after it has opened its devices.
 int goes_on_without_the_ring(int error) {
   std::string why, told;
@@ -612,8 +617,7 @@ int goes_on_without_the_ring(int error) {
   Events both = wait_for(w, kLong);
   if (both.size() == 1) both.merge(wait_for(w, kLong));
   if (both.size() != 2 || both.count(1) != 1 || both.count(2) != 1) return 5;
-  const auto before = cpu_time();
-  if (!wait_for(w, 300ms).empty() || cpu_time() - before > 150ms) return 6;
+  if (!sleeps(CLOCK_PROCESS_CPUTIME_ID, w, 300ms)) return 6;
   std::thread waker([&] {
     std::this_thread::sleep_for(5ms);
     w.wake();

@@ -22,6 +22,9 @@ namespace limits {
 
 using Clock = std::chrono::steady_clock;
 
+// For what must come soon, on a machine that may take all CPUs away for seconds.
+inline constexpr std::chrono::seconds kPatience{60};
+
 [[noreturn]] inline void give_up(const std::string& what) {
   throw std::runtime_error(what + ": " + std::strerror(errno));
 }

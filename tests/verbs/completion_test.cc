@@ -248,7 +248,7 @@ void vrb_14_overflow(void**) {
     for (int i = 0; i < 2; ++i) {
       ib_uverbs_async_event_desc e{};
       pollfd p{side.async->read_fd(), POLLIN, 0};
-      assert_int_equal(::poll(&p, 1, 5000), 1);
+      assert_int_equal(::poll(&p, 1, test::kPatience), 1);
       assert_int_equal(read(p.fd, &e, sizeof e), sizeof e);
       cq_error |= e.event_type == IBV_EVENT_CQ_ERR && e.element == 0x777;
       fatal |= e.event_type == IBV_EVENT_QP_FATAL && e.element == test::Side::kHandle;

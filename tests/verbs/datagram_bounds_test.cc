@@ -60,7 +60,7 @@ std::string gid_text(unsigned n) {
 // Nothing is kept of what happened since `before`: what the engine's sleep takes is no more after many peers.
 void expect_as_before(long before) {
   constexpr long kOfTheEngine = 2048;  // octets: a watch, a timer
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
   while (live_octets > before + kOfTheEngine && std::chrono::steady_clock::now() < until) poll(nullptr, 0, 1);
   if (live_octets > before + kOfTheEngine) fail_msg("%ld octets are kept", live_octets - before);
 }
@@ -128,7 +128,7 @@ void strangers_leave_nothing(void**) {
       stranger.send(number, open);
       stranger.send(number, reply);
     }
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
     while (handled() < seen + 6 && std::chrono::steady_clock::now() < until) poll(nullptr, 0, 0);
     assert_int_equal(handled() - seen, 6);
   };
@@ -185,11 +185,11 @@ void random_octets(void**) {
     const bool bare = below(4) == 0;
     out.resize(llp::finish_datagram(out, words * 4, bare ? std::nullopt : std::optional<Octets>(segment)));
     peer.send(b.qp->number(), out);
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
     while (round % 32 == 31 && handled() <= before + round && std::chrono::steady_clock::now() < until)
       poll(nullptr, 0, 0);
   }
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
   while (handled() < before + kRounds && std::chrono::steady_clock::now() < until) poll(nullptr, 0, 1);
   assert_int_equal(handled() - before, kRounds);
   for (std::size_t i = 0; i < 4096; ++i) assert_int_equal(std::to_integer<int>(*b.at(i)), 0x5a);

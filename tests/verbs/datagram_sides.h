@@ -152,14 +152,14 @@ struct PortSide {
     wr.num_sge = static_cast<int>(sges.size());
     return qp->post_recv(&wr, &bad);
   }
-  ibv_wc wait(int milliseconds = 5000) { return next_completion(cq, milliseconds); }
+  ibv_wc wait(int milliseconds = kPatience) { return next_completion(cq, milliseconds); }
   ibv_qp_state state() {
     ibv_qp_attr a{};
     ibv_qp_init_attr i{};
     qp->query(a, i);
     return a.qp_state;
   }
-  int event(int milliseconds = 5000) { return next_event(*async, milliseconds).first; }
+  int event(int milliseconds = kPatience) { return next_event(*async, milliseconds).first; }
 
   static constexpr std::uint64_t kHandle = 0x4321;
   std::shared_ptr<EventChannel> async, completions;
@@ -267,9 +267,9 @@ class RawPeer {
 inline std::uint64_t drops(llp::DatagramDrop why) {
   return stats::page().datagrams.drops[static_cast<std::size_t>(why)];
 }
-// Until the counter has moved by n since `before`; false after five seconds. The application does not poll meanwhile.
+// Until the counter has moved by n since `before`; false if it does not come. The application does not poll meanwhile.
 inline bool counted(const stats::Counter& counter, std::uint64_t before, std::uint64_t n) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatience);
   while (counter - before < n) {
     if (std::chrono::steady_clock::now() > until) return false;
     poll(nullptr, 0, 1);

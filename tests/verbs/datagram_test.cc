@@ -90,7 +90,7 @@ void immediate_solicited_unsignalled(void**) {
   b.cq.arm(true);
   how.flags = IBV_SEND_SOLICITED;
   assert_int_equal(a.send(ah, b.qp->number(), {a.sge(0, 2)}, how), 0);
-  assert_int_equal(poll(&p, 1, 5000), 1);
+  assert_int_equal(poll(&p, 1, test::kPatience), 1);
   expect_receive(b, a, 2);
   ibv_wc none{};
   assert_int_equal(a.cq.poll(1, &none), 0);  // unsignalled
@@ -225,7 +225,7 @@ void shared_receives(void**) {
     assert_int_equal(a.send(ah, b.qp->number(), {a.sge(0, 5)}), 0);
     expect_receive(b, a, 5, 1);
     assert_int_equal(b.modify(IBV_QPS_ERR), 0);
-    assert_int_equal(next_event(*events, 5000).first, IBV_EVENT_QP_LAST_WQE_REACHED);
+    assert_int_equal(next_event(*events, test::kPatience).first, IBV_EVENT_QP_LAST_WQE_REACHED);
   }
 }
 
@@ -325,7 +325,7 @@ void progress_without_polling(void**) {
   assert_int_equal(b.receive({b.sge(0, 100)}), 0);
   assert_int_equal(a.send(ah, b.qp->number(), {a.sge(0, 4)}), 0);
   pollfd p{b.completions->read_fd(), POLLIN, 0};
-  assert_int_equal(poll(&p, 1, 5000), 1);
+  assert_int_equal(poll(&p, 1, test::kPatience), 1);
   expect_receive(b, a, 4);
 }
 

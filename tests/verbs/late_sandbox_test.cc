@@ -52,9 +52,13 @@ int goes_on(int error) {
   if (!a_send_arrives(c, d) || !a_send_arrives(d, c)) return 4;
   if (poller() != "epoll") return 5;
   poll(nullptr, 0, 100);
-  const double before = cpu_seconds();
-  poll(nullptr, 0, 400);
-  return cpu_seconds() - before < 0.2 ? kHolds : 6;
+  // It sleeps. Stolen time of a virtual machine may count: then once more.
+  for (int tries = 0; tries < 5; ++tries) {
+    const double before = cpu_seconds();
+    poll(nullptr, 0, 400);
+    if (cpu_seconds() - before < 0.2) return kHolds;
+  }
+  return 6;
 }
 
 void io_uring_forbidden_later(void**) {

@@ -449,7 +449,6 @@ void a_source_that_is_gone(void**) {
 // A source that is deregistered and unmapped while a long message is under way.
 void a_source_that_goes_away(void**) {
   for (const bool crc : {false, true}) {
-    int failed = 0;
     for (int round = 0; round < 10; ++round) {
       Scene s(Setup{.initiator = true, .crc = crc, .tcp = true, .extensions = true}, 4096);
       Pages p(24u << 20);
@@ -458,16 +457,19 @@ void a_source_that_goes_away(void**) {
       assert_int_equal(
           s.side.send(IBV_WR_RDMA_WRITE, {{p.address(), static_cast<std::uint32_t>(p.size), mr->stag()}}, 0, 1), 0);
       for (int i = 0; i <= round; ++i) s.peer->next();
-      std::thread reader([&] { s.peer->discard(); });
+      // In the first round nobody reads until the source is gone: the sockets hold less than it.
+      std::thread reader;
+      const auto read_on = [&] { reader = std::thread([&] { s.peer->discard(); }); };
+      if (round > 0) read_on();
       memory().remove(mr);
       p.unmap();
+      if (round == 0) read_on();
       const ibv_wc wc = s.side.wait();
       if (wc.status == IBV_WC_SUCCESS) s.side.qp->disconnect(true);  // the kernel had it all already
       reader.join();
       if (wc.status != IBV_WC_SUCCESS && wc.status != IBV_WC_LOC_PROT_ERR) fail_msg("status %d", wc.status);
-      failed += wc.status == IBV_WC_LOC_PROT_ERR;
+      if (round == 0) assert_int_equal(wc.status, IBV_WC_LOC_PROT_ERR);
     }
-    assert_true(failed > 0);
   }
 }
 

@@ -366,7 +366,7 @@ void shared_receives(void**) {
       }
     }
     assert_int_equal(b.modify(IBV_QPS_ERR), 0);
-    assert_int_equal(next_event(*events, 5000).first, IBV_EVENT_QP_LAST_WQE_REACHED);
+    assert_int_equal(next_event(*events, test::kPatience).first, IBV_EVENT_QP_LAST_WQE_REACHED);
   }
 }
 

@@ -26,7 +26,7 @@ void deregistration(void**) {
     memory().remove(region);
     skip();
   }
-  assert_true(cost < 100ms);
+  assert_true(cost < ewarp::test::kCheapWait);
 }
 
 }  // namespace

@@ -359,7 +359,7 @@ void connections_leave_nothing_behind(void**) {
 
 int main() {
   stop_at_first_failure();
-  set_waits("500", "1000");
+  set_waits("500", "60000");
   const CMUnitTest tests[] = {
       cmocka_unit_test(vrb_32_posters_and_pollers),
       cmocka_unit_test(vrb_32_ends_under_fire),

@@ -49,6 +49,9 @@ struct Observer : StreamObserver {
   void on_disconnected() override { ++disconnected; }
 };
 
+// Milliseconds for what must come: a machine may take all CPUs away for seconds. A wait for nothing says its own time.
+inline constexpr int kPatience = 60'000;
+
 inline constexpr auto kNothing = IBV_WC_TM_RNDV_INCOMPLETE;  // never used by this provider
 
 // The next completion, or status kNothing when the time is over.
@@ -147,15 +150,15 @@ struct Side {
     wr.num_sge = static_cast<int>(sges.size());
     return qp->post_recv(&wr, &bad);
   }
-  // The next completion, or status kNothing after five seconds.
-  ibv_wc wait(int milliseconds = 5000) { return next_completion(cq, milliseconds); }
+  // The next completion, or status kNothing.
+  ibv_wc wait(int milliseconds = kPatience) { return next_completion(cq, milliseconds); }
   ibv_qp_state state() {
     ibv_qp_attr a{};
     ibv_qp_init_attr i{};
     qp->query(a, i);
     return a.qp_state;
   }
-  bool reaches(ibv_qp_state s, int milliseconds = 5000) {
+  bool reaches(ibv_qp_state s, int milliseconds = kPatience) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
     while (state() != s) {
       if (std::chrono::steady_clock::now() > until) return false;
@@ -165,18 +168,18 @@ struct Side {
   }
 
   // The next asynchronous event of the QP; -1: none within this time.
-  int event(int milliseconds = 5000) {
+  int event(int milliseconds = kPatience) {
     const auto [type, handle] = next_event(*async, milliseconds);
     return type == -1 || handle == kHandle ? type : -2;
   }
   // The next event of the completion channel is that of our CQ.
-  bool cq_event(int milliseconds = 5000) {
+  bool cq_event(int milliseconds = kPatience) {
     std::uint64_t handle = 0;
     pollfd p{completions->read_fd(), POLLIN, 0};
     return poll(&p, 1, milliseconds) == 1 && read(p.fd, &handle, sizeof handle) == sizeof handle && handle == kCqHandle;
   }
   // The observer hears of the stream's end, and once only.
-  bool disconnects(int milliseconds = 5000) {
+  bool disconnects(int milliseconds = kPatience) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
     while (observer->disconnected == 0 && std::chrono::steady_clock::now() < until) poll(nullptr, 0, 1);
     return observer->disconnected == 1;

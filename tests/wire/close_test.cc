@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The end of a stream: Terminates from the peer, FIN, resets, and ends of our own.
+// The end of a stream: Terminates from the peer, FIN, resets, and ends of our own. That a close does not wait for ever:
+// expiry_test.cc.
 #include <sys/socket.h>
 
 #include <cstring>
@@ -307,37 +308,6 @@ void a_graceful_disconnect_waits_for_reads(void**) {
   }
 }
 
-// The peer takes our FIN and stays silent.
-void silence_after_our_fin_is_bounded(void**) {
-  for (const bool tcp : {false, true})
-    for (const bool initiator : {false, true}) {
-      const Setup setup{.initiator = initiator, .crc = tcp, .tcp = tcp};
-      Scene s(setup, 8192);
-      s.open_responder();
-      if (!setup.initiator) {
-        s.peer->send(read_request(1, 1, 0, 0, 0, 0));
-        s.peer->next();
-      }
-      s.side.qp->disconnect(true);
-      s.peer->expect_fin();
-      s.expect_ended("silence");
-      s.expect_completions("silence", {});
-    }
-}
-
-// A peer that does not read cannot hold the close up for ever.
-void a_full_socket_does_not_hold_the_close(void**) {
-  for (const bool tcp : {false, true}) {
-    Scene s(Setup{.initiator = true, .tcp = tcp}, 16u << 20);
-    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 16u << 20)}), 0);
-    s.side.qp->disconnect(true);
-    s.expect_ended("full");
-    s.expect_completions("full", {{1, IBV_WC_WR_FLUSH_ERR}});
-    bool reset = false;
-    assert_true(s.peer->discard_until_end(&reset) < (16u << 20));
-  }
-}
-
 // disconnect(false) and modify to ERR: at once, everything flushed.
 void an_abort(void**) {
   for (const bool tcp : {false, true})
@@ -420,7 +390,7 @@ void vrb_5_destroy_with_work_outstanding(void**) {
 
 int main() {
   stop_at_first_failure();
-  set_waits("1000", "0");
+  set_waits("30000", "0");
   const CMUnitTest tests[] = {
       cmocka_unit_test(rdm_22_a_terminate_flushes_and_gets_no_answer),
       cmocka_unit_test(vrb_13_a_terminate_names_what_is_being_sent),
@@ -432,8 +402,6 @@ int main() {
       cmocka_unit_test(a_reset),
       cmocka_unit_test(a_graceful_disconnect_loses_nothing),
       cmocka_unit_test(a_graceful_disconnect_waits_for_reads),
-      cmocka_unit_test(silence_after_our_fin_is_bounded),
-      cmocka_unit_test(a_full_socket_does_not_hold_the_close),
       cmocka_unit_test(an_abort),
       cmocka_unit_test(vrb_4_reset_and_again),
       cmocka_unit_test(vrb_5_destroy_with_work_outstanding),

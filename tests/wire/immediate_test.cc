@@ -12,7 +12,6 @@ using namespace ewarp::wire;
 
 namespace {
 
-constexpr int kWait = 200;                   // milliseconds, set in main()
 constexpr std::uint32_t kData = 0xdeadbeef;  // its octets go out in this order
 
 Bytes send_immediate(std::uint32_t msn, const Bytes& payload, bool solicited, std::uint32_t mo = 0, bool last = true) {
@@ -173,29 +172,25 @@ void solicited_events(void**) {
       for (const std::uint64_t id : {100, 101}) assert_int_equal(s.side.receive({s.side.sge(0, 64)}, id), 0);
       s.peer->send(immediate(++msn, eight(), solicited ? kImmediateSe : kImmediate));
       expect_immediate(s, IBV_WC_RECV_RDMA_WITH_IMM, 100, 0);
-      assert_true(s.side.cq_event(solicited ? 5000 : 10) == solicited);
+      assert_true(s.side.cq_event(solicited ? test::kPatience : 10) == solicited);
       s.side.cq.arm(true);
       s.peer->send(send_immediate(++msn, pattern(9), solicited));
       expect_immediate(s, IBV_WC_RECV, 101, 9);
-      assert_true(s.side.cq_event(solicited ? 5000 : 10) == solicited);
+      assert_true(s.side.cq_event(solicited ? test::kPatience : 10) == solicited);
     }
   }
 }
 
 // Holds: RDM-28
-// An Immediate that finds no receive waits for one as a Send does, for a bounded time.
+// An Immediate that finds no receive waits for one as a Send does. That it does not for ever: expiry_test.cc.
 void immediates_wait_for_a_receive(void**) {
   for (const Setup& setup : kSetups) {
     Scene s(consenting(setup), 8192);
     s.peer->send(write_segment(s.side.mr->stag(), s.side.address(0), pattern(77)));
     s.peer->send(immediate(1, eight()));
-    s.peer->expect_silence(kWait / 4);
+    s.peer->expect_silence(50);
     assert_int_equal(s.side.receive({}, 100), 0);
     expect_immediate(s, IBV_WC_RECV_RDMA_WITH_IMM, 100, 77);
-    s.peer->send(immediate(2, eight()));
-    s.peer->expect(answer_to(immediate(2, eight()), 1, 2, 2));
-    s.peer->expect_fin();
-    s.expect_event("no receive", IBV_EVENT_QP_REQ_ERR);
   }
 }
 
@@ -263,7 +258,7 @@ void rdm_36_without_consent(void**) {
 
 int main() {
   stop_at_first_failure();
-  set_waits("500", std::to_string(kWait).c_str());
+  set_waits("30000", "30000");
   const CMUnitTest tests[] = {
       cmocka_unit_test(rdm_30_a_write_and_its_immediate),
       cmocka_unit_test(sends_with_immediate),

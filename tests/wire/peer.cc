@@ -16,7 +16,7 @@
 namespace ewarp::wire {
 namespace {
 
-constexpr int kPatience = 10000;  // milliseconds
+constexpr int kPatience = 60'000;  // milliseconds
 constexpr std::size_t kMarkerDistance = 512;
 
 Bytes big_endian(std::uint64_t value, unsigned octets) {

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// What a stream waits for ends (docs/user/security.md): a receive, the initiator's first message, the RTR, a close. The
+// times are short here, for all of this process, so each case lets its time pass. A case says that something comes no
+// sooner than its time, as measured from before the wait began; how much later, a busy machine says.
+#include <chrono>
+#include <cstring>
+
+#include "tests/wire/scene.h"
+
+using namespace ewarp;
+using namespace ewarp::wire;
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+// Set in main().
+constexpr milliseconds kReceive{200}, kResponder{200}, kRtr{450}, kClose{300};
+
+void expect_no_sooner(Clock::time_point begin, milliseconds limit, const Setup& setup) {
+  const auto passed = std::chrono::duration_cast<milliseconds>(Clock::now() - begin);
+  if (passed < limit)
+    fail_msg("%s: after %ld ms, not %ld", name_of(setup).c_str(), long{passed.count()}, long{limit.count()});
+}
+
+std::string text(milliseconds time) {
+  return std::to_string(time.count());
+}
+
+// Holds: DDP-11
+void ddp_11_nobody_posts_one(void**) {
+  for (const Setup& setup : kSetups) {
+    Scene s(setup, 8192);
+    s.open_responder();
+    const Bytes ulpdu = send_segment(1, pattern(20));
+    const auto begin = Clock::now();
+    s.peer->send(ulpdu);
+    s.peer->expect(answer_to(ulpdu, 1, 2, 2));
+    expect_no_sooner(begin, kReceive, setup);
+    s.peer->expect_fin();
+    s.expect_event("no receive", IBV_EVENT_QP_REQ_ERR);
+    s.expect_ended("no receive");
+  }
+}
+
+// The peer ends the stream behind a Send that waits. The stream is not read meanwhile, and so ends with the wait.
+void an_end_behind_a_message_that_waits(void**) {
+  for (const Setup& base : kSetups)
+    for (const bool reset : {false, true}) {
+      Setup setup = base;
+      setup.tcp = reset;
+      Scene s(setup, 8192);
+      s.open_responder();
+      s.peer->send(send_segment(1, pattern(20)));
+      poll(nullptr, 0, 25);  // long enough to be met, mostly; nothing hangs on it
+      if (reset)
+        s.peer->reset();
+      else
+        s.peer->close();
+      s.expect_ended("ended");
+      s.expect_completions("ended", {});
+    }
+}
+
+// Holds: RDM-28
+void an_immediate_for_which_nobody_posts_one(void**) {
+  for (const Setup& setup : kSetups) {
+    Scene s(consenting(setup), 8192);
+    s.open_responder();
+    const Bytes ulpdu = immediate(1, concat({u32(0xdeadbeef), u32(0)}));
+    const auto begin = Clock::now();
+    s.peer->send(ulpdu);
+    s.peer->expect(answer_to(ulpdu, 1, 2, 2));
+    expect_no_sooner(begin, kReceive, setup);
+    s.peer->expect_fin();
+    s.expect_event("no receive", IBV_EVENT_QP_REQ_ERR);
+  }
+}
+
+// Receives come slowly, the last of them later than a message may wait. False: this program got no CPU, and a message
+// did wait its time, which says nothing.
+bool a_slow_receiver_lives(const Setup& setup) {
+  Scene s(setup, 8192);
+  s.open_responder();
+  constexpr std::uint32_t kMessages = 6;
+  auto since = Clock::now();  // the message at the head of the queue has not waited longer
+  for (std::uint32_t msn = 1; msn <= kMessages; ++msn) s.peer->send(send_segment(msn, pattern(10, msn)));
+  for (std::uint32_t msn = 1; msn <= kMessages; ++msn) {
+    poll(nullptr, 0, static_cast<int>(kReceive.count()) / 4);
+    const auto posted = Clock::now();
+    assert_int_equal(s.side.receive({s.side.sge(0, 50)}), 0);
+    const ibv_wc wc = s.side.wait();
+    if (wc.status != IBV_WC_SUCCESS) {
+      const auto waited = std::chrono::duration_cast<milliseconds>(Clock::now() - since);
+      if (waited < kReceive) fail_msg("message %u: status %d after %s ms", msn, wc.status, text(waited).c_str());
+      return false;
+    }
+    assert_memory_equal(s.side.at(0), pattern(10, msn).data(), 10);
+    since = posted;
+  }
+  return true;
+}
+
+// The time counts for each message: a slow receiver is not a dead one.
+void every_message_has_its_own_time(void**) {
+  for (const Setup& setup : kSetups)
+    for (int rounds = 1; !a_slow_receiver_lives(setup); ++rounds) assert_true(rounds < 50);
+}
+
+// A plain responder (no peer-to-peer) whose initiator never speaks may at last speak first (docs/design/rdmap.md).
+void a_responder_that_has_waited_long_enough(void**) {
+  for (const bool crc : {false, true}) {
+    const auto begin = Clock::now();
+    const Setup setup{.crc = crc};
+    Scene s(setup, 8192);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 8)}), 0);
+    assert_int_equal(s.peer->next_segment().opcode, kSend);
+    expect_no_sooner(begin, kResponder, setup);
+    s.expect_completions("spoke first", {{1, IBV_WC_SUCCESS}});
+    // And then the initiator speaks all the same.
+    assert_int_equal(s.side.receive({s.side.sge(0, 50)}), 0);
+    s.peer->send(send_segment(1, pattern(20)));
+    s.expect_completions("and listens", {{100, IBV_WC_SUCCESS}});
+  }
+}
+
+// Holds: MPA-60
+// A peer that never speaks, though it promised an RTR: not a word is said to it, however long that takes.
+void mpa_60_the_wait_for_the_rtr_is_bounded(void**) {
+  static_assert(kRtr > 2 * kResponder);
+  for (const auto forms : {std::uint8_t{7}, std::uint8_t{mpa::kRtrWrite}}) {
+    const auto begin = Clock::now();
+    const Setup setup{.crc = true, .peer_to_peer = true, .rtr = forms};
+    Scene s(setup, 8192);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(64, 5)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(64, 5)}, 0, 0, 0, 2), 0);
+    s.peer->expect_fin();
+    expect_no_sooner(begin, kRtr, setup);
+    s.expect_completions("no RTR", {{1, IBV_WC_RETRY_EXC_ERR}, {2, IBV_WC_WR_FLUSH_ERR}});
+    s.expect_ended("no RTR");
+  }
+}
+
+// The peer takes our FIN and stays silent.
+void silence_after_our_fin_is_bounded(void**) {
+  for (const bool tcp : {false, true})
+    for (const bool initiator : {false, true}) {
+      const Setup setup{.initiator = initiator, .crc = tcp, .tcp = tcp};
+      Scene s(setup, 8192);
+      s.open_responder();
+      if (!setup.initiator) {
+        s.peer->send(read_request(1, 1, 0, 0, 0, 0));
+        s.peer->next();
+      }
+      const auto begin = Clock::now();
+      s.side.qp->disconnect(true);
+      s.peer->expect_fin();
+      s.expect_ended("silence");
+      expect_no_sooner(begin, kClose, setup);
+      s.expect_completions("silence", {});
+    }
+}
+
+// A peer that does not read cannot hold the close up for ever.
+void a_full_socket_does_not_hold_the_close(void**) {
+  for (const bool tcp : {false, true}) {
+    Scene s(Setup{.initiator = true, .tcp = tcp}, 16u << 20);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 16u << 20)}), 0);
+    s.side.qp->disconnect(true);
+    s.expect_ended("full");
+    s.expect_completions("full", {{1, IBV_WC_WR_FLUSH_ERR}});
+    bool reset = false;
+    assert_true(s.peer->discard_until_end(&reset) < (16u << 20));
+  }
+}
+
+}  // namespace
+
+int main() {
+  stop_at_first_failure();
+  set_waits(text(kClose).c_str(), text(kReceive).c_str(), text(kResponder).c_str());
+  setenv("ETHERWARP_RTR_TIMEOUT_MS", text(kRtr).c_str(), 1);
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(ddp_11_nobody_posts_one),
+      cmocka_unit_test(an_end_behind_a_message_that_waits),
+      cmocka_unit_test(an_immediate_for_which_nobody_posts_one),
+      cmocka_unit_test(every_message_has_its_own_time),
+      cmocka_unit_test(a_responder_that_has_waited_long_enough),
+      cmocka_unit_test(mpa_60_the_wait_for_the_rtr_is_bounded),
+      cmocka_unit_test(silence_after_our_fin_is_bounded),
+      cmocka_unit_test(a_full_socket_does_not_hold_the_close),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
