@@ -14,7 +14,7 @@ namespace ewarp::rdmap {
 class Opening {
  public:
   enum class State : std::uint8_t {
-    rtr_due,   // initiator: the RTR goes out before anything else
+    rtr_due,   // initiator: the RTR goes out before anything else; or goes out once more
     silent,    // responder: nothing valid has arrived, so nothing may be sent
     speaking,  // responder: the same, but it has waited long enough and sends
     open,
@@ -24,7 +24,8 @@ class Opening {
       : state_(!params.initiator   ? State::silent
                : sends_rtr(params) ? State::rtr_due
                                    : State::open),
-        peer_to_peer_(params.peer_to_peer) {}
+        peer_to_peer_(params.peer_to_peer),
+        repeatable_(params.initiator && sends_rtr(params) && (params.rtr & mpa::kRtrWrite) != 0) {}
 
   State state() const { return state_; }
   bool rtr_due() const { return state_ == State::rtr_due; }
@@ -35,6 +36,14 @@ class Opening {
   bool established() const { return !(peer_to_peer_ && awaits_first()); }
 
   void rtr_sent() { enter(State::open); }
+  // The RTR goes out once more, where it is an empty Write: at any time that changes nothing at the peer, while a
+  // second Read would count against its IRD, and a second Send would take a receive. False: it is none, or was not sent
+  // yet.
+  bool repeat_rtr() {
+    if (!repeatable_ || state_ != State::open) return false;
+    enter(State::rtr_due);
+    return true;
+  }
   // A responder has waited long enough.
   void speak_first() {
     if (state_ == State::silent) enter(State::speaking);
@@ -47,6 +56,7 @@ class Opening {
   static constexpr bool allowed(State from, State to) {
     switch (to) {
       case State::rtr_due:
+        return from == State::open;
       case State::silent:
         return false;
       case State::speaking:
@@ -69,6 +79,7 @@ class Opening {
 
   State state_;
   bool peer_to_peer_;
+  bool repeatable_;  // the RTR
 };
 
 }  // namespace ewarp::rdmap

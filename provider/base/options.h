@@ -37,6 +37,7 @@ struct Options {
   unsigned bring_up_timeout_ms = 30000;  // a QP without rdma_cm waits so long for its peer
   unsigned request_timeout_ms = 5000;    // MPA Request after accept
   unsigned rtr_timeout_ms = 10000;       // first FPDU after Reply
+  unsigned rtr_repeat_ms = 250;          // an initiator that hears nothing repeats its RTR after this time; 0: never
   unsigned responder_wait_ms = 250;      // a responder without peer-to-peer holds its sends so long; 0: for ever
   unsigned close_timeout_ms = 2000;      // graceful close
   unsigned keepalive_s = 30;             // an idle connection asks whether its peer is there; 0: never

@@ -92,6 +92,7 @@ void every_option_takes_its_values(void**) {
       {"ETHERWARP_KEEPALIVE_S=7", [](const Options& o) { return o.keepalive_s == 7; }},
       {"ETHERWARP_UNACKNOWLEDGED_S=9", [](const Options& o) { return o.unacknowledged_s == 9; }},
       {"ETHERWARP_CLOSE_TIMEOUT_MS=4", [](const Options& o) { return o.close_timeout_ms == 4; }},
+      {"ETHERWARP_RTR_REPEAT_MS=0", [](const Options& o) { return o.rtr_repeat_ms == 0; }},
       {"ETHERWARP_RESPONDER_WAIT_MS=0", [](const Options& o) { return o.responder_wait_ms == 0; }},
       {"ETHERWARP_RNR_WAIT_MS=0", [](const Options& o) { return o.rnr_wait_ms == 0; }},
       {"ETHERWARP_INVALIDATE_REGIONS=yes", [](const Options& o) { return o.invalidate_regions; }},

@@ -37,6 +37,28 @@ void an_initiator_sends_its_rtr(void**) {
   assert_false(Opening(p).rtr_due());
 }
 
+// An empty Write changes nothing at the peer however often it comes; a Read and a Send do.
+void an_rtr_goes_out_once_more_if_it_is_a_write(void**) {
+  for (const std::uint8_t form : {mpa::kRtrWrite, mpa::kRtrRead, mpa::kRtrSend})
+    for (const bool initiator : {false, true}) {
+      mpa::StreamParams p;
+      p.initiator = initiator;
+      p.peer_to_peer = true;
+      p.rtr = form;
+      Opening o(p);
+      assert_false(o.repeat_rtr());  // the first is not out
+      if (!initiator) o.received();
+      if (o.rtr_due()) o.rtr_sent();
+      const bool may = initiator && form == mpa::kRtrWrite;
+      assert_int_equal(o.repeat_rtr(), may);
+      assert_int_equal(o.rtr_due(), may);
+      assert_false(o.repeat_rtr());  // it is on its way
+      assert_true(o.may_send() && o.established());
+      if (may) o.rtr_sent();
+      assert_true(o.state() == Opening::State::open);
+    }
+}
+
 void a_responder_is_silent_until_it_has_heard_something(void**) {
   for (const bool peer_to_peer : {false, true})
     for (const bool waited : {false, true}) {
@@ -271,6 +293,7 @@ void a_payload_that_stops_leaves_room_for_the_next(void**) {
 int main() {
   using namespace ewarp::test;
   const CMUnitTest tests[] = {cmocka_unit_test(an_initiator_sends_its_rtr),
+                              cmocka_unit_test(an_rtr_goes_out_once_more_if_it_is_a_write),
                               cmocka_unit_test(a_responder_is_silent_until_it_has_heard_something),
                               cmocka_unit_test(a_message_is_sent_to_its_end),
                               cmocka_unit_test(what_may_follow_what_is_sent),

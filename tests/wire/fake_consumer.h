@@ -22,7 +22,8 @@ struct FakeRegion {
   Bytes octets;
   bool ours = true;  // false: another protection domain's
   bool readable = true, writable = true;
-  bool mapped = true;  // false: registered, but its pages are gone
+  bool mapped = true;      // false: registered, but its pages are gone
+  std::uint64_t base = 0;  // TO of the first octet
 };
 
 struct FakeRequest : rdmap::SendRequest {
@@ -51,8 +52,8 @@ class FakeMemory : public Base {
     if (!r.ours) return ddp::Verdict::not_associated;
     if (!(right == rdmap::RemoteRight::read ? r.readable : r.writable)) return ddp::Verdict::access;
     if (to + n < to) return ddp::Verdict::wrap;
-    if (to + n > r.octets.size()) return ddp::Verdict::bounds;
-    out = llp::Extent{r.octets.data() + to, static_cast<std::size_t>(n), nullptr, 0};
+    if (to < r.base || to + n - r.base > r.octets.size()) return ddp::Verdict::bounds;
+    out = llp::Extent{r.octets.data() + (to - r.base), static_cast<std::size_t>(n), nullptr, 0};
     return ddp::Verdict::ok;
   }
   ddp::Verdict invalidate(std::uint32_t stag) override {

@@ -157,6 +157,8 @@ class RcQueuePair final : public QueuePairBase,
   void check_stall() EWARP_REQUIRES(engine());
   bool leave_stall() EWARP_REQUIRES(engine());
   void flush_posted() EWARP_REQUIRES(engine());
+  void await_answer() EWARP_REQUIRES(engine());
+  void repeat_rtr() EWARP_REQUIRES(engine());
   void start_timer(unsigned milliseconds) EWARP_REQUIRES(engine());
   void stop_timer() EWARP_REQUIRES(engine());
   void on_timer(unsigned generation) EWARP_REQUIRES(engine());
@@ -197,10 +199,14 @@ class RcQueuePair final : public QueuePairBase,
   bool peer_left_ EWARP_GUARDED_BY(engine()) = false;  // its stream has ended well; the next send fails
   ibv_qp_attr given_ EWARP_GUARDED_BY(engine()){};     // what query() repeats
   bool timeout_given_ EWARP_GUARDED_BY(engine()) = false;  // given_.timeout and retry_cnt are the application's
-  // One timer, for what is waited for at the time (on_timer()): the first FPDU, a receive, a graceful close, a
-  // Terminate to leave, a peer that may come again.
+  // One timer, for what is waited for at the time (on_timer()): the first FPDU, an answer to the RTR, a receive,
+  // a graceful close, a Terminate to leave, a peer that may come again.
   std::uint64_t timer_ EWARP_GUARDED_BY(engine()) = 0;
   unsigned timer_generation_ EWARP_GUARDED_BY(engine()) = 0;
+  // An RTR that nobody seems to have heard: how often it goes out once more, and after which time.
+  static constexpr unsigned kRtrRepeats = 4;
+  unsigned rtr_repeats_ EWARP_GUARDED_BY(engine()) = 0;
+  unsigned rtr_wait_ms_ EWARP_GUARDED_BY(engine()) = 0;
   Tally published_ EWARP_GUARDED_BY(engine());
 };
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a queue pair does when it is served: new work, a Send that waits for its receive, timers.
+#include <utility>
+
 #include "provider/base/log.h"
 #include "provider/base/options.h"
 #include "provider/engine/engine.h"
@@ -71,6 +73,21 @@ void RcQueuePair::flush_posted() {
   if (rq_.head() != rq_.tail()) flush_receives();
 }
 
+// Linux siw as responder may never look at an RTR that comes as soon as its Reply is sent, until more octets come.
+void RcQueuePair::await_answer() {
+  engine().assert_held();
+  if (rtr_repeats_ == 0 || rtr_wait_ms_ == 0 || connection_->rx_octets != 0) return;
+  --rtr_repeats_;
+  start_timer(std::exchange(rtr_wait_ms_, 2 * rtr_wait_ms_));
+}
+
+void RcQueuePair::repeat_rtr() {
+  engine().assert_held();
+  if (connection_->rx_octets != 0 || !connection_->endpoint().repeat_rtr()) return;
+  log::debug("QP {:#08x}: nothing heard of {} yet: the RTR once more", number_, connection_->peer());
+  await_answer();
+}
+
 void RcQueuePair::start_timer(unsigned milliseconds) {
   stop_timer();
   timer_ =
@@ -96,6 +113,7 @@ void RcQueuePair::on_timer(unsigned generation) {
     stream_progress();
   } else if (phase_ == Phase::running && connection_->endpoint().established()) {
     connection_->endpoint().speak_first();
+    repeat_rtr();
     serve();
   } else if (wait_again()) {
     return;
