@@ -18,8 +18,8 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(10);
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 1'000'000};
 
-// Octets: memory that waits to be freed holds a pointer to the next (late_free.cc), and the process's own operator new may
-// keep to the octet what it is asked for.
+// Octets: memory that waits to be freed holds a pointer to the next (late_free.cc), and the process's own operator new
+// may keep to the octet what it is asked for.
 constexpr std::size_t kSmallestBlock = sizeof(void*);
 
 constinit thread_local unsigned scopes = 0;

@@ -47,8 +47,8 @@ bool same_file(int fd, const OpenFile& file) {
 }  // namespace
 
 FdTable& fds() {
-  // Never destroyed: programs close fds while they exit. In place: the first who asks is the preload library, which calls
-  // attach() and cannot be told that there is no memory.
+  // Never destroyed: programs close fds while they exit. In place: the first who asks is the preload library, which
+  // calls attach() and cannot be told that there is no memory.
   alignas(FdTable) static std::byte place[sizeof(FdTable)];
   static auto* const table = new (place) FdTable;
   return *table;

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""Fails the system calls and allocations of EtherWARP one by one, during a session of RC, UD, RD and rdma_cm.
+"""Fails the system calls and allocations of EtherWARP one by one, during a session of RC, UD, RD, rdma_cm or MPI.
 
 A session is ewarp_inject_session: three standard sessions in one process. It is run once for a list of points: where
 EtherWARP calls the system (by ewarp_inject_calls) or asks for memory (by libewarp_inject_allocations.so), and how often.
