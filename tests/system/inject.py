@@ -36,8 +36,8 @@ KINDS = ("rc", "ud", "rd", "cm", "mpi")
 MODULES = ("libetherwarp-rdmav34.so", "libfabric/libetherwarp-fi.so")  # whose calls are failed
 NO_NOTIFICATION = 120  # exit status of ewarp_inject_calls
 
-# What a step waits for at most is far below the watchdog's limit.
-OPTIONS = {"CONNECT_TIMEOUT_MS": 2000, "BRING_UP_TIMEOUT_MS": 3000, "REQUEST_TIMEOUT_MS": 2000, "RTR_TIMEOUT_MS": 2000,
+# What a step waits for at most is far below the watchdog's limit, and far above what a busy machine takes for it.
+OPTIONS = {"CONNECT_TIMEOUT_MS": 6000, "BRING_UP_TIMEOUT_MS": 6000, "REQUEST_TIMEOUT_MS": 6000, "RTR_TIMEOUT_MS": 6000,
            "CLOSE_TIMEOUT_MS": 500}  # fmt: skip
 WATCHDOG_S = 90
 
@@ -159,7 +159,7 @@ class Sessions:
         """Its exit status (None: the watchdog ended it), its output, and the lines of the two reports."""
         with tempfile.TemporaryDirectory(prefix="ewarp-inject-") as folder:
             library = str(BUILD / "lib" / "libewarp_inject_allocations.so")
-            env = {**self.rig.env, **{f"ETHERWARP_{k}": str(v) for k, v in OPTIONS.items()}, "ETHERWARP_RUNDIR": folder,
+            env = {**self.rig.env, **{f"ETHERWARP_{k}": str(int(v * PATIENCE)) for k, v in OPTIONS.items()}, "ETHERWARP_RUNDIR": folder,
                    "LD_PRELOAD" if kind != "mpi" else "EWARP_INJECT_LIBRARY": library,
                    "EWARP_INJECT_REPORT": folder + "/allocations", "EWARP_INJECT_PASSED": self.passed}  # fmt: skip
             injector = [str(BUILD / "bin" / "ewarp_inject_calls"), "--report", folder + "/calls"]

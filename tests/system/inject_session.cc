@@ -15,6 +15,7 @@
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -38,7 +39,12 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPatience = 20s;  // above all time-outs that inject.py sets
+// Above all time-outs that inject.py sets. EWARP_TEST_PATIENCE as in harness.py.
+const auto kPatience = [] {
+  const char* times = std::getenv("EWARP_TEST_PATIENCE");
+  return std::chrono::seconds(static_cast<long>(20 * (times != nullptr ? std::max(std::atof(times), 1.0) : 1.0)));
+}();
+constexpr int kResolveMs = 10000;
 constexpr std::uint32_t kQkey = 0x11111111;
 constexpr std::size_t kOctets = 1 << 20;
 constexpr int kGrh = 40;
@@ -325,9 +331,9 @@ class Session {
     good(rdma_create_id(sides_[0].channel, &id, nullptr, RDMA_PS_TCP), "rdma_create_id");
     sides_[0].id = id;
     undo_.add("rdma_destroy_id", [id] { return rdma_destroy_id(id); });
-    good(rdma_resolve_addr(id, nullptr, where, 2000), "rdma_resolve_addr");
+    good(rdma_resolve_addr(id, nullptr, where, kResolveMs), "rdma_resolve_addr");
     await({{0, RDMA_CM_EVENT_ADDR_RESOLVED}}, "rdma_resolve_addr");
-    good(rdma_resolve_route(id, 2000), "rdma_resolve_route");
+    good(rdma_resolve_route(id, kResolveMs), "rdma_resolve_route");
     await({{0, RDMA_CM_EVENT_ROUTE_RESOLVED}}, "rdma_resolve_route");
     context_ = id->verbs;
     make_common();
@@ -430,9 +436,10 @@ class Session {
       good(ibv_req_notify_cq(end.cq, 0), "ibv_req_notify_cq");
     }
     if (take_completions(false)) return;
-    constexpr std::chrono::milliseconds kLost = 100ms, kAll = kPatience;
+    constexpr std::chrono::milliseconds kLost = 100ms;
+    const std::chrono::milliseconds all = kPatience;
     pollfd fd{channel_->fd, POLLIN, 0};
-    if (::poll(&fd, 1, static_cast<int>((kind_ == "ud" ? kLost : kAll).count())) != 1) {
+    if (::poll(&fd, 1, static_cast<int>((kind_ == "ud" ? kLost : all).count())) != 1) {
       if (kind_ != "ud" && take_completions(true)) finding("a completion came without its event");
       return;
     }
