@@ -305,7 +305,14 @@ def inject(sessions, chosen):
     tried, outcomes, findings = 0, collections.Counter(), 0
 
     def one(point):
-        return sessions.judge(point) if time.monotonic() < until else None
+        if time.monotonic() > until:
+            return None
+        outcome = sessions.judge(point)
+        # On a busy machine a step may take longer than its time-out. In the sample a finding is one that comes again.
+        if not outcome.startswith("FINDING") or chosen.full or chosen.point:
+            return outcome
+        again = [sessions.judge(point) for _ in range(2)]
+        return next((o for o in again if o.startswith("FINDING")), outcome.replace("FINDING", "ONCE", 1))
 
     with concurrent.futures.ThreadPoolExecutor(max(chosen.jobs, 1)) as pool:
         for point, outcome in zip(points, pool.map(one, points)):
@@ -318,7 +325,7 @@ def inject(sessions, chosen):
             if outcome.startswith("FINDING"):
                 findings += 1
                 print(f"{text_of(point)}\n  {outcome}", flush=True)
-            elif chosen.point:
+            elif chosen.point or outcome.startswith("ONCE"):
                 print(f"{text_of(point)}\n  {outcome}", flush=True)
     print(f"tried {tried} points: " + ", ".join(f"{n} {what}" for what, n in sorted(outcomes.items())))
     return findings
