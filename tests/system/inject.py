@@ -159,7 +159,7 @@ class Sessions:
         """Its exit status (None: the watchdog ended it), its output, and the lines of the two reports."""
         with tempfile.TemporaryDirectory(prefix="ewarp-inject-") as folder:
             library = str(BUILD / "lib" / "libewarp_inject_allocations.so")
-            env = {**self.rig.env, **{f"ETHERWARP_{k}": str(int(v * PATIENCE)) for k, v in OPTIONS.items()}, "ETHERWARP_RUNDIR": folder,
+            env = {**self.rig.env, **{f"ETHERWARP_{k}": str(v) for k, v in OPTIONS.items()}, "ETHERWARP_RUNDIR": folder,
                    "LD_PRELOAD" if kind != "mpi" else "EWARP_INJECT_LIBRARY": library,
                    "EWARP_INJECT_REPORT": folder + "/allocations", "EWARP_INJECT_PASSED": self.passed}  # fmt: skip
             injector = [str(BUILD / "bin" / "ewarp_inject_calls"), "--report", folder + "/calls"]
@@ -270,7 +270,7 @@ def main():
     parser.add_argument("--kind", choices=KINDS, action="append")
     parser.add_argument("--what", choices=("calls", "allocations"))
     parser.add_argument("--point", action="append", default=[])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--jobs", type=int, default=2 * os.cpu_count(), help="sessions at once: some wait for a time-out")
     chosen = parser.parse_args()
     rig = Rig()
     try:
