@@ -18,6 +18,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
+#include <utility>
 
 namespace ewarp::llp {
 
@@ -37,9 +39,14 @@ class Socket {
   int fd_;
 };
 
-// Any socket takes the interface ioctls; a host may lack one of the families.
-struct AnySocket : Socket {
-  AnySocket() : Socket(AF_INET) {}
+// Any socket takes the interface ioctls but for IPv4's own (SIOCGIFNETMASK); a host may lack one of the families.
+class AnySocket {
+ public:
+  int fd() const { return inet_.fd() >= 0 ? inet_.fd() : local_->fd(); }
+
+ private:
+  const Socket inet_{AF_INET};
+  const std::optional<Socket> local_ = inet_.fd() < 0 ? std::optional<Socket>(std::in_place, AF_UNIX) : std::nullopt;
 };
 
 class AddressList {
@@ -234,7 +241,7 @@ std::optional<std::vector<Interface>> ask() {
   std::vector<Interface> result;
   const AddressList list;
   const AnySocket ask;
-  if (out_of_descriptors(list.error()) || (ask.fd() < 0 && out_of_descriptors(errno))) return std::nullopt;
+  if (out_of_descriptors(list.error()) || ask.fd() < 0) return std::nullopt;
   if (list.head() == nullptr) {
     add_v4_by_ioctl(result, ask.fd());
     add_v6_from_proc(result, ask.fd());
@@ -258,7 +265,7 @@ std::optional<std::vector<Interface>> ask() {
   return result;
 }
 
-// To a program that has used its last descriptor its interfaces must not seem gone.
+// To a program that has used its last descriptor, or on a host without memory, its interfaces must not seem gone.
 std::vector<Interface> all() {
   if (auto now = ask()) return std::move(*now);
   const auto* before = first_answer.load(std::memory_order_acquire);

@@ -22,8 +22,9 @@ namespace {
 
 constexpr int kReceiveBuffer = 8 << 20;  // octets; what an unprivileged process gets is net.core.rmem_max
 
-void set(int fd, int level, int name, int value) {
-  setsockopt(fd, level, name, &value, sizeof value);
+// 0 or an errno.
+int set(int fd, int level, int name, int value) {
+  return setsockopt(fd, level, name, &value, sizeof value) == 0 ? 0 : errno;
 }
 
 int new_socket(sa_family_t family) {
@@ -42,19 +43,22 @@ int bind_any(int fd, sa_family_t family, std::uint16_t port) {
   return rc == 0 ? 0 : errno;
 }
 
+// Each datagram says by which interface it came: none is taken of which that is not known. 0 or an errno.
+int tell_interface(UdpHandle socket) {
+  return socket.v6 ? set(socket.fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1) : set(socket.fd, IPPROTO_IP, IP_PKTINFO, 1);
+}
+
 }  // namespace
 
 // What must be known of each datagram, and how datagrams leave: fragmented where they are longer than the path's MTU.
 void prepare_udp_socket(UdpHandle socket) {
   const int fd = socket.fd;
+  tell_interface(socket);
   set(fd, IPPROTO_IP, IP_RECVTTL, 1);
   set(fd, IPPROTO_IP, IP_RECVTOS, 1);
   if (socket.v6) {
-    set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1);
     set(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
     set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
-  } else {
-    set(fd, IPPROTO_IP, IP_PKTINFO, 1);
   }
   // Only the groups of this socket, not those of every process of the host.
   set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
@@ -128,6 +132,7 @@ int UdpSocket::open(std::uint16_t port, UdpSocket* out) {
     if (error == 0) error = bind_any(s.fd_, family, port);
     if (error == 0 || error == EADDRINUSE) break;  // else: IPv6 may be switched off
   }
+  if (error == 0) error = tell_interface(s);
   if (error != 0) return error;
   prepare_udp_socket(s);
   *out = std::move(s);
@@ -142,6 +147,7 @@ int UdpSocket::open_group(std::uint16_t port, sa_family_t family, UdpSocket* out
   set(s.fd_, SOL_SOCKET, SO_REUSEADDR, 1);
   if (s.v6_) set(s.fd_, IPPROTO_IPV6, IPV6_V6ONLY, 1);
   if (const int error = bind_any(s.fd_, family, port)) return error;
+  if (const int error = tell_interface(s)) return error;
   prepare_udp_socket(s);
   *out = std::move(s);
   return 0;

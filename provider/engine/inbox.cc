@@ -7,6 +7,8 @@
 #include <cassert>
 #include <utility>
 
+#include "provider/engine/shortage.h"
+
 namespace ewarp::verbs {
 
 using llp::Guard;
@@ -83,6 +85,7 @@ void Inbox::watch(int fd, std::uint32_t events, OnReady on_ready) {
 }
 
 void Inbox::unwatch(int fd) {
+  const shortage::Scope patience;  // who takes back has no way to go on without
   OnReady dropped;
   const Guard guard(mutex_);
   const auto it = watches_.find(fd);

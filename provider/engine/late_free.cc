@@ -10,10 +10,11 @@
 namespace ewarp::verbs::late_free {
 namespace {
 
-// In the memory that waits: no block is smaller.
+// In the memory that waits.
 struct Waiting {
   Waiting* next;
 };
+static_assert(sizeof(Waiting) == sizeof(void*));  // no block of ours is smaller: kSmallestBlock in shortage.cc
 // In that of a known size, which has room for it.
 struct Sized {
   Sized* next;

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <ctime>
 #include <new>
@@ -16,6 +17,10 @@ namespace {
 // A process that finds no memory for so long has no use for its connections either.
 constexpr auto kPatience = std::chrono::seconds(10);
 constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 1'000'000};
+
+// Octets: memory that waits to be freed holds a pointer to the next (late_free.cc), and the process's own operator new
+// may keep to the octet what it is asked for.
+constexpr std::size_t kSmallestBlock = sizeof(void*);
 
 constinit thread_local unsigned scopes = 0;
 constinit thread_local bool in_vain = false;  // this thread has waited in vain, and has got nothing since
@@ -46,7 +51,7 @@ void* allocate(std::size_t octets, late_free::Kind kind) {
   std::chrono::steady_clock::time_point until{};
   for (;;) {
     try {
-      void* const memory = next_new(kind)(octets);
+      void* const memory = next_new(kind)(std::max(octets, kSmallestBlock));
       in_vain = false;
       return memory;
     } catch (const std::bad_alloc&) {

@@ -7,6 +7,7 @@
 #include <cassert>
 
 #include <cerrno>
+#include <cstddef>
 #include <new>
 #include <utility>
 
@@ -46,7 +47,10 @@ bool same_file(int fd, const OpenFile& file) {
 }  // namespace
 
 FdTable& fds() {
-  static auto* const table = new FdTable;  // never destroyed: programs close fds while they exit
+  // Never destroyed: programs close fds while they exit. In place: the first who asks is the preload library, which
+  // calls attach() and cannot be told that there is no memory.
+  alignas(FdTable) static std::byte place[sizeof(FdTable)];
+  static auto* const table = new (place) FdTable;
   return *table;
 }
 

@@ -124,8 +124,13 @@ std::uint32_t QpNumbers::take() {
 
 // The UDP port is bound when the first QP asks for datagrams: a process without any has no socket for them.
 bool QpNumbers::has_udp(Port& p) {
-  if (p.udp_state == Port::Udp::unknown)
-    p.udp_state = p.fd >= 0 && llp::UdpSocket::open(p.port, &p.udp) == 0 ? Port::Udp::ours : Port::Udp::refused;
+  if (p.fd < 0) return false;
+  if (p.udp_state == Port::Udp::unknown) {
+    const int error = llp::UdpSocket::open(p.port, &p.udp);
+    if (error == 0) p.udp_state = Port::Udp::ours;
+    // Any other error may be over the next time.
+    if (error == EADDRINUSE) p.udp_state = Port::Udp::refused;
+  }
   return p.udp_state == Port::Udp::ours;
 }
 
@@ -136,7 +141,12 @@ std::uint32_t QpNumbers::take_datagram() {
   for (int i = 0; i < kTries; ++i) {
     Port& p = add_port();
     if (has_udp(p)) return take_from(p);
-    if (p.fd < 0) break;
+    // Nobody has a number of it yet.
+    const int fd = p.fd;
+    const bool taken = p.udp_state == Port::Udp::refused;
+    ports_.pop_back();
+    if (fd >= 0) ::close(fd);
+    if (!taken) break;
   }
   return 0;
 }

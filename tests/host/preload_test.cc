@@ -65,6 +65,13 @@ void drain(int out_fd, int err_fd, Outcome& outcome) {
   }
 }
 
+// The programs of this directory leak nothing; those of others end without freeing what they have.
+bool is_ours(const std::string& program) {
+  for (const char* ours : {PROBE, SEND_PROBE, OBJECTS_PROBE, LIBRARY_PROBE})
+    if (program == ours) return true;
+  return false;
+}
+
 Outcome run(const Arguments& program, const Arguments& environment = {}, const std::string& preload = kPreload) {
   int out[2], err[2];
   assert_int_equal(pipe2(out, O_CLOEXEC), 0);
@@ -76,10 +83,10 @@ Outcome run(const Arguments& program, const Arguments& environment = {}, const s
     dup2(err[1], 2);
     if (!preload.empty()) setenv("LD_PRELOAD", preload.c_str(), 1);
     setenv("PLAIN_PRELOAD", kPlainPreload.c_str(), 1);
-    // The programs' own leaks are not at issue; nor are the C library's when it is only preloaded.
-    setenv("ASAN_OPTIONS", "detect_leaks=0", 1);
-    // A device is opened in a forked child, which starts a thread there.
-    setenv("TSAN_OPTIONS", "die_after_fork=0", 1);
+    setenv("ASAN_OPTIONS", is_ours(program[0]) ? "detect_leaks=1" : "detect_leaks=0", 1);
+    // A device is opened in a forked child, which starts a thread there. What libibverbs orders by atomics of its own
+    // is unseen: only accesses of code that was built with the sanitizer are compared.
+    setenv("TSAN_OPTIONS", "die_after_fork=0:ignore_noninstrumented_modules=1", 1);
     for (const char* option : {"ETHERWARP_INTERFACES", "ETHERWARP_TWIN"}) unsetenv(option);
     for (const auto& e : environment) putenv(const_cast<char*>(e.c_str()));
     execvp(program[0].c_str(), pointers(program).data());
@@ -128,23 +135,30 @@ void expect_success(const Outcome& o) {
 
 // --- the probe ------------------------------------------------------------------------------------------------------
 
-#define PROBE_TEST(function, what)      \
-  void function(void**) {               \
-    expect_success(run({PROBE, what})); \
+// For those that leave behind what they have, as some programs do.
+const char* const kLeaves = "ASAN_OPTIONS=detect_leaks=0";
+
+// A thread that is cancelled inside a call which ThreadSanitizer was told to pass over is reported as one that never
+// ended that.
+const char* const kCancels = "TSAN_OPTIONS=die_after_fork=0";
+
+#define PROBE_TEST(function, what, ...)                \
+  void function(void**) {                              \
+    expect_success(run({PROBE, what}, {__VA_ARGS__})); \
   }
 
 PROBE_TEST(libibverbs_lists_our_devices, "devices")
 PROBE_TEST(every_device_can_be_used, "open")
 PROBE_TEST(threads_open_devices_at_once, "threads")
-PROBE_TEST(a_device_closed_too_early, "close-early")
+PROBE_TEST(a_device_closed_too_early, "close-early", kLeaves)
 PROBE_TEST(netlink_for_careful_readers, "netlink")
 PROBE_TEST(sysfs_paths_are_there, "sysfs")
 PROBE_TEST(other_calls_pass, "plain")
 PROBE_TEST(fork_exec_and_a_device_in_the_child, "fork")
 PROBE_TEST(vfork_does_not_touch_the_parent, "vfork")
-PROBE_TEST(a_closed_channel_is_waited_on, "closed-channel")
-PROBE_TEST(numbers_that_came_back_as_something_else, "stale")
-PROBE_TEST(numbers_that_came_back_as_the_same_kind_of_file, "stale-twins")
+PROBE_TEST(a_closed_channel_is_waited_on, "closed-channel", kCancels)
+PROBE_TEST(numbers_that_came_back_as_something_else, "stale", kLeaves)
+PROBE_TEST(numbers_that_came_back_as_the_same_kind_of_file, "stale-twins", kLeaves)
 PROBE_TEST(libibverbs_comes_after_the_first_question, "dlopen")
 
 void run_parts(const char* probe, std::initializer_list<const char*> parts) {

@@ -647,6 +647,7 @@ int twin() {
 int no_twin() {
   ibv_device** list = get_list();
   CHECK(named(list, "ewarpx_lo") == nullptr);
+  ibv_free_device_list(list);
   CHECK(read_file("/sys/class/infiniband/ewarpx_lo/node_type") == "(none)");
   return 0;
 }
@@ -681,7 +682,9 @@ int by_dlopen() {
   const auto get = reinterpret_cast<GetList>(dlvsym(library, "ibv_get_device_list", "IBVERBS_1.1"));
   CHECK(get != nullptr);
   int n = 0;
-  CHECK(get(&n) != nullptr && n > 0);
+  ibv_device** list = get(&n);
+  CHECK(list != nullptr && n > 0);
+  ibv_free_device_list(list);
   return 0;
 }
 

@@ -88,6 +88,14 @@ void they_stay_without_descriptors(void**) {
     sockaddr_storage source{};
     return source_for(generic(before[0].addresses[0].address), &source) == EMFILE ? ewarp::test::kHolds : 5;
   });
+  ewarp::test::in_child("without sockets", [&] {
+    if (!ewarp::test::refuse({SYS_socket}, ENOBUFS)) return 1;
+    const auto now = interfaces();
+    if (now.size() != before.size()) return 2;
+    for (std::size_t i = 0; i < now.size(); ++i)
+      if (now[i].name != before[i].name || now[i].index != before[i].index) return 3;
+    return ewarp::test::kHolds;
+  });
 }
 
 // What holds on every machine.

@@ -25,6 +25,7 @@ BUILD = pathlib.Path(os.environ.get("EWARP_BUILD", "build")).resolve()
 # How much longer than on an idle machine things may take: the limits are there to end what hangs, not to measure.
 PATIENCE = float(os.environ.get("EWARP_TEST_PATIENCE", "1"))
 ALL = os.environ.get("EWARP_ALL_TESTS", "") not in ("", "0")  # what is not installed is no reason to skip a test
+SANITIZER_RUNTIME = os.environ.get("EWARP_SANITIZER_RUNTIME", "")  # of the sanitizer that the build has
 FULL = os.environ.get("EWARP_TEST_FULL", "") not in ("", "0")  # the sizes of a release, not of CI
 
 
@@ -244,6 +245,37 @@ class Rig:
         # What the caller's shell sets must not decide what is tested.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("ETHERWARP_") and k != "LD_PRELOAD"}
         self.env["ETHERWARP_RUNDIR"] = self.rundir
+        self._reports = None
+        if SANITIZER_RUNTIME:
+            self._reports = tempfile.mkdtemp(prefix="ewarp-sanitizer-")
+            self.env |= self.sanitizer(build)
+
+    # Sanitizers.
+
+    def sanitizer(self, build):
+        """What lets a provider that was built with a sanitizer into any program, and makes it write reports."""
+        common = f"log_path={self._reports}/report"
+        return {
+            # The run-time library insists on being the first, so that its malloc() is everybody's: `etherwarp run` leaves
+            # a list alone that has the preload library already.
+            "LD_PRELOAD": f"{SANITIZER_RUNTIME}:{build / 'lib' / 'libetherwarp-preload.so'}",
+            # Debian's programs end without freeing what they have, and librdmacm frees nothing of its own at the end.
+            "ASAN_OPTIONS": f"{common}:detect_leaks=0",
+            "UBSAN_OPTIONS": f"{common}:print_stacktrace=1",
+            # What libibverbs and librdmacm order by atomics of their own is unseen: only accesses of ours are compared.
+            # Devices are opened in forked children, which start threads there.
+            "TSAN_OPTIONS": f"{common}:ignore_noninstrumented_modules=1:die_after_fork=0",
+        }
+
+    def leaks_are_errors(self):
+        """For a program of our own: what is left at its end, and nobody points to, is reported."""
+        if not SANITIZER_RUNTIME:
+            return {}
+        return {"ASAN_OPTIONS": self.env["ASAN_OPTIONS"].replace("detect_leaks=0", "detect_leaks=1")}
+
+    def check_reports(self):
+        for report in sorted(pathlib.Path(self._reports).iterdir()) if self._reports else ():
+            raise Failure(f"a sanitizer reports\n{tail(report.read_text(errors='replace'), 60)}")
 
     # Processes.
 
@@ -396,6 +428,8 @@ class Rig:
         self.end_children()
         self.end_namespaces()
         shutil.rmtree(self.rundir, ignore_errors=True)
+        if self._reports:
+            shutil.rmtree(self._reports, ignore_errors=True)
 
 
 def main(*tests):
@@ -413,6 +447,7 @@ def main(*tests):
         try:
             rig = Rig()
             test(rig)
+            rig.check_reports()
             ran += 1
             print(f"  ok, {time.monotonic() - began:.1f} s", flush=True)
         except Skip as e:

@@ -28,7 +28,7 @@ extern void* __libc_realloc(void*, size_t);
 extern void* __libc_memalign(size_t, size_t);
 extern void __libc_free(void*);
 
-enum { kModules = 32, kPoints = 4096, kStackWords = 256, kName = 40 };
+enum { kModules = 256, kPoints = 4096, kStackWords = 256, kName = 40 };
 
 static struct module {
   uintptr_t from, to, base;

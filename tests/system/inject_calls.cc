@@ -18,6 +18,7 @@
 #include <poll.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -255,18 +256,32 @@ std::string caller(Modules& modules, pid_t tid, std::uint64_t pc) {
   return "";
 }
 
-// Its reads and writes of eight octets have no failure that a correct caller could meet.
-bool is_eventfd(pid_t pid, std::uint64_t fd) {
+// What /proc calls the file behind a descriptor of the program.
+std::string file_behind(pid_t pid, std::uint64_t fd) {
   char target[64] = "";
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(static_cast<int>(fd));
-  return readlink(path.c_str(), target, sizeof target - 1) > 0 && begins_with(target, "anon_inode:[eventfd]");
+  return readlink(path.c_str(), target, sizeof target - 1) > 0 ? target : "";
 }
 
-// Flags of an open descriptor can be read and set.
+// Whether there is an error that a correct caller could meet.
 bool can_fail(pid_t pid, const seccomp_data& call) {
-  if (call.nr == SYS_read || call.nr == SYS_write) return !is_eventfd(pid, call.args[0]);
-  if (call.nr == SYS_fcntl) return call.args[1] == F_DUPFD || call.args[1] == F_DUPFD_CLOEXEC;
-  return true;
+  switch (call.nr) {
+    case SYS_read:
+    case SYS_write:
+      return !begins_with(file_behind(pid, call.args[0]), "anon_inode:[eventfd]");  // eight octets of a number
+    case SYS_fcntl:
+      return call.args[1] == F_DUPFD || call.args[1] == F_DUPFD_CLOEXEC;  // not flags of an open descriptor
+    case SYS_epoll_ctl:
+      return call.args[1] == EPOLL_CTL_ADD;  // the others ask for nothing that could be short
+    default:
+      return true;
+  }
+}
+
+// Pipes are not devices, and no session fills one: their reads and writes may be interrupted, no more.
+bool can_give(pid_t pid, const seccomp_data& call, int error) {
+  if ((call.nr != SYS_read && call.nr != SYS_write) || error == EINTR) return true;
+  return !begins_with(file_behind(pid, call.args[0]), "pipe:");
 }
 
 // --- the supervisor ---
@@ -303,7 +318,8 @@ class Supervisor {
       where = caller(modules_, static_cast<pid_t>(asked.pid), asked.data.instruction_pointer);
     if (!where.empty() && ioctl(listener_, SECCOMP_IOCTL_NOTIF_ID_VALID, &asked.id) == 0) {
       const unsigned n = ++points_[{asked.data.nr, where}];
-      if (asked.data.nr == order_.call && where == order_.where && n == order_.count) {
+      if (asked.data.nr == order_.call && where == order_.where && n == order_.count &&
+          can_give(child_, asked.data, order_.error)) {
         failed_ = true;
         reply.flags = 0;
         // brk() has no error: it gives back the old end.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Moments without memory: a call answers with an error and leaves nothing behind; the holder of an engine and the
 // background thread wait.
+#include <poll.h>
+#include <unistd.h>
+
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -35,8 +38,15 @@ void fail_no_more() {
 
 }  // namespace
 
+namespace {
+
+std::atomic<std::size_t> last_asked_for{0};
+
+}  // namespace
+
 extern "C" void* __libc_malloc(std::size_t octets);
 extern "C" void* malloc(std::size_t octets) {
+  last_asked_for = octets;
   if (!is_bad()) return __libc_malloc(octets);
   errno = ENOMEM;
   return nullptr;
@@ -52,6 +62,17 @@ Large* volatile kept = nullptr;  // or the compiler leaves the allocation out
 void allocate() {
   kept = new Large;
   delete kept;
+}
+
+// Memory that waits to be freed holds a pointer: the allocator of a program, or a sanitizer's, may have given a smaller
+// block where a smaller one was asked for.
+void every_block_can_wait_to_be_freed() {
+  static char* volatile one = nullptr;
+  for (const bool array : {false, true}) {
+    one = array ? new char[1] : new char;
+    assert_true(last_asked_for >= sizeof(void*));
+    array ? delete[] one : delete one;
+  }
 }
 
 void a_call_is_told() {
@@ -115,6 +136,18 @@ void the_background_thread_waits() {
   while (!done) usleep(1000);
 }
 
+// Or what closes a descriptor after it would leave it open.
+void a_watch_is_taken_back() {
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  engine().watch(ends[0], POLLIN, [](std::uint32_t) {});
+  fail_after(0, 3);
+  engine().unwatch(ends[0]);
+  fail_no_more();
+  close(ends[0]);
+  close(ends[1]);
+}
+
 std::ptrdiff_t open_fds() {
   DIR* folder = opendir("/proc/self/fd");
   std::ptrdiff_t n = 0;
@@ -151,10 +184,12 @@ void a_channel_that_could_not_be_made_leaves_no_descriptors() {
 
 int main() {
   const CMUnitTest tests[] = {
+      cmocka_unit_test(+[](void**) { every_block_can_wait_to_be_freed(); }),
       cmocka_unit_test(+[](void**) { a_call_is_told(); }),
       cmocka_unit_test(+[](void**) { the_holder_waits(); }),
       cmocka_unit_test(+[](void**) { the_holder_takes_what_it_freed(); }),
       cmocka_unit_test(+[](void**) { the_background_thread_waits(); }),
+      cmocka_unit_test(+[](void**) { a_watch_is_taken_back(); }),
       cmocka_unit_test(+[](void**) { a_channel_that_could_not_be_made_leaves_no_descriptors(); }),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cassert>
+#include <new>
 #include <utility>
 
 namespace ewarp::channel {
@@ -80,13 +81,18 @@ void Usage::record(bool used, unsigned percent) {
   known_ = 0;  // what was seen from now on is of another kind
 }
 
-ArrivedNumbers::Entry& ArrivedNumbers::add(Tag tag, std::uint64_t next) {
+ArrivedNumbers::Entry* ArrivedNumbers::add(Tag tag, std::uint64_t next) {
   if (tags_.full()) {
     tags_.forget();
     forgot_ = true;
     counters_.add(Count::counter_evictions);
   }
-  return tags_.add(tag, Entry{.next = next, .usage = {}});
+  try {
+    return &tags_.add(tag, Entry{.next = next, .usage = {}});
+  } catch (const std::bad_alloc&) {  // a message that has come is not lost for want of a count
+    forgot_ = true;
+    return nullptr;
+  }
 }
 
 bool ArrivedNumbers::arrived(Tag tag, std::uint64_t number) {
@@ -105,7 +111,8 @@ std::optional<std::uint64_t> ArrivedNumbers::next(Tag tag) {
   if (const Entry* e = tags_.find(tag)) return e->next;
   if (forgot_) return std::nullopt;
   // Kept, because the floor may rise before the first message, and the numbers that were announced stay.
-  return add(tag, floor_).next;
+  const Entry* e = add(tag, floor_);
+  return e != nullptr ? std::optional(e->next) : std::nullopt;
 }
 
 Usage* ArrivedNumbers::usage(Tag tag) {

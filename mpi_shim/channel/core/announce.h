@@ -47,10 +47,13 @@ class TagTable {
     return &entries_.front().second;
   }
   // Requires: find(tag) is null, and the table is not full().
+  // Without memory nothing has changed.
   Entry& add(Tag tag, Entry entry) {
     assert(!full() && !index_.contains(tag));
-    entries_.emplace_front(tag, std::move(entry));
-    index_.emplace(tag, entries_.begin());
+    std::list<std::pair<Tag, Entry>> added;
+    added.emplace_front(tag, std::move(entry));
+    index_.emplace(tag, added.begin());
+    entries_.splice(entries_.begin(), added);
     return entries_.front().second;
   }
   bool full() const { return index_.size() >= limit_; }
@@ -128,7 +131,8 @@ class ArrivedNumbers {
  public:
   ArrivedNumbers(std::size_t limit, Counters& counters) : tags_(limit), counters_(counters) {}
 
-  // A message has come. False: its number had come before, which no correct peer lets happen.
+  // A message has come. False: its number had come before, which no correct peer lets happen. Without memory its tag is
+  // forgotten.
   bool arrived(Tag tag, std::uint64_t number);
   // The number of the tag's next message, if it is known.
   std::optional<std::uint64_t> next(Tag tag);
@@ -141,7 +145,8 @@ class ArrivedNumbers {
     std::uint64_t next = 0;
     Usage usage;
   };
-  Entry& add(Tag tag, std::uint64_t next);
+  // Null without memory.
+  Entry* add(Tag tag, std::uint64_t next);
 
   TagTable<Entry> tags_;
   Counters& counters_;

@@ -2,6 +2,7 @@
 #include "provider/verbs/ud/port.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 #include <cerrno>
 #include <unordered_map>
@@ -26,13 +27,13 @@ Ports& ports() {
   return *p;
 }
 
-unsigned loopback_index() {
-  static const unsigned index = [] {
-    for (const auto& i : llp::interfaces())
-      if (i.loopback) return i.index;
-    return 0U;
-  }();
-  return index;
+// 0: there is none, or it is not known yet.
+std::atomic<unsigned> loopback_index{0};
+
+void look_for_loopback() {
+  if (loopback_index.load(std::memory_order_relaxed) != 0) return;
+  for (const auto& i : llp::interfaces())
+    if (i.loopback) return loopback_index.store(i.index, std::memory_order_relaxed);
 }
 
 constexpr std::size_t index_of(std::uint32_t number) {
@@ -52,7 +53,7 @@ llp::UdpOutbox& datagram_outbox() {
 }
 
 bool came_by_loopback(const llp::UdpArrival& a) {
-  return a.interface != 0 && a.interface == loopback_index();
+  return a.interface != 0 && a.interface == loopback_index.load(std::memory_order_relaxed);
 }
 
 // Flag N: who sends from this host may do without a CRC, as our own do (option crc).
@@ -87,7 +88,7 @@ void DatagramReader::adapt(unsigned got, std::size_t octets) {
 }
 
 void DatagramPort::look_at_interfaces() {
-  loopback_index();
+  look_for_loopback();
   known_interfaces().look_unless_recent();
 }
 

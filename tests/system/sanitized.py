@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The boundary between a program and EtherWARP under a sanitizer: a provider that was built with one, in Debian's programs,
+which were not, and in one of our own, which was. harness.py loads the sanitizer's run-time library first and fails a test
+after which there is a report."""
+from datagrams import both
+from harness import BUILD, SANITIZER_RUNTIME, check, free_port, main, need
+from reliable import example
+from tools_loopback import devices_are_listed, rdma_client
+
+SECONDS = 120  # of a pair; on an idle machine none takes more than three
+UDADDY_PORT = 7174
+
+
+def the_runtime_is_there(rig):
+    """A program that was built without a sanitizer has its run-time library and the preload library."""
+    maps = rig.run(["cat", "/proc/self/maps"])
+    for library in (SANITIZER_RUNTIME, str(BUILD / "lib" / "libetherwarp-preload.so")):
+        check(library.rpartition("/")[2] in maps, f"no {library} in a program:\n{maps}")
+
+
+def sessions(rig):
+    """Three sessions of RC, UD, RD and rdma_cm in a program of our own: nothing is leaked either."""
+    for kind in ("rc", "ud", "rd", "cm"):
+        said = rig.run([BUILD / "bin" / "ewarp_inject_session", kind], seconds=SECONDS, env=rig.leaks_are_errors())
+        check(said.count(" ok\n") == 3, f"not all sessions of {kind} were good:\n{said}")
+        print(f"  {kind}: {said.splitlines()[-1]}", flush=True)
+
+
+def rping(rig):
+    """rping -V -C 100, IPv4 and IPv6."""
+    need("rping")
+    for address in ("127.0.0.1", "::1"):
+        port = free_port()
+        common = ["-a", address, "-p", port, "-V", "-C", 100, "-S", 10000]
+        rig.pair(f"rping {address}", ["rping", "-s", *common], ["rping", "-c", *common], port, 2 * 100 * 10000, SECONDS)
+
+
+def ucmatose(rig):
+    """ucmatose: 20 connections in one process."""
+    need("ucmatose")
+    port = free_port()
+    common = ["-p", port, "-c", 20, "-C", 10, "-S", 4096]
+    rig.pair("ucmatose", ["ucmatose", *common], ["ucmatose", "-s", "127.0.0.1", *common], port, 2 * 20 * 10 * 4096,
+             SECONDS)  # fmt: skip
+
+
+def pingpongs(rig):
+    """ibv_rc_pingpong, ibv_srq_pingpong and ibv_ud_pingpong: by address, polling and by events."""
+    need("ibv_rc_pingpong", "ibv_srq_pingpong", "ibv_ud_pingpong")
+    for program, options in (("rc", ["-c"]), ("rc", ["-e", "-N"]), ("rc", ["-s", 1 << 20, "-n", 50]), ("srq", ["-e"]),
+                             ("ud", ["-c"]), ("ud", ["-e"])):  # fmt: skip
+        port = free_port()
+        words = [f"ibv_{program}_pingpong", "-d", "ewarp_lo", "-g", 0, "-p", port, "-n", 200, *options]
+        name = " ".join(map(str, [words[0], *options]))
+        if program == "ud":
+            both(rig, name, words, [*words, "127.0.0.1"], port, 200 * 1024, seconds=SECONDS)
+        else:
+            rig.pair(name, words, [*words, "127.0.0.1"], port, 200 * 1024, SECONDS)
+
+
+def udaddy(rig):
+    """udaddy: SIDR."""
+    need("udaddy")
+    both(rig, "udaddy", ["udaddy", "-c", 4], ["udaddy", "-c", 4, "-s", "127.0.0.1"], UDADDY_PORT, 1000, seconds=SECONDS)
+
+
+def reliable_datagrams(rig):
+    """rd_ping: EtherWARP's own verbs, in an example that was built with the sanitizer."""
+    for size in (8, 100000):
+        example(rig, "rd_ping", "-s", size, "-n", 100, octets=100 * size, seconds=SECONDS)
+
+
+if __name__ == "__main__":
+    main(the_runtime_is_there, devices_are_listed, sessions, rping, ucmatose, rdma_client, pingpongs, udaddy,
+         reliable_datagrams)  # fmt: skip
