@@ -31,10 +31,10 @@ struct Interface {
   bool operator==(const Interface&) const = default;
 };
 
-// All interfaces. Nothing: no file descriptor is left to ask with.
+// All interfaces. Nothing: no socket can be had to ask with.
 std::optional<std::vector<Interface>> look_at_interfaces();
 
-// Where no file descriptor is left to ask with, these answer as they did the first time.
+// Where no socket can be had to ask with, these answer as they did the first time.
 
 // All interfaces with at least one IPv4 or IPv6 address.
 std::vector<Interface> interfaces();

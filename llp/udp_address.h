@@ -7,10 +7,18 @@
 
 #include <array>
 #include <cassert>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 
 namespace ewarp::llp {
+
+// What socket() or bind() says of IPv6 where it is switched off or forbidden: IPv4 remains. Any other error may be over
+// the next time.
+inline bool lacks_v6(int error) {
+  return error == EAFNOSUPPORT || error == EPROTONOSUPPORT || error == EADDRNOTAVAIL || error == EPERM ||
+         error == EACCES;
+}
 
 inline bool is_v4(const in6_addr& a) {
   return IN6_IS_ADDR_V4MAPPED(&a);

@@ -51,9 +51,9 @@ int tell_interface(UdpHandle socket) {
 }  // namespace
 
 // What must be known of each datagram, and how datagrams leave: fragmented where they are longer than the path's MTU.
-void prepare_udp_socket(UdpHandle socket) {
+int prepare_udp_socket(UdpHandle socket) {
   const int fd = socket.fd;
-  tell_interface(socket);
+  if (const int error = tell_interface(socket)) return error;
   set(fd, IPPROTO_IP, IP_RECVTTL, 1);
   set(fd, IPPROTO_IP, IP_RECVTOS, 1);
   if (socket.v6) {
@@ -67,6 +67,7 @@ void prepare_udp_socket(UdpHandle socket) {
   set(fd, IPPROTO_UDP, UDP_GRO, 1);
   if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &kReceiveBuffer, sizeof kReceiveBuffer) != 0)
     set(fd, SOL_SOCKET, SO_RCVBUF, kReceiveBuffer);
+  return 0;
 }
 
 void set_fragmenting(UdpHandle socket, bool fragments) {
@@ -130,11 +131,10 @@ int UdpSocket::open(std::uint16_t port, UdpSocket* out) {
     error = s.fd_ < 0 ? errno : 0;
     if (error == 0 && s.v6_) set(s.fd_, IPPROTO_IPV6, IPV6_V6ONLY, 0);
     if (error == 0) error = bind_any(s.fd_, family, port);
-    if (error == 0 || error == EADDRINUSE) break;  // else: IPv6 may be switched off
+    if (!lacks_v6(error)) break;
   }
-  if (error == 0) error = tell_interface(s);
+  if (error == 0) error = prepare_udp_socket(s);
   if (error != 0) return error;
-  prepare_udp_socket(s);
   *out = std::move(s);
   return 0;
 }
@@ -147,8 +147,7 @@ int UdpSocket::open_group(std::uint16_t port, sa_family_t family, UdpSocket* out
   set(s.fd_, SOL_SOCKET, SO_REUSEADDR, 1);
   if (s.v6_) set(s.fd_, IPPROTO_IPV6, IPV6_V6ONLY, 1);
   if (const int error = bind_any(s.fd_, family, port)) return error;
-  if (const int error = tell_interface(s)) return error;
-  prepare_udp_socket(s);
+  if (const int error = prepare_udp_socket(s)) return error;
   *out = std::move(s);
   return 0;
 }

@@ -18,8 +18,9 @@ struct UdpHandle {
   bool v6;
 };
 
-// What a UDP socket needs so that UdpInbox learns all of a datagram; no groups but its own; a large receive buffer.
-void prepare_udp_socket(UdpHandle socket);
+// What a UDP socket needs so that UdpInbox learns all of a datagram; no groups but its own; a large receive buffer. 0
+// or an errno: it would not learn by which interface one came.
+[[nodiscard]] int prepare_udp_socket(UdpHandle socket);
 
 // Whether datagrams longer than the path's MTU are cut into IP fragments; if not, they are refused (EMSGSIZE).
 void set_fragmenting(UdpHandle socket, bool fragments);

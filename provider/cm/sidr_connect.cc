@@ -110,7 +110,7 @@ int sidr_connect(const IdRef& id, const rdma_ucm_conn_param& param) {
   }
   auto attempt = std::make_shared<SidrAttempt>();
   if (const int error = open_socket(id, &attempt->socket); error != 0) return error;
-  llp::prepare_udp_socket(handle_of(attempt->socket));
+  if (const int error = llp::prepare_udp_socket(handle_of(attempt->socket)); error != 0) return error;
   attempt->gid_index = gid_index_of(*device, local);
   attempt->to.to = mapped(remote);
   attempt->to.source = mapped(local).sin6_addr;

@@ -176,7 +176,7 @@ int sidr_listen(const IdRef& id, std::uint32_t backlog) {
     if (const int error = bind_serialized(id, Address::any(AF_INET)); error != 0) return error;
   const Lock lock;
   if (id->state != State::bound || !id->socket) return EINVAL;
-  llp::prepare_udp_socket(handle_of(id->socket));
+  if (const int error = llp::prepare_udp_socket(handle_of(id->socket)); error != 0) return error;
   id->listener = std::make_unique<Listener>();
   id->listener->backlog = backlog_of(backlog);
   id->enter(State::listening);

@@ -2,8 +2,8 @@
 // fork() while other threads hold locks: the child has only the thread that called it, so whatever it may lock is taken
 // before, or forgets its holder.
 //
-// Taken here, in this order, behind the engine, the port monitor, the QP numbers and the engine's inbox; no thread that
-// holds one of these asks for another of them, or for one of those before:
+// Taken here, in this order, behind the engine, the port monitor, the known interfaces, the QP numbers and the engine's
+// inbox; no thread that holds one of these asks for another of them, or for one of those before:
 //
 //   what is made at first use (a child would wait for the thread that was making it), the registry of queue pairs,
 //   unread asynchronous events (Context), memory windows, memory regions, the place in front of fault handlers.

@@ -49,6 +49,8 @@ void after_fork_child() EWARP_NO_LOCK_ANALYSIS {
   if (e.forked_inside()) {
     e.abandon_in_child();
     forget_locks_in_child();
+    known_interfaces().forget_in_child();
+    port_monitor().forget_in_child();
     stats::forget_in_child();
     return;
   }

@@ -52,7 +52,9 @@ int bind_port(unsigned port) {
     if (::bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof any) == 0) return fd;
     const int error = errno;
     ::close(fd);
-    if (error != EADDRNOTAVAIL) return -1;  // IPv6 may be switched off
+    if (!llp::lacks_v6(error)) return -1;
+  } else if (!llp::lacks_v6(errno)) {
+    return -1;
   }
   fd = llp::make_high_fd([&] { return ::socket(AF_INET, type, 0); });
   if (fd < 0) return -1;

@@ -24,7 +24,7 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "system"))
 from harness import BUILD, SKIPPED, Failure, Rig, Skip, check, free_port, listens, need, tail, wait_until  # noqa: E402
 
-GROWTH_KIB = 2048
+GROWTH_KIB = 4096  # the engine keeps up to 64 buffers of 128 KiB for reuse, and touches what it needs
 STEADY, TO_VICTIM, FROM_VICTIM, VICTIMS = 32, 16, 8, 2  # connections; 64 in all
 LOST, HELD = 5, 20  # of 1000 frames
 # Those that stay: a first message that is lost several times is no finding.

@@ -2,7 +2,7 @@
 """Two hosts: network namespaces with a veth pair between them, and the loopback interface left alone."""
 import re
 
-from harness import check, free_port, main, need, wait_until
+from harness import PATIENCE, check, free_port, main, need, wait_until
 from perftest import check_report
 
 DEVICE = "ewarp_ew0"
@@ -79,7 +79,7 @@ def link_goes_down(rig):
     need("ib_write_bw", "ibv_devinfo")
     hosts = two_hosts(rig)
     port = free_port()
-    words = ["ib_write_bw", "-R", "-F", "-d", DEVICE, "-p", port, "-s", 65536, "-n", 40_000,
+    words = ["ib_write_bw", "-R", "-F", "-d", DEVICE, "-p", port, "-s", 65536, "-n", int(40_000 * PATIENCE),
              "--rate_limit", 2, "--rate_limit_type", "SW"]  # fmt: skip
     server = rig.start_server(words, port, netns=hosts[0])
     client = rig.start([*words, SERVER], netns=hosts[1], name="ib_write_bw (client)")

@@ -57,7 +57,9 @@ class Holder {
   void run() {
     while (!stop_) {
       engine().acquire();
-      for (int i = 0; i < 200; ++i) {
+      // By the clock: a yield may give away a time slice of every thread that wants a CPU.
+      for (const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(1);
+           std::chrono::steady_clock::now() < until;) {
         in_task = true;
         engine().serve_tasks();
         in_task = false;

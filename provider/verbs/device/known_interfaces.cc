@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "provider/base/log.h"
 #include "provider/engine/reactor.h"
 #include "provider/verbs/device/device.h"
+#include "provider/verbs/device/port_monitor.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -21,7 +23,8 @@ bool on_background(KnownInterfaces::Clock::time_point when, std::function<void()
 }  // namespace
 
 KnownInterfaces& known_interfaces() {
-  static auto* known = new KnownInterfaces(&llp::look_at_interfaces, &on_background);  // outlives the background thread
+  // Outlives the background thread.
+  static auto* known = new KnownInterfaces(&llp::look_at_interfaces, &on_background, [] { port_monitor().compare(); });
   return *known;
 }
 
@@ -37,14 +40,24 @@ void KnownInterfaces::take(List now) {
   version_.fetch_add(1, std::memory_order_release);
 }
 
-void KnownInterfaces::look() {
+bool KnownInterfaces::look() {
   const llp::Guard guard(looking_);
-  auto now = look_();
+  bool done = false;
+  try {
+    if (auto now = look_()) {
+      take(std::move(*now));
+      done = true;
+    }
+  } catch (const std::bad_alloc&) {  // the background thread has nobody to tell
+  }
   looked_at_.store(Clock::now(), std::memory_order_relaxed);
-  if (now)
-    take(std::move(*now));
-  else
+  if (done) {
+    pause_.store(kLookAgain, std::memory_order_relaxed);
+  } else {
     look_soon();
+    pause_.store(std::min(2 * pause_.load(std::memory_order_relaxed), kLongestPause), std::memory_order_relaxed);
+  }
+  return done;
 }
 
 void KnownInterfaces::look_unless_recent() {
@@ -53,12 +66,13 @@ void KnownInterfaces::look_unless_recent() {
 
 void KnownInterfaces::look_soon() {
   if (asked_.load(std::memory_order_relaxed) || asked_.exchange(true, std::memory_order_relaxed)) return;
-  const auto when = std::max(Clock::now(), looked_at_.load(std::memory_order_relaxed) + kLookAgain);
+  const auto when =
+      std::max(Clock::now(), looked_at_.load(std::memory_order_relaxed) + pause_.load(std::memory_order_relaxed));
   bool will = false;
   try {
     will = later_(when, [this] {
       asked_.store(false, std::memory_order_relaxed);
-      look();
+      if (look() && after_ != nullptr) after_();
     });
   } catch (const std::exception& e) {
     log::debug("the interfaces cannot be looked at: {}", e.what());

@@ -27,10 +27,12 @@ class KnownInterfaces {
   using Look = std::optional<List> (*)();
   // Has a task done at this time, where it may wait. False: nobody is there who could.
   using Later = bool (*)(Clock::time_point when, std::function<void()> task);
-  // Strangers can make us look, but not more often.
+  // Strangers can make us look, but not more often. Looks that fail come at twice the time each, up to kLongestPause.
   static constexpr auto kLookAgain = std::chrono::milliseconds(100);
+  static constexpr auto kLongestPause = std::chrono::milliseconds(6400);
 
-  KnownInterfaces(Look look, Later later) : look_(look), later_(later) {}
+  // after: a look that was put off has succeeded.
+  KnownInterfaces(Look look, Later later, void (*after)() = nullptr) : look_(look), later_(later), after_(after) {}
 
   // Never changed once it is given. Null: nobody has looked yet.
   std::shared_ptr<const List> list() const {
@@ -40,8 +42,8 @@ class KnownInterfaces {
   // Grows when list() has changed: read it before list().
   const std::atomic<std::uint32_t>& version() const { return version_; }
 
-  // If the kernel cannot be asked, all stays as it is, and it is asked again after kLookAgain.
-  void look();
+  // False: the kernel cannot be asked, or there is no memory for its answer; all stays as it is, and it is asked again.
+  bool look();
   void look_unless_recent();
   // Somebody misses something in the list: a look will follow, kLookAgain after the one before.
   void look_soon();
@@ -52,17 +54,24 @@ class KnownInterfaces {
     asked_.store(false, std::memory_order_relaxed);  // of the parent's thread
     looking_.unlock();
   }
+  // Forked inside the engine's holder, where nothing was locked before.
+  void forget_in_child() {
+    asked_.store(false, std::memory_order_relaxed);
+    looking_.renew_in_child();
+  }
 
  private:
   void take(List now) EWARP_REQUIRES(looking_);
 
   const Look look_;
   const Later later_;
+  void (*const after_)();
   llp::Mutex looking_;  // one look at a time, so that the last one is the latest
   mutable llp::Spinlock list_lock_;
   std::shared_ptr<const List> list_ EWARP_GUARDED_BY(list_lock_);  // written under looking_ too
   std::atomic<std::uint32_t> version_{0};
   std::atomic<Clock::time_point> looked_at_{Clock::time_point{}};
+  std::atomic<std::chrono::milliseconds> pause_{kLookAgain};
   std::atomic<bool> asked_{false};  // look_soon(), and the look has not begun
 };
 

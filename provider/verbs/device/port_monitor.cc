@@ -95,7 +95,17 @@ void PortMonitor::changed() {
   std::array<std::byte, 8192> sink;
   while (::recv(fd_, sink.data(), sink.size(), 0) >= 0 || errno == ENOBUFS || errno == EINTR) {
   }
-  known_interfaces().look();
+  // Who cannot ask the kernel knows nothing of the ports: another look will follow, and compare().
+  if (known_interfaces().look()) compare_now();
+  watch();
+}
+
+void PortMonitor::compare() {
+  const llp::Guard lock(mutex_);
+  if (fd_ >= 0) compare_now();
+}
+
+void PortMonitor::compare_now() {
   for (auto& [context, before] : ports_) {
     Port now = look(*context);
     if (now == before) continue;
@@ -107,7 +117,6 @@ void PortMonitor::changed() {
     }
     before = std::move(now);
   }
-  watch();
 }
 
 }  // namespace ewarp::verbs

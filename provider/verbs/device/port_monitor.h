@@ -5,6 +5,7 @@
 
 #include <infiniband/verbs.h>
 
+#include <new>
 #include <unordered_map>
 #include <vector>
 
@@ -23,6 +24,8 @@ class PortMonitor {
   void add(Context& context);
   // Not any more; no event is raised after return.
   void remove(Context& context);
+  // The interfaces are known anew: events for what has changed. Background thread.
+  void compare();
   int fd() const { return fd_; }
 
   // fork(): the child's copy of the socket is closed with everything else that was watched, and the contexts that it
@@ -33,6 +36,12 @@ class PortMonitor {
     fd_ = -1;
     ports_.clear();
     mutex_.unlock();
+  }
+  // Forked inside the engine's holder, where nothing was locked before: a thread may have been at work on the ports.
+  void forget_in_child() EWARP_NO_LOCK_ANALYSIS {
+    mutex_.renew_in_child();
+    fd_ = -1;
+    new (&ports_) decltype(ports_);
   }
 
  private:
@@ -45,6 +54,7 @@ class PortMonitor {
   bool open() EWARP_REQUIRES(mutex_);
   void watch();
   void changed();
+  void compare_now() EWARP_REQUIRES(mutex_);
 
   llp::Mutex mutex_;
   std::unordered_map<Context*, Port> ports_ EWARP_GUARDED_BY(mutex_);

@@ -85,10 +85,11 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
   if (e.add(*connection_) != 0) connection_->broken();
   if (!connection_->endpoint().established()) start_timer(options().rtr_timeout_ms);
   serve();
-  if (connection_ == nullptr) return;
+  if (connection_ == nullptr || phase_ != Phase::running) return;
   if (params.initiator) {
     // An EtherWARP, which consents to our extensions, hears the first one.
-    rtr_repeats_ = params.peer_to_peer && !params.extensions ? kRtrRepeats : 0;
+    const bool write = (params.rtr & mpa::kRtrWrite) != 0;
+    rtr_repeats_ = params.peer_to_peer && !params.extensions && write ? kRtrRepeats : 0;
     rtr_wait_ms_ = options().rtr_repeat_ms;
     await_answer();
   } else if (!params.peer_to_peer && options().responder_wait_ms > 0) {

@@ -130,6 +130,7 @@ void DatagramPort::let_go() {
 
 void DatagramPort::attach(std::uint32_t number, DatagramSink& sink, const Device& device) {
   assert(seats_[index_of(number)].sink == nullptr);
+  devices_.reserve(devices_.size() + 1);
   hold();
   seats_[index_of(number)] = {&sink, number, &device};
   if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) devices_.push_back(&device);
