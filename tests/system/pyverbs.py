@@ -44,11 +44,11 @@ def read_list():
             continue
         if line[0].isspace():
             pattern, _, text = line.strip().partition(" -- ")
-            check((heading[0] == "fails") == bool(text), f"{LIST.name}: {pattern}: how does it fail?")
+            check((heading[0] in ("fails", "race")) == bool(text), f"{LIST.name}: {pattern}: how does it fail?")
             listed[pattern] = (*heading, text)
         else:
             outcome, reason = line.split(":", 1)
-            check(outcome in ("skipped", "fails", "either", "not run"), f"{LIST.name}: unknown outcome {outcome}")
+            check(outcome in ("skipped", "fails", "race", "either", "not run"), f"{LIST.name}: unknown outcome {outcome}")
             heading = (outcome, reason.strip())
     return listed
 
@@ -86,7 +86,7 @@ def verdict(test, outcome, why, expected):
     listed, _, text = expected or ("nothing", "", "")
     if outcome == "skipped" and listed in ("skipped", "either"):
         return None
-    if outcome == "failed" and listed == "fails" and text in why:
+    if outcome == "failed" and listed in ("fails", "race") and text in why:
         return None
     last = why.strip().splitlines()[-1][:300] if why.strip() else ""
     return f"{test} {outcome}, listed as {listed}" + (f" with '{text}'" if text else "") + f": {last}"
@@ -106,7 +106,7 @@ def compare(rig, device, **how):
             sentence = verdict(test, outcome, why, expected)
             if sentence:
                 wrong.append(sentence)
-            elif outcome == "passed" and expected and expected[0] != "either":
+            elif outcome == "passed" and expected and expected[0] not in ("either", "race"):
                 better.append(test)
     print(f"  {device}: " + ", ".join(f"{n} {what}" for what, n in sorted(count.items())), flush=True)
     if better:
