@@ -41,6 +41,9 @@ class User:
         self.rundir = SHM / f"etherwarp-{uid}"
         self.words = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups", "env", "-i"]
 
+    def has_processes(self):
+        return subprocess.run(["pgrep", "-u", str(self.uid)], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
     def start(self, rig, *words, options=(), variables=()):
         program = shutil.which(str(words[0]))
         return rig.start_plain([*self.words, *variables, rig.etherwarp, "run", *options, "--", program, *words[1:]],
@@ -57,12 +60,14 @@ class User:
 @contextlib.contextmanager
 def users(*uids):
     """Users that are not us, and whose run directories are gone again afterwards."""
-    need("setpriv", "env")
+    need("setpriv", "env", "pgrep")
     made = [User(uid) for uid in uids]
     if os.geteuid() != 0 or subprocess.run([*made[0].words, "true"], capture_output=True, check=False).returncode != 0:
         raise Skip("we may not become another user here")
-    if any(user.rundir.exists() and any(user.rundir.iterdir()) for user in made):
-        raise Skip(f"a user {uids} runs EtherWARP here already")
+    if any(user.has_processes() for user in made):
+        raise Skip(f"a user of {uids} runs programs here already")
+    for user in made:  # what a run that was killed has left
+        shutil.rmtree(user.rundir, ignore_errors=True)
     try:
         yield made
     finally:
