@@ -40,6 +40,7 @@ struct bench {
   uint64_t their_memory;
   uint32_t their_key;
   int tcp;
+  int64_t sends_due, receives_due;  // completions; below 0: they have come already
 };
 
 // What an end tells the other one of its memory.
@@ -80,16 +81,19 @@ static void post(struct bench* b, uint32_t pair, enum ibv_wr_opcode opcode) {
 }
 
 // Until so many Sends of ours are complete and so many of the peer's have come; their receives are posted anew.
+// What comes before it is waited for is not lost: the peer's next message may be there before our own completion.
 static void wait_for(struct bench* b, uint32_t sends, uint32_t receives) {
   struct ibv_wc wc[kBatch];
-  while (sends > 0 || receives > 0) {
+  b->sends_due += sends;
+  b->receives_due += receives;
+  while (b->sends_due > 0 || b->receives_due > 0) {
     const int n = poll_well(b->cq, kBatch, wc);
     for (int i = 0; i < n; ++i) {
       if (wc[i].opcode & IBV_WC_RECV) {
-        --receives;
+        --b->receives_due;
         post_receive(b, (uint32_t)wc[i].wr_id);
       } else {
-        --sends;
+        --b->sends_due;
       }
     }
   }
