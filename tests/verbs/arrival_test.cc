@@ -266,7 +266,7 @@ void an_interface_made_anew(void**) {
   make_anew(w0, "10.89.0.1");
   assert_true(index_becomes(d, if_nametoindex("w0")));
   assert_true(arrives(near_peer, "10.89.0.1", w0));
-  expect_taken(*far_peer, "10.89.0.1", w0);
+  assert_true(arrives(*far_peer, "10.89.0.1", w0));
   assert_false(d.gids().empty());
   OneSide later("ewarp_w0");
   expect_taken(near_peer, "10.89.0.1", later);
