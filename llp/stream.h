@@ -2,9 +2,11 @@
 // A stream of octets between two processes, reliable and in order: what MPA runs over (RFC 5044 section 3).
 #pragma once
 
+#include <poll.h>
 #include <sys/uio.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -27,6 +29,13 @@ class Stream {
   virtual int fd() const = 0;
   // Whether recvmsg() on fd() is what receive() does, so that many streams can share a system call (batch.h).
   virtual bool is_socket() const = 0;
+  // POLLIN and POLLOUT: what fd() has to be watched for by who wants to read, or to write.
+  virtual std::uint32_t watched_for(bool reads, bool writes) const {
+    return (reads ? POLLIN : 0U) | (writes ? POLLOUT : 0U);
+  }
+  // Somebody may sleep on fd() from here on, for this: fd() tells of what comes later. True: it holds already, of which
+  // fd() need not tell.
+  virtual bool arm(bool /*reads*/, bool /*writes*/) { return false; }
 
   // Octets; 0: the peer has ended its direction; -EAGAIN, -EINTR: nothing now; -EFAULT: the memory cannot be written,
   // and what was meant for it is still there; or why the stream has ended, as -errno.

@@ -1,19 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "provider/engine/active_set.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cassert>
+#include <cerrno>
 #include <exception>
 #include <span>
 #include <system_error>
+#include <utility>
 
+#include "llp/fd.h"
 #include "provider/base/log.h"
 
 namespace ewarp::verbs {
 
+int ActiveSet::open() {
+  assert(!is_open());
+  if (const int error = ready_.open()) return error;
+  awake_fd_ = llp::make_high_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); });
+  const int error = awake_fd_ < 0 ? errno : ready_.add(awake_fd_, POLLIN, &awake_fd_);
+  if (error != 0) close();
+  return error;
+}
+
+void ActiveSet::close() {
+  ready_.close();
+  if (awake_fd_ >= 0) ::close(std::exchange(awake_fd_, -1));
+  awake_.clear();
+}
+
 int ActiveSet::add(Pollable& p) {
   assert(is_open() && !p.in_engine_);
   p.watched_ = POLLIN;
+  awake_.reserve(size_ + 1);  // wake() never allocates
   if (const int error = ready_.add(p.fd(), p.watched_, &p)) return error == ENOSPC ? ENOMEM : error;
   p.in_engine_ = true;
   p.before_ = nullptr;
@@ -22,6 +44,7 @@ int ActiveSet::add(Pollable& p) {
   first_ = &p;
   ++size_;
   if (size_ == 1) make_hot(&p);
+  if (p.arm()) wake(p);
   return 0;
 }
 
@@ -30,6 +53,7 @@ void ActiveSet::remove(Pollable& p) {
   if (p.watched_ != 0) ready_.remove(p.fd());
   p.watched_ = 0;
   p.in_engine_ = false;
+  forget_awake(p);
   (p.before_ != nullptr ? p.before_->after_ : first_) = p.after_;
   if (p.after_ != nullptr) p.after_->before_ = p.before_;
   p.before_ = p.after_ = nullptr;
@@ -43,15 +67,44 @@ void ActiveSet::remove(Pollable& p) {
 // A socket that wants nothing is taken out: hang-ups are reported whether asked for or not, again and again.
 void ActiveSet::watch(Pollable& p) {
   assert(p.in_engine_);
-  const std::uint32_t wanted = (p.wants_to_read() ? POLLIN : 0U) | (p.wants_to_write() ? POLLOUT : 0U);
-  if (wanted == p.watched_) return;
-  if (wanted == 0) {
-    ready_.remove(p.fd());
-  } else if (const int error = p.watched_ == 0 ? ready_.add(p.fd(), wanted, &p) : ready_.change(p.fd(), wanted, &p)) {
-    log::error("a socket cannot be watched: {}", std::generic_category().message(error));
-    return p.broken();
+  const std::uint32_t wanted = p.watched_for();
+  if (wanted != p.watched_) {
+    if (wanted == 0) {
+      ready_.remove(p.fd());
+    } else if (const int error = p.watched_ == 0 ? ready_.add(p.fd(), wanted, &p) : ready_.change(p.fd(), wanted, &p)) {
+      log::error("a socket cannot be watched: {}", std::generic_category().message(error));
+      return p.broken();
+    }
+    p.watched_ = wanted;
   }
-  p.watched_ = wanted;
+  if (p.arm()) wake(p);
+}
+
+void ActiveSet::wake(Pollable& p) {
+  if (std::exchange(p.awake_, true)) return;
+  assert(awake_.size() < awake_.capacity());
+  if (awake_.empty()) eventfd_write(awake_fd_, 1);
+  awake_.push_back(&p);
+}
+
+void ActiveSet::forget_awake(Pollable& p) {
+  if (!std::exchange(p.awake_, false)) return;
+  awake_.erase(std::find(awake_.begin(), awake_.end(), &p));
+  eventfd_t count;
+  if (awake_.empty()) eventfd_read(awake_fd_, &count);
+}
+
+// Those of which their fd tells, then the others, as far as there is place.
+void ActiveSet::find() {
+  assert(found_count_ == 0);
+  found_count_ = ready_.collect(found_);
+  const auto end = found_.begin() + static_cast<std::ptrdiff_t>(found_count_);
+  found_count_ = static_cast<std::size_t>(std::remove(found_.begin(), end, static_cast<void*>(&awake_fd_)) - found_.begin());
+  for (std::size_t i = 0; i < found_count_; ++i) forget_awake(*static_cast<Pollable*>(found_[i]));
+  while (found_count_ < found_.size() && !awake_.empty()) {
+    found_[found_count_++] = awake_.front();
+    forget_awake(*awake_.front());
+  }
 }
 
 void ActiveSet::update(Pollable& p, bool lazily) {
@@ -72,6 +125,7 @@ void ActiveSet::make_hot(Pollable* p) {
 }
 
 std::size_t ActiveSet::turn(Pollable& p) {
+  forget_awake(p);
   try {
     return p.turn();
   } catch (const std::exception& e) {
@@ -82,8 +136,8 @@ std::size_t ActiveSet::turn(Pollable& p) {
 }
 
 std::size_t ActiveSet::turns() {
-  assert(found_count_ == 0);
-  served_ += found_count_ = ready_.collect(found_);
+  find();
+  served_ += found_count_;
   if (found_count_ == 0) return 0;
   // It has had its turn.
   std::replace(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(found_count_), static_cast<void*>(hot_),
@@ -149,12 +203,13 @@ void ActiveSet::close_in_child(std::unique_ptr<llp::Batch> fresh) {
   for_each([](Pollable& p) {
     p.in_engine_ = false;
     p.watched_ = 0;
+    p.awake_ = false;
     p.close_in_child();
   });
   first_ = hot_ = nullptr;
   size_ = 0;
   found_count_ = 0;
-  ready_.close();
+  close();
   batch_->close_in_child();
   batch_ = std::move(fresh);
 }

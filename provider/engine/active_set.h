@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "llp/batch.h"
 #include "llp/ready_set.h"
@@ -18,12 +19,12 @@ namespace ewarp::verbs {
 class ActiveSet {
  public:
   explicit ActiveSet(std::unique_ptr<llp::Batch> batch) : batch_(std::move(batch)) {}
+  ~ActiveSet() { close(); }
+  ActiveSet(const ActiveSet&) = delete;
+  ActiveSet& operator=(const ActiveSet&) = delete;
 
-  // 0 or errno. Requires: not open.
-  int open() {
-    assert(!is_open());
-    return ready_.open();
-  }
+  // 0 or errno (EMFILE). Requires: not open.
+  int open();
   bool is_open() const { return ready_.is_open(); }
   // Readable while a socket that is watched has something to do. Any thread.
   int fd() const { return ready_.fd(); }
@@ -55,14 +56,22 @@ class ActiveSet {
   // Fewer receives are cheaper as single system calls (docs/design/llp.md).
   static constexpr std::size_t kWorthABatch = 8;
 
-  static std::size_t turn(Pollable& p);
+  std::size_t turn(Pollable& p);
+  void close();
   std::size_t turns();
   std::size_t batch_of_streams();
   void watch(Pollable& p);
+  void find();
+  void wake(Pollable& p);
+  void forget_awake(Pollable& p);
   void make_hot(Pollable* p);
 
   llp::ReadySet ready_;
   std::unique_ptr<llp::Batch> batch_;
+  // Those that have something to do of which their fd does not tell: a descriptor that is ready as long as there are
+  // any tells of them.
+  std::vector<Pollable*> awake_;
+  int awake_fd_ = -1;
   Pollable *first_ = nullptr, *hot_ = nullptr;
   std::size_t size_ = 0;
   bool others_waited_ = false;  // the last pass ended with the hot one

@@ -36,6 +36,12 @@ class Pollable {
   virtual bool wants_to_read() const { return true; }
   // It could not write all it has: the kernel says when it can go on.
   virtual bool wants_to_write() const = 0;
+  // POLLIN and POLLOUT: what fd() has to be watched for, of what it wants.
+  virtual std::uint32_t watched_for() const {
+    return (wants_to_read() ? POLLIN : 0U) | (wants_to_write() ? POLLOUT : 0U);
+  }
+  // Somebody may sleep on fd() from here on. True: it has something to do already, of which fd() need not tell.
+  virtual bool arm() { return false; }
   // Nothing is ready for it: buffers with nothing in them can serve others.
   virtual void rest() {}
   // After fork(): the socket is the parent's.
@@ -56,6 +62,7 @@ class Pollable {
  private:
   friend class ActiveSet;
   bool in_engine_ = false;
+  bool awake_ = false;  // arm() said so, and it has not had its turn
   std::uint32_t watched_ = 0;  // events that the ready set knows of; 0: it does not know the socket
   Pollable *before_ = nullptr, *after_ = nullptr;
 };

@@ -76,6 +76,8 @@ class Connection final : public Pollable, public BatchedReceiver {
   void broken() noexcept override;
   bool wants_to_read() const override { return readable(); }
   bool wants_to_write() const override { return has_output(); }
+  std::uint32_t watched_for() const override { return stream_->watched_for(wants_to_read(), wants_to_write()); }
+  bool arm() override { return stream_->arm(wants_to_read(), wants_to_write()); }
   void close_in_child() override;
   BatchedReceiver* batched() override { return stream_->is_socket() ? this : nullptr; }
   bool look(std::chrono::steady_clock::time_point now) override;
