@@ -16,6 +16,8 @@
 
 namespace ewarp::llp {
 
+class LocalAgreement;
+
 // In full operation from the start: who made it has connected it. No call waits, and none raises SIGPIPE.
 // Threading: one thread at a time.
 class Stream {
@@ -61,6 +63,9 @@ class Stream {
 
   // The peer is on another host, which may vanish without a word. Never changes.
   virtual bool is_distant() const { return false; }
+  // Not null: its ends try to agree on shared memory instead (local_agreement.h). Nothing goes over this stream before
+  // that has an outcome.
+  virtual std::unique_ptr<LocalAgreement> take_agreement();
   // Nothing: all that was sent is acknowledged, or it cannot be told.
   virtual std::optional<Unanswered> unanswered() const { return std::nullopt; }
 };

@@ -30,7 +30,7 @@ msghdr message_of(std::span<const iovec> vectors) {
 
 class TcpStream final : public Stream {
  public:
-  explicit TcpStream(int fd) : fd_(fd) {}
+  TcpStream(int fd, std::unique_ptr<LocalAgreement> agreement) : fd_(fd), agreement_(std::move(agreement)) {}
   ~TcpStream() override { TcpStream::close(); }
   TcpStream(const TcpStream&) = delete;
   TcpStream& operator=(const TcpStream&) = delete;
@@ -43,15 +43,18 @@ class TcpStream final : public Stream {
   void half_close() override { ::shutdown(fd_, SHUT_WR); }
   void end() override { ::shutdown(fd_, SHUT_RDWR); }
   void close() override {
+    agreement_.reset();
     if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
   std::size_t segment_octets() const override;
   std::string peer() const override;
   bool is_distant() const override { return connects_hosts(fd_); }
+  std::unique_ptr<LocalAgreement> take_agreement() override { return std::move(agreement_); }
   std::optional<Unanswered> unanswered() const override { return llp::unanswered(fd_); }
 
  private:
   int fd_;
+  std::unique_ptr<LocalAgreement> agreement_;
 };
 
 // One vector: receive_now() and send_now() cost a sixth of a microsecond less than calls with a message header.
@@ -108,9 +111,13 @@ std::string TcpStream::peer() const {
 
 }  // namespace
 
-std::unique_ptr<Stream> tcp_stream(int fd) {
+std::unique_ptr<LocalAgreement> Stream::take_agreement() {
+  return nullptr;
+}
+
+std::unique_ptr<Stream> tcp_stream(int fd, std::unique_ptr<LocalAgreement> agreement) {
   try {
-    return std::make_unique<TcpStream>(fd);
+    return std::make_unique<TcpStream>(fd, std::move(agreement));
   } catch (...) {
     if (fd >= 0) ::close(fd);
     throw;
@@ -118,7 +125,7 @@ std::unique_ptr<Stream> tcp_stream(int fd) {
 }
 
 Stream& no_stream() {
-  static auto* closed = new TcpStream(-1);  // threads may ask until the end
+  static auto* closed = new TcpStream(-1, nullptr);  // threads may ask until the end
   return *closed;
 }
 

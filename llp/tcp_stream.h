@@ -4,11 +4,12 @@
 
 #include <memory>
 
+#include "llp/local_agreement.h"
 #include "llp/stream.h"
 
 namespace ewarp::llp {
 
 // Takes the fd of a connected stream socket, also where it throws (std::bad_alloc). TCP's, or, in tests, another kind.
-std::unique_ptr<Stream> tcp_stream(int fd);
+std::unique_ptr<Stream> tcp_stream(int fd, std::unique_ptr<LocalAgreement> agreement = nullptr);
 
 }  // namespace ewarp::llp

@@ -10,6 +10,8 @@ namespace {
 // Consent of docs/protocol/extensions.md section 1. The answer is not the echo of the offer: Linux siw copies reserved
 // bits.
 constexpr std::uint8_t kConsentMask = 0x03, kOffer = 0x02, kAccept = 0x01;
+// The same for shared memory instead of TCP (docs/protocol/local.md section 1).
+constexpr std::uint8_t kLocalMask = 0x0c, kLocalOffer = 0x08, kLocalAccept = 0x04;
 
 constexpr std::uint8_t kAllRtr = kRtrSend | kRtrWrite | kRtrRead;
 
@@ -58,7 +60,7 @@ StartupFrame request_frame(const StartupConfig& config) {
   StartupFrame f;
   f.markers = config.want_markers;
   f.crc = config.want_crc;
-  f.reserved = config.extensions ? kOffer : 0;
+  f.reserved = static_cast<std::uint8_t>((config.extensions ? kOffer : 0) | (config.local ? kLocalOffer : 0));
   f.revision = config.enhanced ? 2 : 1;
   if (config.enhanced) f.enhanced = requested(config);
   return f;
@@ -106,6 +108,7 @@ Initiator::Outcome Initiator::conclude() {
     return fail(config_.enhanced ? "S=1 was answered with S=0" : "S=0 was answered with S=1");
 
   params_.extensions = config_.extensions && consented(reply_);
+  params_.local = config_.local && (reply_.reserved & kLocalMask) == kLocalAccept;
   params_.enhanced = config_.enhanced;
   if (reply_.enhanced.has_value()) {
     agree_depths(*reply_.enhanced);
@@ -214,11 +217,17 @@ Enhanced Responder::agree(const StartupConfig& config, const Enhanced& request) 
   return word;
 }
 
+bool Responder::offers_local() const {
+  return (request_.reserved & kLocalMask) == kLocalOffer;
+}
+
 std::vector<std::byte> Responder::accept(const StartupConfig& config, Octets private_data) {
   StartupFrame reply = answer(config, private_data);
   params_ = common_params(reply, request_, config);
   params_.extensions = config.extensions && offered(request_);
-  if (params_.extensions) reply.reserved = kAccept;
+  params_.local = config.local && offers_local();
+  reply.reserved =
+      static_cast<std::uint8_t>((params_.extensions ? kAccept : 0) | (params_.local ? kLocalAccept : 0));
   if (request_.enhanced.has_value()) {
     params_.enhanced = true;
     params_.peer_ird = request_.enhanced->ird;

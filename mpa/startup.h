@@ -19,6 +19,7 @@ struct StreamParams {
   bool tx_markers = false;  // the peer demanded them
   bool rx_markers = false;  // we demanded them
   bool extensions = false;  // extension set 1 (docs/protocol/extensions.md)
+  bool local = false;       // the ends try to leave TCP for shared memory (docs/protocol/local.md)
   bool enhanced = false;
   bool peer_to_peer = false;
   // Initiator: the one RTR form to send first (0: none). Responder: the forms that the first FPDU may have (0: any).
@@ -38,6 +39,7 @@ struct StartupConfig {
   bool peer_to_peer = true;   // initiator: A=1 (needs a form in rtr). A responder answers in kind
   std::uint8_t rtr = kRtrWrite | kRtrRead | kRtrSend;  // forms that this side can produce / accept
   bool extensions = true;                              // offer / accept extension set 1
+  bool local = false;                                  // offer / accept shared memory instead of TCP
   std::uint16_t ird = 0, ord = 0;
   std::uint16_t max_ird = 128;         // what this side could raise its IRD to when the peer's ORD is larger than ird
   std::uint8_t preferred = kRtrWrite;  // initiator: the form to take if agreed on; then Write, Read, Send
@@ -94,6 +96,7 @@ class Responder {
   // All that follows requires Outcome::request.
   Octets private_data() const { return request_.private_data; }
   const StartupFrame& request() const { return request_; }
+  bool offers_local() const;
   std::uint16_t peer_ird() const;  // 0 when the request was not enhanced
   std::uint16_t peer_ord() const;
   // The Reply to be written. config.ird/ord are what the consumer gave to accept(); the RFC's rules fit them: ord goes

@@ -90,6 +90,13 @@ constexpr OptionEntry<Options> kEntries[] = {
      [](Options& o, std::string_view v) { return set_crc(o.crc, v); }},
     {{"markers", "yes, no", "no", "Demand MPA markers from peers. Markers that a peer demands are always sent."},
      [](Options& o, std::string_view v) { return set_bool(o.markers, v); }},
+    {{"local", "auto, off", "off",
+      "Streams between processes of one user on one host leave TCP for shared memory after their start-up."},
+     [](Options& o, std::string_view v) -> Expected {
+       if (v != "auto" && v != "off") return Expected("auto or off");
+       o.local = v == "auto";
+       return Expected();
+     }},
     {{"extensions", "yes, no", "yes",
       "Offer and accept what goes beyond RFC 5040 to 5044 (large segments, immediate data, atomics), if the peer "
       "consents."},

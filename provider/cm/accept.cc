@@ -13,6 +13,7 @@
 #include "provider/cm/id.h"
 #include "provider/engine/reactor.h"
 #include "provider/startup/linger.h"
+#include "provider/startup/terms.h"
 #include "provider/verbs/queue_pair.h"
 
 namespace ewarp::cm {
@@ -68,7 +69,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
     socket = std::move(id->socket);
     if (usable) {
       const auto data = std::as_bytes(std::span(param.private_data)).first(param.private_data_len);
-      reply = id->responder->accept(config, data);
+      reply = id->responder->accept(verbs::responder_terms(config, *id->responder, socket), data);
       params = id->params = id->responder->params();
       id->qp = qp;
     }

@@ -125,6 +125,7 @@ void hand_over(Lock& lock, const IdRef& id, const AttemptRef& attempt)
   const Octets data = attempt->initiator->private_data();
   id->params = params;
   id->reply_data.assign(data.begin(), data.end());
+  if (params.local) attempt->socket.connect_locally();
   auto stream = attempt->socket.release_stream();
   cancel_attempt(lock, *id);
   const auto qp = id->qp.lock();

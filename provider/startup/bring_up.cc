@@ -263,6 +263,7 @@ void BringUp::on_reply() {
     return try_again("another QP answered");
   const mpa::StreamParams params = initiator_->params();
   initiator_.reset();
+  if (params.local) socket_.connect_locally();
   enter(State::joined);
   user_.take_stream(socket_.release_stream(), params);
 }
@@ -274,7 +275,7 @@ void BringUp::join(Socket socket, mpa::Responder& responder) {
   // The peer may have left, or spoken out of turn (RFC 5044 section 7.1.2), while its Request waited for us.
   std::byte octet;
   if (socket.receive(MutableOctets(&octet, 1), MSG_PEEK) != -EAGAIN) return;
-  const auto reply = responder.accept(config(), names().emit());
+  const auto reply = responder.accept(responder_terms(config(), responder, socket), names().emit());
   // Into an empty send buffer: it fits or the connection is dead.
   if (socket.send(reply) != static_cast<long>(reply.size())) return;
   enter(State::joined);

@@ -47,6 +47,7 @@ Socket& Socket::operator=(Socket&& other) noexcept {
   if (this != &other) {
     close();
     fd_ = std::exchange(other.fd_, -1);
+    local_ = std::move(other.local_);
   }
   return *this;
 }
@@ -59,10 +60,22 @@ int Socket::release() {
 }
 
 std::unique_ptr<llp::Stream> Socket::release_stream() {
-  return llp::tcp_stream(release());
+  auto local = std::move(local_);
+  return llp::tcp_stream(release(), std::move(local));
+}
+
+bool Socket::listen_locally() {
+  local_ = llp::LocalAgreement::listen(fd_);
+  return local_ != nullptr;
+}
+
+bool Socket::connect_locally() {
+  local_ = llp::LocalAgreement::connect(fd_);
+  return local_ != nullptr;
 }
 
 void Socket::close() {
+  local_.reset();
   const int fd = release();
   if (fd < 0) return;
   // A poll that the kernel has not cancelled yet keeps the socket alive beyond close(): say now that it ends.
@@ -71,6 +84,7 @@ void Socket::close() {
 }
 
 void Socket::abort() {
+  local_.reset();
   if (!open_sockets().contains(fd_)) return;
   llp::reset_connection(fd_);
   close();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "llp/local_agreement.h"
 #include "llp/octets.h"
 #include "llp/stream.h"
 
@@ -39,7 +40,7 @@ class Socket {
  public:
   Socket() = default;
   explicit Socket(int fd);  // takes the fd; fd < 0: none
-  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)), local_(std::move(other.local_)) {}
   Socket& operator=(Socket&& other) noexcept;
   ~Socket() { close(); }
 
@@ -50,8 +51,13 @@ class Socket {
   void abort();
   // The caller takes the fd; the reactor does not watch it any more. -1: there is none, or it is the parent's.
   int release();
-  // The same as a stream.
+  // The same as a stream, with what was begun for a local one.
   std::unique_ptr<llp::Stream> release_stream();
+
+  // Before a Reply that consents to a local stream, and after one. False: the stream stays with TCP.
+  bool listen_locally();
+  bool connect_locally();
+  void stay_with_tcp() { local_.reset(); }
 
   // Octets, 0 at the stream's end, or -errno.
   long receive(MutableOctets into, int flags = 0) const;
@@ -62,6 +68,7 @@ class Socket {
 
  private:
   int fd_ = -1;
+  std::unique_ptr<llp::LocalAgreement> local_;
 };
 
 // Past the C library, whose close() is a cancellation point and may lead through the preload library back into the

@@ -12,7 +12,13 @@ mpa::StartupConfig terms(bool peer_is_here) {
   c.want_crc = asks_for_crc(peer_is_here);
   c.want_markers = options().markers;
   c.extensions = options().extensions;
+  c.local = options().local && peer_is_here;
   return c;
+}
+
+mpa::StartupConfig responder_terms(mpa::StartupConfig config, const mpa::Responder& responder, Socket& socket) {
+  config.local = config.local && responder.offers_local() && socket.listen_locally();
+  return config;
 }
 
 void tune_socket(int fd, bool peer_is_here) {

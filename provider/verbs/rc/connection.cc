@@ -42,6 +42,7 @@ Connection::Connection(Engine& engine, RcQueuePair& qp, std::unique_ptr<llp::Str
       qp_(qp),
       owned_(std::move(stream)),
       stream_(owned_.get()),
+      agreement_(stream_->take_agreement()),
       endpoint_(qp, params, ulpdu_limit(*stream_, params)),
       peer_(stream_->peer()),
       distant_(stream_->is_distant()) {}
@@ -49,11 +50,13 @@ Connection::Connection(Engine& engine, RcQueuePair& qp, std::unique_ptr<llp::Str
 Connection::~Connection() = default;
 
 std::unique_ptr<llp::Stream> Connection::release_stream() {
+  agreement_.reset();
   stream_ = &llp::no_stream();
   return std::move(owned_);
 }
 
 void Connection::close_in_child() {
+  if (agreement_ != nullptr) agreement_->close();
   stream_->close();
 }
 
@@ -70,7 +73,35 @@ short Connection::possible() const {
   return !blocked_ && !drained_ ? POLLIN | POLLOUT : stream_->ready();
 }
 
+std::size_t Connection::agree() {
+  if (agreement_->step() == llp::LocalAgreement::Outcome::more) return 0;
+  settle();
+  return progress(false, rx_octets + tx_octets, true);
+}
+
+// Another descriptor from here on.
+void Connection::settle() {
+  engine_.assert_held();
+  engine_.remove(*this);
+  const auto agreement = std::move(agreement_);
+  if (agreement->step() == llp::LocalAgreement::Outcome::local) {
+    owned_ = agreement->take(peer_);
+    stream_ = owned_.get();
+    log::debug("the stream to {} goes through shared memory", peer_);
+  }
+  if (engine_.add(*this) != 0) broken();
+}
+
+void Connection::stop_agreeing() {
+  engine_.assert_held();
+  if (!agreeing() || !agreement_->initiator()) return;
+  agreement_->give_up();
+  settle();
+  engine_.push(qp_);
+}
+
 std::size_t Connection::turn() {
+  if (agreeing()) return agree();
   const std::uint64_t before = rx_octets + tx_octets;
   const short now = possible();
   const bool any = (now & POLLIN) != 0 && readable() && receive();
@@ -230,7 +261,7 @@ bool Connection::transmit() {
 
 bool Connection::send() {
   engine_.assert_held();
-  if (fin_sent_ || end_ != End::none) return false;
+  if (fin_sent_ || agreeing() || end_ != End::none) return false;
   if (out_ == nullptr) {
     if (!endpoint_.wants_transmit()) return false;
     out_ = engine_.take_gather();

@@ -12,6 +12,7 @@
 
 #include "llp/gather.h"
 #include "llp/host_watch.h"
+#include "llp/local_agreement.h"
 #include "llp/stream.h"
 #include "mpa/startup.h"
 #include "provider/engine/pollable.h"
@@ -30,7 +31,11 @@ class Connection final : public Pollable, public BatchedReceiver {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int fd() const override { return stream_->fd(); }
+  int fd() const override { return agreement_ != nullptr ? agreement_->fd() : stream_->fd(); }
+  // The ends still agree on what the stream goes through: nothing is sent or received yet.
+  bool agreeing() const { return agreement_ != nullptr; }
+  // It takes too long.
+  void stop_agreeing();
   // Its new owner ends it; this object has a closed one from here on.
   std::unique_ptr<llp::Stream> release_stream();
   RcQueuePair& queue_pair() { return qp_; }
@@ -74,12 +79,12 @@ class Connection final : public Pollable, public BatchedReceiver {
   // The rest of a turn whose first receive was prepare() and a system call with this result.
   std::size_t finish_turn(ssize_t result) override;
   void broken() noexcept override;
-  bool wants_to_read() const override { return readable(); }
-  bool wants_to_write() const override { return has_output(); }
+  bool wants_to_read() const override { return agreeing() || readable(); }
+  bool wants_to_write() const override { return !agreeing() && has_output(); }
   std::uint32_t watched_for() const override { return stream_->watched_for(wants_to_read(), wants_to_write()); }
-  bool arm() override { return stream_->arm(wants_to_read(), wants_to_write()); }
+  bool arm() override { return !agreeing() && stream_->arm(wants_to_read(), wants_to_write()); }
   void close_in_child() override;
-  BatchedReceiver* batched() override { return stream_->is_socket() ? this : nullptr; }
+  BatchedReceiver* batched() override { return !agreeing() && stream_->is_socket() ? this : nullptr; }
   bool look(std::chrono::steady_clock::time_point now) override;
   void finish() override;
   bool drained() override;
@@ -87,6 +92,8 @@ class Connection final : public Pollable, public BatchedReceiver {
   std::uint64_t tx_octets = 0, rx_octets = 0;
 
  private:
+  std::size_t agree();
+  void settle();
   short possible() const;
   std::size_t progress(bool any, std::uint64_t octets_before, bool writable);
   bool send();
@@ -100,6 +107,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   RcQueuePair& qp_;
   std::unique_ptr<llp::Stream> owned_;
   llp::Stream* stream_;
+  std::unique_ptr<llp::LocalAgreement> agreement_;
   rdmap::Endpoint endpoint_;
   std::string peer_;
 

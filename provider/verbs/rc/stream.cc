@@ -14,6 +14,12 @@
 #include "provider/verbs/write_hold.h"
 
 namespace ewarp::verbs {
+namespace {
+
+// For the peer's background thread to take the memory: it may be busy, or its process stopped.
+constexpr auto kAgreement = std::chrono::seconds(1);
+
+}  // namespace
 
 // Whatever it is at, a stream can end.
 constexpr bool RcQueuePair::allowed(Phase from, Phase to) {
@@ -83,6 +89,9 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
              connection_->peer(), params.crc, params.tx_markers, params.rx_markers, params.extensions, params.ird,
              params.ord, params.initiator ? "initiator" : "responder");
   if (e.add(*connection_) != 0) connection_->broken();
+  if (connection_->agreeing())
+    e.add_timer(Reactor::Clock::now() + kAgreement,
+                with_engine(e, connection_, [](Connection& c) { c.stop_agreeing(); }));
   if (!connection_->endpoint().established()) start_timer(options().rtr_timeout_ms);
   serve();
   if (connection_ == nullptr || phase_ != Phase::running) return;

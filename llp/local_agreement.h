@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// How two ends of a TCP connection on one host agree to use shared memory instead (docs/protocol/local.md). Before the
+// first octet of the stream, and so that no end changes alone: the memory is offered, taken, and its use begun.
+//
+//   initiator                    responder
+//                                listens, then sends its Reply
+//   has the Reply, connects
+//   hello, with the memory  ->
+//                           <-   taken
+//   begin                   ->
+//
+// Whatever fails before `begin`, the initiator closes and goes on by TCP; the responder goes on by TCP where TCP has
+// octets, or where it finds this connection closed.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "llp/local_memory.h"
+#include "llp/stream.h"
+
+namespace ewarp::llp {
+
+// Threading: one thread at a time. No call waits.
+class LocalAgreement {
+ public:
+  // The responder's, of this connected TCP socket. Null: none can be had (the name is somebody's, no descriptors).
+  static std::unique_ptr<LocalAgreement> listen(int tcp);
+  // The initiator's. Null: nobody of this user listens there.
+  static std::unique_ptr<LocalAgreement> connect(int tcp);
+  ~LocalAgreement() { close(); }
+  LocalAgreement(const LocalAgreement&) = delete;
+  LocalAgreement& operator=(const LocalAgreement&) = delete;
+
+  // Readable when step() would do something. Changes with no step.
+  int fd() const { return watched_; }
+  enum class Outcome { more, tcp, local };
+  // Once it is not `more`, it stays.
+  Outcome step();
+  // It takes too long. Only of an initiator: a responder must wait for what the initiator does.
+  void give_up();
+  bool initiator() const { return initiator_; }
+  // Outcome::local. Throws std::bad_alloc.
+  std::unique_ptr<Stream> take(std::string peer);
+  // In a forked child, too.
+  void close();
+
+ private:
+  explicit LocalAgreement(bool initiator) : initiator_(initiator) {}
+  Outcome fail();
+  bool watch(int fd);
+  bool accept();
+  Outcome answer();
+  Outcome hear();
+
+  const bool initiator_;
+  Outcome outcome_ = Outcome::more;
+  bool memory_taken_ = false;  // by the responder
+  int tcp_ = -1;               // the caller's; the responder looks at it
+  int watched_ = -1, door_ = -1, connection_ = -1;
+  LocalMemory memory_;
+};
+
+}  // namespace ewarp::llp
