@@ -101,6 +101,20 @@ bool say(int connection, std::string_view word, int descriptor = -1) {
   return ::sendmsg(connection, &m, MSG_DONTWAIT | MSG_NOSIGNAL) == static_cast<ssize_t>(word.size());
 }
 
+// Of those that came, the only one; more than one are closed.
+int only_descriptor(msghdr& m) {
+  int found = -1, count = 0;
+  for (cmsghdr* c = CMSG_FIRSTHDR(&m); c != nullptr; c = CMSG_NXTHDR(&m, c)) {
+    if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
+    for (std::size_t at = CMSG_LEN(0); at + sizeof(int) <= c->cmsg_len; at += sizeof(int), ++count) {
+      if (found >= 0) ::close(found);
+      std::memcpy(&found, reinterpret_cast<const char*>(c) + at, sizeof found);
+    }
+  }
+  if (count > 1) ::close(std::exchange(found, -1));
+  return found;
+}
+
 // What was said, and at most one descriptor with it (-1: none), which the caller closes. Empty: nothing yet; *over: and
 // nothing will be.
 std::string_view hear_word(int connection, std::span<char> buffer, int* descriptor, bool* over) {
@@ -112,10 +126,7 @@ std::string_view hear_word(int connection, std::span<char> buffer, int* descript
   m.msg_control = control.data();
   m.msg_controllen = control.size();
   const ssize_t n = ::recvmsg(connection, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  *descriptor = -1;
-  for (cmsghdr* c = CMSG_FIRSTHDR(&m); n >= 0 && c != nullptr; c = CMSG_NXTHDR(&m, c))
-    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int)))
-      std::memcpy(descriptor, CMSG_DATA(c), sizeof *descriptor);
+  *descriptor = n >= 0 ? only_descriptor(m) : -1;
   *over = n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR);
   return {buffer.data(), n > 0 ? static_cast<std::size_t>(n) : 0};
 }

@@ -76,7 +76,7 @@ int LocalMemory::create(LocalMemory* memory, int* fd) {
 }
 
 int LocalMemory::adopt(int fd, LocalMemory* memory) {
-  struct stat s{};
+  struct stat s {};
   if (fstat(fd, &s) != 0) return errno;
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || s.st_size != static_cast<off_t>(kOctets)) return EPROTO;

@@ -12,8 +12,9 @@ namespace ewarp::llp {
 
 inline constexpr std::size_t kLocalRing = 256 * 1024;  // octets of one direction; docs/design/llp.md
 
-// One direction. Whoever writes a word is named; the other end only looks at it, but for the two wishes, which the other
-// end takes back when it grants them. A line for each, so that neither end's stores disturb what the other reads often.
+// One direction. Whoever writes a word is named; the other end only looks at it, but for the two wishes, which the
+// other end takes back when it grants them. A line for each, so that neither end's stores disturb what the other reads
+// often.
 struct LocalRing {
   alignas(64) std::atomic<std::uint64_t> written;     // octets ever written; the writer
   std::atomic<std::uint32_t> ended;                   // nothing follows; the writer

@@ -18,8 +18,8 @@ namespace {
 
 // Room is told of when there is so much: a writer that came back for every octet would be woken as often.
 constexpr std::uint64_t kWorthATurn = kLocalRing / 4;
-// The socket tells of a peer that died without a word. It is asked when a bell may be in it, and each so many times that
-// there was nothing to do.
+// The socket tells of a peer that died without a word. It is asked when a bell may be in it, and each so many times
+// that there was nothing to do.
 constexpr unsigned kLooksForAQuestion = 64;
 
 // A stretch of the octets of a ring, in one or two pieces.
@@ -79,8 +79,8 @@ class LocalStream final : public Stream {
   LocalRing &out_, &in_;
   std::byte *out_octets_, *in_octets_;
   std::string peer_;
-  std::uint64_t written_ = 0, read_ = 0;  // ours; what the rings hold of them is for the peer
-  bool finished_ = false;                 // nothing follows from us
+  std::uint64_t written_ = 0, read_ = 0;          // ours; what the rings hold of them is for the peer
+  bool finished_ = false;                         // nothing follows from us
   bool armed_data_ = false, armed_room_ = false;  // a bell may come
   mutable std::uint64_t written_seen_ = 0, read_seen_ = 0;
   mutable bool gone_ = false;    // the peer has closed its end
@@ -143,9 +143,8 @@ long LocalStream::receive(std::span<const iovec> into) {
   for (const iovec& v : into) {
     const std::size_t n = std::min<std::uint64_t>(v.iov_len, waiting());
     auto* const to = static_cast<std::byte*>(v.iov_base);
-    const bool whole = Place{in_octets_, read_}.pieces(n, [to](const std::byte* from, std::size_t at, std::size_t some) {
-      return guarded_copy(to + at, from, some);
-    });
+    const bool whole = Place{in_octets_, read_}.pieces(
+        n, [to](const std::byte* from, std::size_t at, std::size_t some) { return guarded_copy(to + at, from, some); });
     if (!whole) {
       if (taken == 0) return -EFAULT;
       break;
@@ -201,7 +200,8 @@ bool LocalStream::arm(bool reads, bool writes) {
   // the socket is asked for its own sake.
   const bool data_taken = in_.wants_data.exchange(reads, std::memory_order_seq_cst) == 0;
   const bool room_taken = out_.wants_room.exchange(writes, std::memory_order_seq_cst) == 0;
-  if ((std::exchange(armed_data_, reads) && data_taken) || (std::exchange(armed_room_, writes) && room_taken)) ask_socket();
+  if ((std::exchange(armed_data_, reads) && data_taken) || (std::exchange(armed_room_, writes) && room_taken))
+    ask_socket();
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with those of send() and receive()
   return (reads && readable()) || (writes && writable(kWorthATurn));
 }

@@ -226,8 +226,7 @@ std::vector<std::byte> Responder::accept(const StartupConfig& config, Octets pri
   params_ = common_params(reply, request_, config);
   params_.extensions = config.extensions && offered(request_);
   params_.local = config.local && offers_local();
-  reply.reserved =
-      static_cast<std::uint8_t>((params_.extensions ? kAccept : 0) | (params_.local ? kLocalAccept : 0));
+  reply.reserved = static_cast<std::uint8_t>((params_.extensions ? kAccept : 0) | (params_.local ? kLocalAccept : 0));
   if (request_.enhanced.has_value()) {
     params_.enhanced = true;
     params_.peer_ird = request_.enhanced->ird;

@@ -41,8 +41,8 @@ struct Enhanced {
 struct StartupFrame {
   bool reply = false;  // which of the two keys
   bool markers = false, crc = false, reject = false;
-  // Low 4 bits of octet 16: consent to extensions (offer 0x02, accept 0x01; docs/protocol/extensions.md section 1) and to
-  // a local stream (0x08, 0x04; docs/protocol/local.md section 1).
+  // Low 4 bits of octet 16: consent to extensions (offer 0x02, accept 0x01; docs/protocol/extensions.md section 1) and
+  // to a local stream (0x08, 0x04; docs/protocol/local.md section 1).
   std::uint8_t reserved = 0;
   std::uint8_t revision = 2;
   std::optional<Enhanced> enhanced;     // S bit

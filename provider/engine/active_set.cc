@@ -99,7 +99,8 @@ void ActiveSet::find() {
   assert(found_count_ == 0);
   found_count_ = ready_.collect(found_);
   const auto end = found_.begin() + static_cast<std::ptrdiff_t>(found_count_);
-  found_count_ = static_cast<std::size_t>(std::remove(found_.begin(), end, static_cast<void*>(&awake_fd_)) - found_.begin());
+  found_count_ =
+      static_cast<std::size_t>(std::remove(found_.begin(), end, static_cast<void*>(&awake_fd_)) - found_.begin());
   for (std::size_t i = 0; i < found_count_; ++i) forget_awake(*static_cast<Pollable*>(found_[i]));
   while (found_count_ < found_.size() && !awake_.empty()) {
     found_[found_count_++] = awake_.front();

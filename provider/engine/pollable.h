@@ -62,7 +62,7 @@ class Pollable {
  private:
   friend class ActiveSet;
   bool in_engine_ = false;
-  bool awake_ = false;  // arm() said so, and it has not had its turn
+  bool awake_ = false;         // arm() said so, and it has not had its turn
   std::uint32_t watched_ = 0;  // events that the ready set knows of; 0: it does not know the socket
   Pollable *before_ = nullptr, *after_ = nullptr;
 };

@@ -281,7 +281,8 @@ void only_whole_memory_is_adopted(void**) {
   struct {
     off_t octets;
     int seals;
-  } const forged[] = {{4096, F_SEAL_SHRINK}, {0, F_SEAL_SHRINK}, {lseek(fd, 0, SEEK_END), 0}, {lseek(fd, 0, SEEK_END), F_SEAL_SHRINK}};
+  } const forged[] = {
+      {4096, F_SEAL_SHRINK}, {0, F_SEAL_SHRINK}, {lseek(fd, 0, SEEK_END), 0}, {lseek(fd, 0, SEEK_END), F_SEAL_SHRINK}};
   for (const auto& f : forged) {
     const int file = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_int_equal(ftruncate(file, f.octets), 0);
