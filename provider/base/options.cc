@@ -91,7 +91,8 @@ constexpr OptionEntry<Options> kEntries[] = {
     {{"markers", "yes, no", "no", "Demand MPA markers from peers. Markers that a peer demands are always sent."},
      [](Options& o, std::string_view v) { return set_bool(o.markers, v); }},
     {{"local", "auto, off", "off",
-      "Streams between processes of one user on one host leave TCP for shared memory after their start-up."},
+      "Streams between processes of one user on one host leave TCP for shared memory after their start-up, "
+      "if both ends have this option."},
      [](Options& o, std::string_view v) -> Expected {
        if (v != "auto" && v != "off") return Expected("auto or off");
        o.local = v == "auto";

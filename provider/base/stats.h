@@ -12,7 +12,7 @@
 namespace ewarp::stats {
 
 inline constexpr std::uint32_t kMagic = 0x50525745;  // "EWRP", little endian
-inline constexpr std::uint32_t kVersion = 7;
+inline constexpr std::uint32_t kVersion = 8;
 inline constexpr std::size_t kMaxDevices = 32;  // twins included
 // QPs beyond are counted in their device only. Room for so many makes a page of 2 MiB, of which exists what is used.
 inline constexpr std::size_t kMaxQps = 8192;
@@ -56,6 +56,7 @@ struct DevicePage {
   char interface[16];
   Traffic traffic;
   Counter qps_created, qps_destroyed, connections, connect_failures, disconnects;
+  Counter local_streams;  // of the connections, those that left TCP for shared memory
 };
 
 // Cache lines of its own: its writer is whoever moves this QP's octets.
@@ -66,6 +67,7 @@ struct alignas(64) QpPage {
   std::uint32_t type;                      // ibv_qp_type
   char peer[64];                           // "address:port", empty until connected
   std::atomic<std::uint32_t> peer_number;  // its QP, 0: not known (rdma_cm does not say)
+  std::atomic<std::uint32_t> local;        // its stream goes through shared memory
   Traffic traffic;
 };
 

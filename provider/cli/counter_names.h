@@ -48,7 +48,7 @@ struct NamedDevice {
 inline constexpr NamedDevice kDevice[] = {
     {"qps_created", &stats::DevicePage::qps_created}, {"qps_destroyed", &stats::DevicePage::qps_destroyed},
     {"connections", &stats::DevicePage::connections}, {"connect_failures", &stats::DevicePage::connect_failures},
-    {"disconnects", &stats::DevicePage::disconnects},
+    {"disconnects", &stats::DevicePage::disconnects}, {"local_streams", &stats::DevicePage::local_streams},
 };
 
 // Of the process's datagrams; the drops in the order of llp::DatagramDrop.

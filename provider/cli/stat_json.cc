@@ -47,6 +47,7 @@ nlohmann::json as_json(const stats::Snapshot& s) {
     jq["device"] = device_name(p, q.device);
     jq["peer"] = q.peer;
     jq["peer_number"] = q.peer_number.load();
+    jq["local"] = q.local != 0;
     j["qps"].push_back(jq);
   }
   j["channels"] = nlohmann::json::array();

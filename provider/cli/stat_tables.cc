@@ -52,6 +52,9 @@ QpRow row_of(const stats::Page& p, const stats::QpPage& q, Rates* rates) {
                state_name(q.state),
                q.peer[0] != '\0' ? q.peer : "-",
                peer != 0 ? fmt::format("{:#08x}", peer) : "-",
+               q.peer[0] == '\0' ? "-"
+               : q.local != 0    ? "local"
+                                 : "tcp",
                fmt::format("{}", t.tx_messages.load()),
                fmt::format("{}", t.rx_messages.load()),
                in_units(static_cast<double>(t.tx_octets)),
@@ -127,9 +130,9 @@ std::string queue_pairs(std::span<const stats::Snapshot> processes, Rates* rates
     std::stable_sort(rows.begin(), rows.end(), [](const QpRow& a, const QpRow& b) { return a.busy > b.busy; });
     rows.resize(most);
   }
-  std::vector<std::string> headings = {"PID",        "QP",           "TYPE",    "DEVICE",  "STATE",
-                                       "PEER",       "PEER QP",      ">TX MSG", ">RX MSG", ">TX OCTETS",
-                                       ">RX OCTETS", ">COMPLETIONS", ">ERRORS"};
+  std::vector<std::string> headings = {"PID",        "QP",         "TYPE",         "DEVICE",  "STATE",
+                                       "PEER",       "PEER QP",    "VIA",          ">TX MSG", ">RX MSG",
+                                       ">TX OCTETS", ">RX OCTETS", ">COMPLETIONS", ">ERRORS"};
   if (rates != nullptr) headings.insert(headings.end(), {">TX/S", ">RX/S"});
   Table table(headings);
   for (auto& row : rows) table.add(std::move(row.cells));

@@ -22,7 +22,7 @@ namespace ewarp::test {
 namespace {
 
 constexpr unsigned kS = 0x10, kR = 0x20, kC = 0x40;
-constexpr unsigned kOffer = 0x02, kConsent = 0x01;
+constexpr unsigned kOffer = 0x02, kConsent = 0x01, kLocalOffer = 0x08;
 constexpr unsigned kWrite = 2, kAllForms = 7;
 
 std::string numbered(std::size_t n) {
@@ -50,7 +50,8 @@ void request_says_what_the_consumer_asked(void**) {
     const Frame request = p.listener.accept().receive_frame();
     assert_false(request.reply);
     // Loopback: no wire, so no CRC is asked for (docs/protocol/start-up.md section 5).
-    assert_int_equal(request.flags, kS | kOffer);
+    const bool local = getenv("ETHERWARP_LOCAL") != nullptr;
+    assert_int_equal(request.flags, kS | kOffer | (local ? kLocalOffer : 0));
     assert_int_equal(request.revision, 2);
     // ORD is cut to the queue pair's limit.
     assert_true(request.data == enhanced_word(true, kAllForms, 3, 128) + numbered(size));

@@ -11,11 +11,14 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <memory>
 #include <stdexcept>
+#include <string_view>
 #include <utility>
 #include <vector>
 
+#include "llp/local_stream.h"
 #include "llp/tcp_stream.h"
 #include "provider/verbs/completion_queue.h"
 #include "provider/verbs/device/context.h"
@@ -205,11 +208,36 @@ inline mpa::StreamParams params(bool initiator, bool crc = false, bool extension
   return p;
 }
 
+// The tests run twice: over sockets, and with EWARP_TEST_STREAM=local in the environment over shared memory.
+inline bool over_local_streams() {
+  const char* stream = getenv("EWARP_TEST_STREAM");
+  return stream != nullptr && std::string_view(stream) == "local";
+}
+
+struct StreamPair {
+  StreamPair() {
+    const int type = over_local_streams() ? SOCK_SEQPACKET : SOCK_STREAM;
+    int fds[2], shared = -1;
+    if (socketpair(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) throw std::runtime_error("pair");
+    if (!over_local_streams()) {
+      one = llp::tcp_stream(fds[0]);
+      other = llp::tcp_stream(fds[1]);
+      return;
+    }
+    llp::LocalMemory mine, theirs;
+    if (llp::LocalMemory::create(&mine, &shared) != 0 || llp::LocalMemory::adopt(shared, &theirs) != 0)
+      throw std::runtime_error("memory");
+    close(shared);
+    one = llp::local_stream(fds[0], std::move(mine), true, "one");
+    other = llp::local_stream(fds[1], std::move(theirs), false, "other");
+  }
+  std::unique_ptr<llp::Stream> one, other;
+};
+
 inline void join(Side& a, Side& b, mpa::StreamParams pa, mpa::StreamParams pb) {
-  int fds[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) throw std::runtime_error("pair");
-  if (b.qp->attach(llp::tcp_stream(fds[1]), pb, b.observer) != 0) throw std::runtime_error("attach");
-  if (a.qp->attach(llp::tcp_stream(fds[0]), pa, a.observer) != 0) throw std::runtime_error("attach");
+  StreamPair streams;
+  if (b.qp->attach(std::move(streams.other), pb, b.observer) != 0) throw std::runtime_error("attach");
+  if (a.qp->attach(std::move(streams.one), pa, a.observer) != 0) throw std::runtime_error("attach");
 }
 
 }  // namespace ewarp::test

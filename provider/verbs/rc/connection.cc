@@ -87,6 +87,8 @@ void Connection::settle() {
   if (agreement->step() == llp::LocalAgreement::Outcome::local) {
     owned_ = agreement->take(peer_);
     stream_ = owned_.get();
+    qp_.engine().assert_held();  // the same one, by another name
+    qp_.stream_is_local();
     log::debug("the stream to {} goes through shared memory", peer_);
   }
   if (engine_.add(*this) != 0) broken();

@@ -138,6 +138,7 @@ class RcQueuePair final : public QueuePairBase,
   int attach_now(std::unique_ptr<llp::Stream>& stream, const mpa::StreamParams& params,
                  std::shared_ptr<StreamObserver> observer) EWARP_REQUIRES(engine());
   void run_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params) EWARP_REQUIRES(engine());
+  void stream_is_local() EWARP_REQUIRES(engine());
   void notify_established() EWARP_REQUIRES(engine());
   void tell_driver(const Tally& news) EWARP_REQUIRES(engine());
   Tally publish_counters() EWARP_REQUIRES(engine());

@@ -82,6 +82,7 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
   if (slot_ != nullptr) {
     strncpy(slot_->peer, connection_->peer().c_str(), sizeof slot_->peer - 1);
     slot_->peer[sizeof slot_->peer - 1] = 0;
+    slot_->local.store(0, std::memory_order_relaxed);
     slot_->peer_number.store(bring_up_ != nullptr ? bring_up_->peer().number : 0, std::memory_order_relaxed);
   }
   stats::add(context().device().counters().connections);
@@ -104,6 +105,12 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
   } else if (!params.peer_to_peer && options().responder_wait_ms > 0) {
     start_timer(options().responder_wait_ms);
   }
+}
+
+void RcQueuePair::stream_is_local() {
+  engine().assert_held();
+  if (slot_ != nullptr) slot_->local.store(1, std::memory_order_relaxed);
+  stats::add(context().device().counters().local_streams);
 }
 
 void RcQueuePair::notify_established() {

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Streams between processes of one host that leave TCP for shared memory (option local), and those that do not."""
+import os
+import signal
+import time
+
+from harness import Skip, check, free_port, main, need, wait_until
+from vanished import at_rest
+
+LOCAL, TCP = ("--local", "auto"), ("--local", "off")
+
+
+def tool(rig, name, *options, sides=(LOCAL, LOCAL), octets=1000, local=2, **how):
+    """A server and its client of perftest; so many of the streams at the two ends go through memory."""
+    need(name)
+    port = free_port()
+    words = [name, "-R", "-F", "-d", "ewarp_lo", "-p", port, *options]
+    server, client = ({"options": side, **how} for side in sides)
+    title = " ".join(map(str, (name, *options)))
+    run = rig.pair(title, words, [*words, "127.0.0.1"], port, octets, server_how=server, client_how=client,
+                   terminates="write" not in name)  # fmt: skip
+    check(run.total("local_streams") == local, f"{title}: {run.total('local_streams')} streams through memory, not {local}")
+    return run
+
+
+def through_memory(rig):
+    """Every kind of message and every size, polled and by events; with CRC; several queue pairs."""
+    for kind in ("send", "write", "read"):
+        tool(rig, f"ib_{kind}_lat", "-n", 1000)
+        tool(rig, f"ib_{kind}_bw", "-a", "-n", 100, octets=100 << 23)
+    tool(rig, "ib_atomic_lat", "-n", 1000)
+    tool(rig, "ib_send_lat", "-e", "-n", 300)
+    tool(rig, "ib_send_bw", "-b", "-n", 1000, "-s", 65536, octets=1000 << 16)
+    tool(rig, "ib_write_bw", "-q", 8, "-n", 300, "-s", 65536, octets=8 * 300 << 16, local=16)
+    tool(rig, "ib_write_bw", "-n", 1000, "-s", 65536, octets=1000 << 16, sides=((*LOCAL, "--crc", "always"), LOCAL))
+
+
+def stays_with_tcp(rig):
+    """One end does not want it; the two are different users."""
+    tool(rig, "ib_send_lat", "-n", 100, sides=(TCP, LOCAL), local=0)
+    tool(rig, "ib_send_lat", "-n", 100, sides=(LOCAL, TCP), local=0)
+    tool(rig, "ib_send_lat", "-n", 100, sides=((), ()), local=0)  # the default
+    if os.geteuid() != 0:
+        raise Skip("only root can be two users")
+    need("setpriv", "ib_send_lat")
+    port = free_port()
+    words = ["ib_send_lat", "-R", "-F", "-d", "ewarp_lo", "-n", 100, "-p", port]
+    nobody = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups")
+    serving = rig.start_server(words, port, options=LOCAL)
+    # What it counts goes to a directory of its own.
+    asking = rig.start([*words, "127.0.0.1"], options=LOCAL, wrap=nobody, env={"ETHERWARP_RUNDIR": ""})
+    for process in (asking, serving):
+        process.must_end_well(30)
+    (counted,) = rig.ended()
+    check(sum(d["connections"] for d in counted["devices"]) == 1, f"it is not connected: {counted['devices']}")
+    check(sum(d["local_streams"] for d in counted["devices"]) == 0, "memory is shared with another user")
+
+
+def stat_tells(rig):
+    """`etherwarp stat` says of each queue pair what its stream goes through."""
+    need("ib_send_lat")
+    for sides, via in ((LOCAL, "local"), (TCP, "tcp")):
+        port = free_port()
+        words = ["ib_send_lat", "-R", "-F", "-d", "ewarp_lo", "-n", 10_000_000, "-p", port]
+        serving = rig.start_server(words, port, options=sides)
+        asking = rig.start([*words, "127.0.0.1"], options=sides)
+        wait_until(lambda pid=serving.pid: rig.octets(pid) > 100_000, 20, lambda p=asking: f"no traffic\n{p.said()}")
+        rows = rig.counters(serving.pid)["qps"]
+        check([row["local"] for row in rows] == [via == "local"], f"{via}: {rows}")
+        table = rig.run([rig.etherwarp, "stat", "-v"])
+        check(f" {via} " in table, f"no '{via}' in\n{table}")
+        for process in (asking, serving):
+            process.send(signal.SIGKILL)
+            process.wait(10)
+        rig.end_children()
+        rig.ended()
+
+
+def stopped_program(rig):
+    """A receiver, or a sender, that is stopped for 5 s with full rings: nothing is lost, and nobody computes meanwhile."""
+    need("ib_send_bw")
+    count = 40_000
+    for stopped in ("receiver", "sender"):
+        port = free_port()
+        words = ["ib_send_bw", "-R", "-F", "-d", "ewarp_lo", "-s", 65536, "-n", count, "-p", port, "-e",
+                 "--rate_limit", 4, "--rate_limit_type", "SW"]  # fmt: skip
+        serving = rig.start_server(words, port, options=LOCAL, name="receiver")
+        asking = rig.start([*words, "127.0.0.1"], options=LOCAL, name="sender")
+        wait_until(lambda p=asking: rig.octets(p.pid) > 1 << 20, 20, lambda p=asking: f"no traffic\n{p.said()}")
+        victim, other = (serving, asking) if stopped == "receiver" else (asking, serving)
+        victim.send(signal.SIGSTOP)
+        before = at_rest(lambda p=other: rig.octets(p.pid), 20)
+        time.sleep(5)
+        check(rig.octets(other.pid) == before, f"the {other.name} went on")
+        check(other.status is None, f"the {other.name} has ended\n{other.said()}")
+        victim.send(signal.SIGCONT)
+        for process in (asking, serving):
+            process.must_end_well(60)
+        ended = rig.ended()
+        moved = [sum(max(d["tx_octets"], d["rx_octets"]) for d in p["devices"]) for p in ended]
+        check(min(moved) >= count * 65536, f"octets of the two: {moved}")
+        check(sum(d["local_streams"] for p in ended for d in p["devices"]) == 2, "not through memory")
+        print(f"  the {stopped} was stopped: {count} messages")
+
+
+if __name__ == "__main__":
+    main(through_memory, stays_with_tcp, stat_tells, stopped_program)
