@@ -35,10 +35,12 @@ void drain(const LingeringRef& l) {
   const iovec into{sink.data(), sink.size()};
   for (int i = 0; i < kReadsAtOnce; ++i) {
     const long n = l->stream->receive(std::span(&into, 1));
-    if (n == -EAGAIN || n == -EINTR) break;
-    if (n <= 0) return end(*l);
+    if (n > 0 || n == -EINTR) continue;
+    if (n != -EAGAIN) return end(*l);
+    if (l->stream->arm(true, false)) continue;
+    return l->reactor.watch(l->stream->fd(), POLLIN, [l](std::uint32_t) { drain(l); });
   }
-  l->reactor.watch(l->stream->fd(), POLLIN, [l](std::uint32_t) { drain(l); });
+  l->reactor.post([l] { drain(l); });
 }
 
 }  // namespace

@@ -343,7 +343,7 @@ bool Connection::drained() {
   const iovec into{sink.data(), sink.size()};
   long n;
   do n = stream_->receive(std::span(&into, 1));
-  while (n > 0 || n == -EINTR);
+  while (n > 0 || n == -EINTR || (n == -EAGAIN && stream_->arm(true, false)));
   return n != -EAGAIN;
 }
 
