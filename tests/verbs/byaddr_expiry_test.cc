@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "provider/engine/engine.h"
 #include "provider/startup/pair_names.h"
 #include "tests/verbs/raw_start_up.h"
 #include "tests/wire/scene.h"
@@ -55,6 +56,7 @@ void until_in_time(Round&& round) {
 
 void nobody_there(void**) {
   Side warm(64);
+  assert_int_equal(engine().start(), 0);  // what it opens stays
   const std::size_t before = test::open_files();
   for (const bool initiator : {true, false})
     until_in_time([&] {
