@@ -89,14 +89,14 @@ class LocalStream final : public Stream {
 };
 
 bool LocalStream::look_for_octets() const {
-  const std::uint64_t written = in_.written.load(std::memory_order_acquire);
+  const std::uint64_t written = in_.written.load(std::memory_order_seq_cst);
   if (written - read_ > kLocalRing || written - read_ < waiting()) return !(broken_ = true);
   written_seen_ = written;
   return true;
 }
 
 bool LocalStream::look_for_room() const {
-  const std::uint64_t read = out_.read.load(std::memory_order_acquire);
+  const std::uint64_t read = out_.read.load(std::memory_order_seq_cst);
   if (written_ - read > kLocalRing || kLocalRing - (written_ - read) < room()) return !(broken_ = true);
   read_seen_ = read;
   return true;
@@ -114,7 +114,7 @@ void LocalStream::ask_socket() const {
 
 bool LocalStream::readable() const {
   if (waiting() > 0 || !look_for_octets() || waiting() > 0) return true;
-  if (in_.ended.load(std::memory_order_acquire) != 0 || gone_) return true;
+  if (in_.ended.load(std::memory_order_seq_cst) != 0 || gone_) return true;
   if (++looks_ >= kLooksForAQuestion) ask_socket();
   return gone_;
 }
@@ -153,10 +153,9 @@ long LocalStream::receive(std::span<const iovec> into) {
     taken += n;
     if (n < v.iov_len) break;
   }
-  in_.read.store(read_, std::memory_order_release);
-  // Pairs with arm(): it wishes, then looks for room.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (in_.wants_room.load(std::memory_order_relaxed) != 0 && kLocalRing - waiting() >= kWorthATurn)
+  // Pairs with arm(), which wishes, then looks for room.
+  in_.read.exchange(read_, std::memory_order_seq_cst);
+  if (in_.wants_room.load(std::memory_order_seq_cst) != 0 && kLocalRing - waiting() >= kWorthATurn)
     ring_bell(in_.wants_room);
   return static_cast<long>(taken);
 }
@@ -180,10 +179,9 @@ long LocalStream::send(std::span<const iovec> from) {
     if (n < v.iov_len) break;
   }
   written_ += given;
-  out_.written.store(written_, std::memory_order_release);
-  // Pairs with arm(): it wishes, then looks for octets.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (out_.wants_data.load(std::memory_order_relaxed) != 0) ring_bell(out_.wants_data);
+  // Pairs with arm(), which wishes, then looks for octets.
+  out_.written.exchange(written_, std::memory_order_seq_cst);
+  if (out_.wants_data.load(std::memory_order_seq_cst) != 0) ring_bell(out_.wants_data);
   return static_cast<long>(given);
 }
 
@@ -202,15 +200,13 @@ bool LocalStream::arm(bool reads, bool writes) {
   const bool room_taken = out_.wants_room.exchange(writes, std::memory_order_seq_cst) == 0;
   if ((std::exchange(armed_data_, reads) && data_taken) || (std::exchange(armed_room_, writes) && room_taken))
     ask_socket();
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with those of send() and receive()
   return (reads && readable()) || (writes && writable(kWorthATurn));
 }
 
 void LocalStream::half_close() {
   if (std::exchange(finished_, true) || fd_ < 0) return;
-  out_.ended.store(1, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (out_.wants_data.load(std::memory_order_relaxed) != 0) ring_bell(out_.wants_data);
+  out_.ended.exchange(1, std::memory_order_seq_cst);
+  if (out_.wants_data.load(std::memory_order_seq_cst) != 0) ring_bell(out_.wants_data);
 }
 
 void LocalStream::end() {
