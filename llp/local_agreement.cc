@@ -175,6 +175,24 @@ std::unique_ptr<LocalAgreement> LocalAgreement::connect(int tcp) {
   return said ? std::move(a) : nullptr;
 }
 
+int LocalAgreement::try_out() {
+  const int door = make_socket();
+  if (door < 0) return errno;
+  // Without a name the kernel chooses one.
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  int error = 0, descriptor = -1;
+  LocalMemory memory, same;
+  if (::bind(door, reinterpret_cast<const sockaddr*>(&address), sizeof address.sun_family) != 0 ||
+      ::listen(door, kBacklog) != 0)
+    error = errno;
+  if (error == 0) error = LocalMemory::create(&memory, &descriptor);
+  if (error == 0) error = LocalMemory::adopt(descriptor, &same);
+  if (descriptor >= 0) ::close(descriptor);
+  ::close(door);
+  return error;
+}
+
 void LocalAgreement::close() {
   if (watched_ >= 0 && watched_ != connection_) ::close(watched_);
   if (door_ >= 0) ::close(door_);

@@ -28,6 +28,8 @@ class LocalAgreement {
   static std::unique_ptr<LocalAgreement> listen(int tcp);
   // The initiator's. Null: nobody of this user listens there.
   static std::unique_ptr<LocalAgreement> connect(int tcp);
+  // What each end needs can be had here: 0, or errno (EPERM, EACCES: a sandbox forbids it; EMFILE; ENOSYS).
+  static int try_out();
   ~LocalAgreement() { close(); }
   LocalAgreement(const LocalAgreement&) = delete;
   LocalAgreement& operator=(const LocalAgreement&) = delete;

@@ -90,9 +90,9 @@ constexpr OptionEntry<Options> kEntries[] = {
      [](Options& o, std::string_view v) { return set_crc(o.crc, v); }},
     {{"markers", "yes, no", "no", "Demand MPA markers from peers. Markers that a peer demands are always sent."},
      [](Options& o, std::string_view v) { return set_bool(o.markers, v); }},
-    {{"local", "auto, off", "off",
+    {{"local", "auto, off", "auto",
       "Streams between processes of one user on one host leave TCP for shared memory after their start-up, "
-      "if both ends have this option."},
+      "unless one end has this off."},
      [](Options& o, std::string_view v) -> Expected {
        if (v != "auto" && v != "off") return Expected("auto or off");
        o.local = v == "auto";

@@ -22,7 +22,7 @@ struct Options {
   std::string log = "error";            // error, warn, info, debug
   CrcPolicy crc = CrcPolicy::by_path;
   bool markers = false;                // demand markers from peers
-  bool local = false;                  // streams of one host through shared memory (docs/protocol/local.md)
+  bool local = true;                   // streams of one host through shared memory (docs/protocol/local.md)
   bool extensions = true;              // offer/accept extension set 1 (docs/protocol/extensions.md section 1)
   unsigned mpa_revision = 2;           // 1: plain RFC 5044 start-up
   bool peer_to_peer = true;            // ask for it (RFC 6581)

@@ -19,6 +19,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "llp/local_agreement.h"
 #include "mpi_shim/channel/environment.h"
 #include "provider/base/device_names.h"
 #include "provider/base/stats.h"
@@ -150,6 +151,15 @@ void check_io_uring(Report& r, const Options& options) {
   r.warn(kSubject, why, kInstead);
 }
 
+void check_local_streams(Report& r, const Options& options) {
+  constexpr char kSubject[] = "local streams";
+  constexpr char kInstead[] = "programs of this host speak by TCP, which is slower";
+  if (!options.local) return r.warn(kSubject, "switched off by the option local", kInstead);
+  const int error = llp::LocalAgreement::try_out();
+  if (error == 0) return r.ok(kSubject, "usable between processes of one user");
+  r.warn(kSubject, fmt::format("shared memory or AF_UNIX sockets cannot be had ({})", std::strerror(error)), kInstead);
+}
+
 void check_descriptors(Report& r) {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -231,6 +241,7 @@ int doctor() {
   check_mpi(r);
   check_interfaces(r, read.options);
   check_io_uring(r, read.options);
+  check_local_streams(r, read.options);
   check_descriptors(r);
   r.ok("locked memory", "no limit applies: EtherWARP pins nothing (RLIMIT_MEMLOCK)");
   check_cpus(r, read.options);

@@ -30,7 +30,9 @@ namespace ewarp::verbs {
 namespace {
 
 constexpr std::size_t kMaxArrivals = 512;
-constexpr int kTcpBacklog = 1024;
+// All queue pairs of a program may be connected at once, and a full queue costs a peer seconds: its SYNs are lost. The
+// kernel cuts it to net.core.somaxconn.
+constexpr int kTcpBacklog = 1 << 16;
 constexpr std::size_t kAcceptsAtOnce = 64;  // then others get the engine
 constexpr auto kStarvedRetry = std::chrono::milliseconds(100);
 

@@ -19,7 +19,7 @@ import tempfile
 import time
 
 from common import (ROOT, SKIPPED, Failure, Row, as_words, cpu_model, cpu_sets, end, end_well, free_port, in_turn,
-                    keep_report, load_remark, run_to_end, say_since, size_name, tail, wait_until, with_spin)  # fmt: skip
+                    keep_report, load_remark, run_to_end, say_since, size_name, tail, wait_until, with_defaults)  # fmt: skip
 from harness import listens
 
 LATENCY_TOOLS = ("ib_send_lat", "ib_write_lat", "ib_read_lat")
@@ -36,7 +36,7 @@ class Bench:
         self.etherwarp = str(self.build / "bin" / "etherwarp")
         self.raw = str(self.build / "bin" / "ewarp_bench_tcp")
         self.server_cpus, self.client_cpus = cpu_sets(arguments.server_cpus, arguments.client_cpus)
-        self.options = with_spin(arguments.option, (self.server_cpus, self.client_cpus))
+        self.options = with_defaults(arguments.option, (self.server_cpus, self.client_cpus))
         self.rundir = tempfile.mkdtemp(prefix="ewarp-bench-")  # mode 0700
         self.proof = collections.Counter()
         self.load = os.getloadavg()[0]

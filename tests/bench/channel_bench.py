@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-from common import as_words, chart, cpu_sets, with_spin
+from common import as_words, chart, cpu_sets, with_defaults
 
 SCENARIOS = ("pingpong", "progress", "overlap", "delay", "exchange", "reuse")
 COLOURS = {"new": "#1f77b4", "plain": "#d62728", "thread": "#7f7f7f"}
@@ -37,7 +37,7 @@ def run(a, scenarios, env=None):
         words = [*scenarios, "--rounds", str(a.rounds), *(["--quick"] if a.smoke else [])]
         everything = {**os.environ, "ETHERWARP_RUNDIR": os.path.join(folder, "run"), **(env or {})}
         cpus = cpu_sets(None, None)
-        options = as_words(with_spin([], cpus))
+        options = as_words(with_defaults([], cpus))
         ranks = [subprocess.Popen(["taskset", "-c", cpus[rank], bin_dir / "etherwarp", "run", *options, "--",
                                    bin_dir / "ewarp_channel_bench", folder, str(rank), *words],
                                   stdout=subprocess.PIPE, text=True, env=everything) for rank in (0, 1)]  # fmt: skip

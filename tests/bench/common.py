@@ -57,12 +57,16 @@ def count_cpus(cpus):
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
-def with_spin(options, sides):
-    """The default of spin_us looks at the number of usable CPUs, and pinning hides from a process that the others are
-    free. With two CPUs for each side there is one to spin on."""
-    if all(count_cpus(side) >= 2 for side in sides) and not any(o.startswith("spin_us=") for o in options):
-        return [*options, "spin_us=2000"]
-    return list(options)
+def with_defaults(options, sides):
+    """What is measured is the network's stream, on one host, too, unless an option says otherwise.
+
+    The default of spin_us looks at the number of usable CPUs, and pinning hides from a process that the others are free.
+    With two CPUs for each side there is one to spin on."""
+    defaults = ["local=off"]
+    if all(count_cpus(side) >= 2 for side in sides):
+        defaults.append("spin_us=2000")
+    given = {o.partition("=")[0] for o in options}
+    return [*options, *(d for d in defaults if d.partition("=")[0] not in given)]
 
 
 def as_words(options):

@@ -19,7 +19,7 @@ import sys
 import time
 
 from common import (ROOT, Failure, Rig, Row, Skip, as_words, chart, cpu_model, cpu_sets, free_port, in_turn,
-                    keep_report, load_remark, say_since, size_name, spread, with_spin)  # fmt: skip
+                    keep_report, load_remark, say_since, size_name, spread, with_defaults)  # fmt: skip
 
 MARKERS = "RC with markers"
 # Name: arguments of the program, options of EtherWARP at both ends.
@@ -41,7 +41,7 @@ class Bench:
         self.a, self.link = a, link
         self.rig = Rig(a.build)
         self.cpus = cpu_sets(a.server_cpus, a.client_cpus)
-        self.options = with_spin(a.option, self.cpus)
+        self.options = with_defaults(a.option, self.cpus)
         self.namespaces = (None, None)
         self.lost = collections.Counter()  # messages that the receiver missed, by transport
 

@@ -159,8 +159,9 @@ def stress(b):
 
 
 def one_of_many(b):
-    """A ping-pong on one queue pair of 4000 connected ones, by the same on a single one."""
+    """A ping-pong on one queue pair of 4000 connected ones, by the same on a single one; how long connecting took."""
     count, ratios, iterations = 100 if b.a.quick else 4000, [], 500 if b.a.quick else 20000
+    connecting = []
     unfinished = 0
 
     def run(pairs):
@@ -176,9 +177,12 @@ def one_of_many(b):
             continue
         us = [said["half_round_trip_us"]["median"] for said in (one, of_many)]
         ratios.append(us[1] / us[0])
-        b.say(f"one_of_many: round {n + 1}: 1 of 1 {us[0]:.2f}, 1 of {count} {us[1]:.2f} µs")
+        connecting.append(of_many["connect_s"])
+        b.say(f"one_of_many: round {n + 1}: 1 of 1 {us[0]:.2f}, 1 of {count} {us[1]:.2f} µs, connected in "
+              f"{connecting[-1]:.2f} s")  # fmt: skip
     note = f"{unfinished} rounds not ended in {b.a.many_seconds:g} s" if unfinished else ""
     yield result(f"latency, 1 active of {count} by 1 of 1", "ratio", ratios, "lower", 1.05, note=note)
+    yield result(f"{count} connections by address", "s", connecting, "lower", 10, of=max)
 
 
 def fairness(b):

@@ -21,7 +21,7 @@ import sys
 import time
 
 from common import (ROOT, SKIPPED, Failure, Rig, Row, Skip, as_words, cpu_model, cpu_sets, free_port, in_turn,
-                    keep_report, load_remark, say_since, with_spin)  # fmt: skip
+                    keep_report, load_remark, say_since, with_defaults)  # fmt: skip
 from harness import listens, need, wait_until
 from reliable import drop, without_offloads
 
@@ -37,7 +37,7 @@ class Link:
         self.a, self.percent = a, percent
         self.rig = Rig(a.build)
         self.cpus = cpu_sets(None, None)
-        self.options = with_spin([], self.cpus)
+        self.options = with_defaults([], self.cpus)
 
     def open(self):
         need("nft", "ethtool")

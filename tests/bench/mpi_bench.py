@@ -35,7 +35,8 @@ def transports(etherwarp):
         return [word for name, value in values.items() for word in ("--mca", name, value)]
 
     return {
-        "etherwarp": ([etherwarp, "mpirun"], {"ETHERWARP_INTERFACES": "lo", "ETHERWARP_STATS_KEEP": "yes"}),
+        "etherwarp": ([etherwarp, "mpirun"], {"ETHERWARP_INTERFACES": "lo", "ETHERWARP_LOCAL": "off",
+                                               "ETHERWARP_STATS_KEEP": "yes"}),
         "btl-tcp": (["mpirun.openmpi", *mca(pml="ob1", btl="tcp,self", btl_tcp_if_include="lo")], {}),
         "ucx-tcp": (["mpirun.openmpi", *mca(pml="ucx", btl="self", opal_common_ucx_tls="any", opal_common_ucx_devices="any")],
                     {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}),

@@ -40,6 +40,7 @@ struct bench {
   uint64_t their_memory;
   uint32_t their_key;
   int tcp;
+  double connect_s;                 // until all queue pairs had carried a message each way
   int64_t sends_due, receives_due;  // completions; below 0: they have come already
 };
 
@@ -130,6 +131,7 @@ static void set_up(struct bench* b) {
   exchange(b->tcp, &here, &there, sizeof here);
   b->their_memory = there.address;
   b->their_key = there.key;
+  const double begin = now();
   for (uint32_t i = 0; i < n; ++i) {
     rc_to_rts(b->qps[i], &theirs[i], b->o.gid_index, IBV_ACCESS_REMOTE_WRITE);
     for (int r = 0; r < kReceives; ++r) post_receive(b, i);
@@ -141,6 +143,7 @@ static void set_up(struct bench* b) {
   for (uint32_t i = 0; i < n; ++i) post(b, i, IBV_WR_SEND);
   wait_for(b, n, n);
   meet(b);
+  b->connect_s = now() - begin;
 }
 
 static void tear_down(struct bench* b) {
@@ -154,12 +157,12 @@ static void tear_down(struct bench* b) {
   close(b->tcp);
 }
 
-static void print_times(const char* name, double* us, long n) {
+static void print_times(const struct bench* b, const char* name, double* us, long n) {
   qsort(us, (size_t)n, sizeof *us, ascending);
   double sum = 0;
   for (long i = 0; i < n; ++i) sum += us[i];
-  printf("{\"%s\": {\"median\": %.3f, \"mean\": %.3f, \"p99\": %.3f}}\n", name, us[n / 2], sum / (double)n,
-         us[n * 99 / 100]);
+  printf("{\"%s\": {\"median\": %.3f, \"mean\": %.3f, \"p99\": %.3f}, \"connect_s\": %.3f}\n", name, us[n / 2],
+         sum / (double)n, us[n * 99 / 100], b->connect_s);
 }
 
 static void latency(struct bench* b) {
@@ -176,7 +179,7 @@ static void latency(struct bench* b) {
     }
     if (i >= 0) half[i] = (now() - begin) * 0.5e6;
   }
-  if (b->o.server != NULL) print_times("half_round_trip_us", half, n);
+  if (b->o.server != NULL) print_times(b, "half_round_trip_us", half, n);
   free(half);
 }
 
@@ -232,7 +235,7 @@ static void puts_and_waits(struct bench* b) {
     while (now() < end + b->o.compute_us * 1e-6) {
     }
   }
-  if (b->o.server != NULL) print_times("put_us", us, n);
+  if (b->o.server != NULL) print_times(b, "put_us", us, n);
   free(us);
 }
 

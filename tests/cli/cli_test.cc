@@ -232,8 +232,8 @@ void doctor_names_each_subject(void**) {
   const auto got = etherwarp({"doctor"});
   expect(got, 0,
          {"kernel", "libibverbs", "IBVERBS_PRIVATE_34 (rdma-core 36 to 56)", "librdmacm", "ok    preload library",
-          "ok    provider", "ewarp_lo", "io_uring", "file descriptors", "CPUs", "congestion control", "counters",
-          "configuration"},
+          "ok    provider", "ewarp_lo", "io_uring", "local streams", "file descriptors", "CPUs", "congestion control",
+          "counters", "configuration"},
          {});
   assert_false(contains(got.out, "FAIL"));
   expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_CRCC", "1", 1) == 0; }), 0,
@@ -244,6 +244,8 @@ void doctor_names_each_subject(void**) {
          {"warn  configuration", "a whole number from 0 to 100"}, {});
   expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_IO_URING", "no", 1) == 0; }), 0,
          {"warn  io_uring", "epoll"}, {});
+  for (const auto& [value, line] : {std::pair("auto", "ok    local streams"), std::pair("off", "warn  local streams")})
+    expect(etherwarp({"doctor"}, [&] { return setenv("ETHERWARP_LOCAL", value, 1) == 0; }), 0, {line}, {});
 }
 
 void devices_as_json(void**) {

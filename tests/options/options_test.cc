@@ -74,7 +74,7 @@ void every_option_takes_its_values(void**) {
       {"ETHERWARP_CRC=always", [](const Options& o) { return o.crc == CrcPolicy::always; }},
       {"ETHERWARP_CRC=never", [](const Options& o) { return o.crc == CrcPolicy::never; }},
       {"ETHERWARP_MARKERS=on", [](const Options& o) { return o.markers; }},
-      {"ETHERWARP_LOCAL=auto", [](const Options& o) { return o.local; }},
+      {"ETHERWARP_LOCAL=off", [](const Options& o) { return !o.local; }},
       {"ETHERWARP_EXTENSIONS=0", [](const Options& o) { return !o.extensions; }},
       {"ETHERWARP_MPA_REVISION=1", [](const Options& o) { return o.mpa_revision == 1; }},
       {"ETHERWARP_PEER_TO_PEER=no", [](const Options& o) { return !o.peer_to_peer; }},

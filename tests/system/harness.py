@@ -22,7 +22,7 @@ import time
 SKIPPED = 77  # what CTest takes for "skipped"
 BUILD = pathlib.Path(os.environ.get("EWARP_BUILD", "build")).resolve()
 
-LOCAL = os.environ.get("EWARP_TEST_STREAM") == "local"  # streams of one host through shared memory
+LOCAL = os.environ.get("EWARP_TEST_STREAM") == "local"  # streams of one host through shared memory, as by default
 # How much longer than on an idle machine things may take: the limits are there to end what hangs, not to measure.
 PATIENCE = float(os.environ.get("EWARP_TEST_PATIENCE", "1"))
 ALL = os.environ.get("EWARP_ALL_TESTS", "") not in ("", "0")  # what is not installed is no reason to skip a test
@@ -246,8 +246,8 @@ class Rig:
         # What the caller's shell sets must not decide what is tested.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("ETHERWARP_") and k != "LD_PRELOAD"}
         self.env["ETHERWARP_RUNDIR"] = self.rundir
-        if LOCAL:
-            self.env["ETHERWARP_LOCAL"] = "auto"
+        if not LOCAL:
+            self.env["ETHERWARP_LOCAL"] = "off"
         self._reports = None
         if SANITIZER_RUNTIME:
             self._reports = tempfile.mkdtemp(prefix="ewarp-sanitizer-")
