@@ -63,6 +63,25 @@ static void ping_pong(size_t size) {
   free(took);
 }
 
+// One-sided: each put is flushed, while the target waits inside MPI.
+static void put_and_flush(size_t size) {
+  const int n = times(size, 2000, 30), warm = n / 10 + 2;
+  double* took = malloc(sizeof(double) * (size_t)n);
+  MPI_Win window;
+  MPI_Win_create(buffers[1], kLargest, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+  MPI_Win_lock_all(0, window);
+  for (int i = -warm; rank == 0 && i < n; ++i) {
+    const double began = now_us();
+    MPI_Put(buffers[0], (int)size, MPI_BYTE, 1, 0, (int)size, MPI_BYTE, window);
+    MPI_Win_flush(1, window);
+    if (i >= 0) took[i] = now_us() - began;
+  }
+  MPI_Win_unlock_all(window);
+  MPI_Win_free(&window);
+  if (rank == 0) report("put_flush", (long)size, "us", median(took, n));
+  free(took);
+}
+
 // Windows of messages, each answered by an empty one; microseconds a window.
 static double windows(size_t size, int window, int n) {
   MPI_Request requests[kMostWindow];
@@ -214,6 +233,8 @@ int main(int argc, char** argv) {
   for (size_t size = 8; size <= kLargest; size *= 2)
     if (wanted(argc, argv, "bandwidth", size)) bandwidth(size);
   if (wanted(argc, argv, "rate", 8)) rate(8);
+  for (size_t size = 8; size <= kLargest; size *= 8)
+    if (wanted(argc, argv, "put_flush", size)) put_and_flush(size);
   for (size_t size = 65536; size <= kLargest; size *= 4)
     if (wanted(argc, argv, "overlap", size)) overlap(size, speed);
   MPI_Finalize();

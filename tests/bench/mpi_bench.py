@@ -23,8 +23,8 @@ import tempfile
 
 from common import Failure, chart, cpu_sets, run_to_end
 
-SCENARIOS = ("latency", "bandwidth", "rate", "overlap")
-LESS_IS_BETTER = {"latency"}
+SCENARIOS = ("latency", "bandwidth", "rate", "overlap", "put_flush")
+LESS_IS_BETTER = {"latency", "put_flush"}
 COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "ofi-tcp": "#7f7f7f"}
 SKIPPED = 77  # what CTest takes for "skipped"
 
