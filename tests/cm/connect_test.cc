@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "provider/base/options.h"
 #include "tests/cm/channel.h"
 #include "tests/cm/standins.h"
 
@@ -50,7 +51,7 @@ void request_says_what_the_consumer_asked(void**) {
     const Frame request = p.listener.accept().receive_frame();
     assert_false(request.reply);
     // Loopback: no wire, so no CRC is asked for (docs/protocol/start-up.md section 5).
-    const bool local = options().local;
+    const bool local = ewarp::options().local;
     assert_int_equal(request.flags, kS | kOffer | (local ? kLocalOffer : 0));
     assert_int_equal(request.revision, 2);
     // ORD is cut to the queue pair's limit.
