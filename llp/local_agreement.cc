@@ -11,6 +11,8 @@
 #include <array>
 #include <cassert>
 #include <cerrno>
+#include <cstdint>
+#include <cstdio>
 #include <cstring>
 #include <new>
 #include <span>
@@ -20,6 +22,7 @@
 #include "llp/fd.h"
 #include "llp/local_stream.h"
 #include "llp/octets.h"
+#include "llp/thread.h"
 
 namespace ewarp::llp {
 namespace {
@@ -77,10 +80,34 @@ int make_socket() {
   return make_high_fd([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0); });
 }
 
+// What the kernel calls all users that have no number in our user namespace.
+uid_t nobody_known() {
+  static const uid_t uid = [] {
+    unsigned read = 65534;
+    if (FILE* const f = fopen("/proc/sys/kernel/overflowuid", "re"); f != nullptr) {
+      static_cast<void>(fscanf(f, "%u", &read));
+      fclose(f);
+    }
+    return read;
+  }();
+  return uid;
+}
+
 bool is_ours(int connection) {
   ucred peer{};
   socklen_t size = sizeof peer;
-  return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+  return getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid() &&
+         peer.uid != nobody_known();
+}
+
+// A connection of another user's, who may have put descriptors into it. They end with it, and may take as long over
+// that as he likes (SO_LINGER), so a thread of its own waits for them.
+void close_strange(int fd) {
+  const auto close_it = [](void* number) -> void* {
+    ::close(static_cast<int>(reinterpret_cast<std::intptr_t>(number)));
+    return nullptr;
+  };
+  if (start_detached(close_it, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd))) != 0) ::close(fd);
 }
 
 bool say(int connection, std::string_view word, int descriptor = -1) {
@@ -164,10 +191,13 @@ std::unique_ptr<LocalAgreement> LocalAgreement::connect(int tcp) {
   std::unique_ptr<LocalAgreement> a(new (std::nothrow) LocalAgreement(true));
   if (a == nullptr || !name_of(tcp, true, &name)) return nullptr;
   a->connection_ = a->watched_ = make_socket();
-  if (a->connection_ < 0 ||
-      ::connect(a->connection_, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0 ||
-      !is_ours(a->connection_))
+  if (a->connection_ < 0 || ::connect(a->connection_, reinterpret_cast<const sockaddr*>(&name.address), name.size) != 0)
     return nullptr;
+  if (!is_ours(a->connection_)) {
+    close_strange(std::exchange(a->connection_, -1));
+    a->watched_ = -1;
+    return nullptr;
+  }
   int descriptor = -1;
   if (LocalMemory::create(&a->memory_, &descriptor) != 0) return nullptr;
   const bool said = say(a->connection_, kHello, descriptor);
@@ -193,10 +223,33 @@ int LocalAgreement::try_out() {
   return error;
 }
 
+LocalAgreement::LocalAgreement(bool initiator) : initiator_(initiator), process_(getpid()) {}
+
+// Nobody comes from here on, and who has come is shown out.
+void LocalAgreement::close_door() {
+  if (door_ < 0) return;
+  ::shutdown(door_, SHUT_RDWR);
+  for (int i = 0; i <= kBacklog; ++i) {
+    const int fd = ::accept4(door_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) break;
+    is_ours(fd) ? static_cast<void>(::close(fd)) : close_strange(fd);
+  }
+  ::close(std::exchange(door_, -1));
+}
+
 void LocalAgreement::close() {
+  if (process_ != getpid()) return close_in_child();
+  close_door();
   if (watched_ >= 0 && watched_ != connection_) ::close(watched_);
-  if (door_ >= 0) ::close(door_);
   if (connection_ >= 0) ::close(connection_);
+  watched_ = connection_ = -1;
+  memory_ = {};
+}
+
+void LocalAgreement::close_in_child() {
+  if (watched_ >= 0 && watched_ != connection_) ::close(watched_);
+  for (const int fd : {door_, connection_})
+    if (fd >= 0) ::close(fd);
   watched_ = door_ = connection_ = -1;
   memory_ = {};
 }
@@ -206,9 +259,10 @@ LocalAgreement::Outcome LocalAgreement::fail() {
   return outcome_ = Outcome::tcp;
 }
 
-void LocalAgreement::give_up() {
-  assert(initiator_);
+bool LocalAgreement::give_up() {
+  if (outcome_ == Outcome::more && !initiator_ && memory_taken_) return false;
   if (outcome_ == Outcome::more) fail();
+  return true;
 }
 
 LocalAgreement::Outcome LocalAgreement::step() {
@@ -228,24 +282,26 @@ LocalAgreement::Outcome LocalAgreement::hear() {
   return outcome_ = Outcome::local;
 }
 
-// True: there is a connection of this user's.
-bool LocalAgreement::accept() {
-  while (connection_ < 0) {
-    const int fd = high_fd(::accept4(door_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (fd < 0) return false;
-    if (is_ours(fd) && watch(fd))
-      connection_ = fd;
-    else
-      ::close(fd);
+// The first that comes has to be the initiator.
+LocalAgreement::Arrived LocalAgreement::accept() {
+  if (connection_ >= 0) return Arrived::initiator;
+  const int fd = make_high_fd([this] { return ::accept4(door_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC); });
+  if (fd < 0)
+    return errno == EAGAIN || errno == EINTR || errno == ECONNABORTED ? Arrived::nobody : Arrived::no_one_of_ours;
+  if (!is_ours(fd)) {
+    close_strange(fd);
+    return Arrived::no_one_of_ours;
   }
-  return true;
+  connection_ = fd;
+  return watch(fd) ? Arrived::initiator : Arrived::no_one_of_ours;
 }
 
 // The responder: until the initiator begins, here or by TCP.
 LocalAgreement::Outcome LocalAgreement::answer() {
   // Looked at first: of an initiator that has begun here nothing comes by TCP, but its end may, after its word.
   const bool by_tcp = has_octets(tcp_);
-  while (accept()) {
+  Arrived arrived;
+  while ((arrived = accept()) == Arrived::initiator) {
     std::array<char, 16> buffer;
     int descriptor;
     bool over;
@@ -258,7 +314,7 @@ LocalAgreement::Outcome LocalAgreement::answer() {
     if (!taken) return fail();
     memory_taken_ = true;
   }
-  return by_tcp ? fail() : Outcome::more;
+  return by_tcp || arrived == Arrived::no_one_of_ours ? fail() : Outcome::more;
 }
 
 std::unique_ptr<Stream> LocalAgreement::take(std::string peer) {

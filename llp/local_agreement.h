@@ -39,19 +39,20 @@ class LocalAgreement {
   enum class Outcome { more, tcp, local };
   // Once it is not `more`, it stays.
   Outcome step();
-  // It takes too long. Only of an initiator: a responder must wait for what the initiator does.
-  void give_up();
-  bool initiator() const { return initiator_; }
+  // It takes too long. False: a responder that has taken the memory must wait for what the initiator does.
+  bool give_up();
   // Outcome::local. Throws std::bad_alloc.
   std::unique_ptr<Stream> take(std::string peer);
-  // In a forked child, too.
-  void close();
+  void close_in_child();
 
  private:
-  explicit LocalAgreement(bool initiator) : initiator_(initiator) {}
+  explicit LocalAgreement(bool initiator);
   Outcome fail();
+  void close();
+  void close_door();
   bool watch(int fd);
-  bool accept();
+  enum class Arrived { nobody, initiator, no_one_of_ours };
+  Arrived accept();
   Outcome answer();
   Outcome hear();
 
@@ -60,6 +61,7 @@ class LocalAgreement {
   bool memory_taken_ = false;  // by the responder
   int tcp_ = -1;               // the caller's; the responder looks at it
   int watched_ = -1, door_ = -1, connection_ = -1;
+  const int process_;  // whose they are
   LocalMemory memory_;
 };
 

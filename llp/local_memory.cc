@@ -27,6 +27,8 @@ constexpr std::size_t kRings = 64, kData = 4096;
 constexpr std::size_t kOctets = kData + 2 * kLocalRing;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
+std::atomic<int> memories{0};  // of this process
+
 static_assert(sizeof(Head) <= kRings && kRings + 2 * sizeof(LocalRing) <= kData);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::uint32_t>::is_always_lock_free);
 
@@ -42,13 +44,23 @@ LocalMemory& LocalMemory::operator=(LocalMemory&& other) noexcept {
 
 // In a forked child there is nothing at this address, or something that came there since.
 void LocalMemory::unmap() {
-  if (at_ != nullptr && process_ == getpid()) munmap(at_, kOctets);
+  if (at_ == nullptr) return;
+  if (process_ == getpid()) munmap(at_, kOctets);
   at_ = nullptr;
+  --memories;
 }
 
 int LocalMemory::map(int fd) {
+  assert(at_ == nullptr);
+  if (++memories > kMostLocalMemories) {
+    --memories;
+    return ENOSPC;
+  }
   void* const at = mmap(nullptr, kOctets, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (at == MAP_FAILED) return errno;
+  if (at == MAP_FAILED) {
+    --memories;
+    return errno;
+  }
   at_ = static_cast<std::byte*>(at);
   process_ = getpid();
   if (madvise(at, kOctets, MADV_DONTFORK) == 0) return 0;
@@ -76,10 +88,13 @@ int LocalMemory::create(LocalMemory* memory, int* fd) {
 }
 
 int LocalMemory::adopt(int fd, LocalMemory* memory) {
+  // Only memory has seals; anything else is not asked for more, which its owner might make us wait for.
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0) return errno;
+  if ((seals & F_SEAL_SHRINK) == 0) return EPROTO;
   struct stat s {};
   if (fstat(fd, &s) != 0) return errno;
-  const int seals = fcntl(fd, F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || s.st_size != static_cast<off_t>(kOctets)) return EPROTO;
+  if (s.st_size != static_cast<off_t>(kOctets)) return EPROTO;
   LocalMemory theirs;
   if (const int error = theirs.map(fd)) return error;
   const volatile Head& head = *reinterpret_cast<const volatile Head*>(theirs.at_);

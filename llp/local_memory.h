@@ -12,6 +12,10 @@ namespace ewarp::llp {
 
 inline constexpr std::size_t kLocalRing = 256 * 1024;  // octets of one direction; docs/design/llp.md
 
+// Of one process at a time. Used to the full they take 520 MiB, which the kernel counts as shared memory; whoever comes
+// later stays with TCP.
+inline constexpr int kMostLocalMemories = 1024;
+
 // One direction. Whoever writes a word is named; the other end only looks at it, but for the two wishes, which the
 // other end takes back when it grants them. A line for each, so that neither end's stores disturb what the other reads
 // often.
@@ -32,7 +36,7 @@ class LocalMemory {
   LocalMemory& operator=(LocalMemory&& other) noexcept;
 
   // New, empty rings, and in *fd a descriptor of them for the peer (close-on-exec), which the caller closes. 0 or
-  // errno (EMFILE, ENOMEM; ENOSYS, EPERM where a sandbox forbids it).
+  // errno (EMFILE, ENOMEM; ENOSPC: kMostLocalMemories; ENOSYS, EPERM where a sandbox forbids it).
   static int create(LocalMemory* memory, int* fd);
   // Those of a peer. 0 or errno; EPROTO: not of the size and version that this code has, or not sealed against
   // shrinking. fd stays the caller's.

@@ -18,9 +18,9 @@ namespace {
 
 // Room is told of when there is so much: a writer that came back for every octet would be woken as often.
 constexpr std::uint64_t kWorthATurn = kLocalRing / 4;
-// The socket tells of a peer that died without a word. It is asked when a bell may be in it, and each so many times
-// that there was nothing to do.
+// The socket tells of a peer that died without a word. It is asked each so many times that there was nothing to do.
 constexpr unsigned kLooksForAQuestion = 64;
+constexpr int kBellsAtOnce = 16;  // a peer may ring without end
 
 // A stretch of the octets of a ring, in one or two pieces.
 struct Place {
@@ -56,7 +56,7 @@ class LocalStream final : public Stream {
   long send(std::span<const iovec> from) override;
   short ready() const override;
   std::uint32_t watched_for(bool reads, bool writes) const override { return reads || writes ? POLLIN : 0; }
-  bool arm(bool reads, bool writes) override;
+  bool arm(bool reads, bool writes, bool rang) override;
   void half_close() override;
   void end() override;
   void close() override;
@@ -71,7 +71,8 @@ class LocalStream final : public Stream {
   std::uint64_t room() const { return kLocalRing - (written_ - read_seen_); }
   bool readable() const;
   bool writable(std::uint64_t octets) const;
-  void ask_socket() const;
+  void look_for_end() const;
+  void take_bells() const;
   void ring_bell(std::atomic<std::uint32_t>& wish);
 
   int fd_;
@@ -79,9 +80,8 @@ class LocalStream final : public Stream {
   LocalRing &out_, &in_;
   std::byte *out_octets_, *in_octets_;
   std::string peer_;
-  std::uint64_t written_ = 0, read_ = 0;          // ours; what the rings hold of them is for the peer
-  bool finished_ = false;                         // nothing follows from us
-  bool armed_data_ = false, armed_room_ = false;  // a bell may come
+  std::uint64_t written_ = 0, read_ = 0;  // ours; what the rings hold of them is for the peer
+  bool finished_ = false;                 // nothing follows from us
   mutable std::uint64_t written_seen_ = 0, read_seen_ = 0;
   mutable bool gone_ = false;    // the peer has closed its end
   mutable bool broken_ = false;  // the peer's words made no sense
@@ -102,26 +102,32 @@ bool LocalStream::look_for_room() const {
   return true;
 }
 
-// Bells are of no interest but for having come.
-void LocalStream::ask_socket() const {
+// Bells stay where they are: somebody may sleep until there is one.
+void LocalStream::look_for_end() const {
   looks_ = 0;
-  std::array<std::byte, 64> bells;
-  long n;
-  do n = ::recv(fd_, bells.data(), bells.size(), MSG_DONTWAIT);
-  while (n > 0 || (n < 0 && errno == EINTR));
-  if (n == 0 || (errno != EAGAIN && errno != EWOULDBLOCK)) gone_ = true;
+  pollfd p{fd_, POLLRDHUP, 0};
+  if (::poll(&p, 1, 0) > 0) gone_ = true;
+}
+
+// They are of no interest but for having come.
+void LocalStream::take_bells() const {
+  std::array<std::byte, 64> bell;
+  long n = 1;
+  for (int i = 0; i < kBellsAtOnce && (n > 0 || errno == EINTR); ++i)
+    n = ::recv(fd_, bell.data(), bell.size(), MSG_DONTWAIT);
+  if (n == 0 || (n < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR)) gone_ = true;
 }
 
 bool LocalStream::readable() const {
   if (waiting() > 0 || !look_for_octets() || waiting() > 0) return true;
   if (in_.ended.load(std::memory_order_seq_cst) != 0 || gone_) return true;
-  if (++looks_ >= kLooksForAQuestion) ask_socket();
+  if (++looks_ >= kLooksForAQuestion) look_for_end();
   return gone_;
 }
 
 bool LocalStream::writable(std::uint64_t octets) const {
   if (room() >= octets || !look_for_room() || room() >= octets || gone_) return true;
-  if (++looks_ >= kLooksForAQuestion) ask_socket();
+  if (++looks_ >= kLooksForAQuestion) look_for_end();
   return gone_;
 }
 
@@ -185,21 +191,20 @@ long LocalStream::send(std::span<const iovec> from) {
   return static_cast<long>(given);
 }
 
-// A full socket has bells enough.
+// A full socket has bells enough; one that the kernel had no memory for is rung again.
 void LocalStream::ring_bell(std::atomic<std::uint32_t>& wish) {
   if (wish.exchange(0, std::memory_order_seq_cst) == 0) return;
   const std::byte bell{1};
-  if (::send(fd_, &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 && (errno == EPIPE || errno == ECONNRESET)) gone_ = true;
+  if (::send(fd_, &bell, 1, MSG_DONTWAIT | MSG_NOSIGNAL) >= 0) return;
+  if (errno == EPIPE || errno == ECONNRESET) gone_ = true;
+  if (errno == ENOBUFS || errno == ENOMEM) wish.store(1, std::memory_order_seq_cst);
 }
 
-bool LocalStream::arm(bool reads, bool writes) {
+bool LocalStream::arm(bool reads, bool writes, bool rang) {
   if (fd_ < 0) return true;
-  // A wish that was granted since left a bell, which must not wake anybody again. One that comes later is found when
-  // the socket is asked for its own sake.
-  const bool data_taken = in_.wants_data.exchange(reads, std::memory_order_seq_cst) == 0;
-  const bool room_taken = out_.wants_room.exchange(writes, std::memory_order_seq_cst) == 0;
-  if ((std::exchange(armed_data_, reads) && data_taken) || (std::exchange(armed_room_, writes) && room_taken))
-    ask_socket();
+  if (rang) take_bells();
+  in_.wants_data.exchange(reads, std::memory_order_seq_cst);
+  out_.wants_room.exchange(writes, std::memory_order_seq_cst);
   return (reads && readable()) || (writes && writable(kWorthATurn));
 }
 

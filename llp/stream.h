@@ -36,8 +36,9 @@ class Stream {
     return (reads ? POLLIN : 0U) | (writes ? POLLOUT : 0U);
   }
   // Somebody may sleep on fd() from here on, for this: fd() tells of what comes later. True: it holds already, of which
-  // fd() need not tell.
-  virtual bool arm(bool /*reads*/, bool /*writes*/) { return false; }
+  // fd() need not tell. rang: fd() was found ready since, and whatever said so is to be taken; who does not know says
+  // true.
+  virtual bool arm(bool /*reads*/, bool /*writes*/, bool /*rang*/) { return false; }
 
   // Octets; 0: the peer has ended its direction; -EAGAIN, -EINTR: nothing now; -EFAULT: the memory cannot be written,
   // and what was meant for it is still there; or why the stream has ended, as -errno.

@@ -44,7 +44,8 @@ int ActiveSet::add(Pollable& p) {
   first_ = &p;
   ++size_;
   if (size_ == 1) make_hot(&p);
-  if (p.arm()) wake(p);
+  p.rang_ = false;
+  if (p.arm(false)) wake(p);
   return 0;
 }
 
@@ -77,7 +78,7 @@ void ActiveSet::watch(Pollable& p) {
     }
     p.watched_ = wanted;
   }
-  if (p.arm()) wake(p);
+  if (p.arm(std::exchange(p.rang_, false))) wake(p);
 }
 
 void ActiveSet::wake(Pollable& p) {
@@ -94,14 +95,17 @@ void ActiveSet::forget_awake(Pollable& p) {
   if (awake_.empty()) eventfd_read(awake_fd_, &count);
 }
 
-// Those of which their fd tells, then the others, as far as there is place.
+// Those of which their fd tells, then the others: half of the places is theirs, if need be.
 void ActiveSet::find() {
   assert(found_count_ == 0);
-  found_count_ = ready_.collect(found_);
+  found_count_ = ready_.collect(std::span(found_).first(awake_.empty() ? found_.size() : found_.size() / 2));
   const auto end = found_.begin() + static_cast<std::ptrdiff_t>(found_count_);
   found_count_ =
       static_cast<std::size_t>(std::remove(found_.begin(), end, static_cast<void*>(&awake_fd_)) - found_.begin());
-  for (std::size_t i = 0; i < found_count_; ++i) forget_awake(*static_cast<Pollable*>(found_[i]));
+  for (std::size_t i = 0; i < found_count_; ++i) {
+    static_cast<Pollable*>(found_[i])->rang_ = true;
+    forget_awake(*static_cast<Pollable*>(found_[i]));
+  }
   while (found_count_ < found_.size() && !awake_.empty()) {
     found_[found_count_++] = awake_.front();
     forget_awake(*awake_.front());
@@ -114,6 +118,11 @@ void ActiveSet::update(Pollable& p, bool lazily) {
 
 void ActiveSet::watch_all() {
   if (hot_ != nullptr) watch(*hot_);
+}
+
+// What woke the sleeper stays, or it would find nothing and sleep on.
+void ActiveSet::keep_watching() {
+  if (hot_ != nullptr && hot_->arm(false)) wake(*hot_);
 }
 
 void ActiveSet::make_hot(Pollable* p) {

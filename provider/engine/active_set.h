@@ -37,6 +37,8 @@ class ActiveSet {
   // watch_all() comes before somebody does.
   void update(Pollable& p, bool lazily);
   void watch_all();
+  // While somebody sleeps on fd() another thread's pass has taken what there was: what comes later tells, too.
+  void keep_watching();
 
   // Every ready socket gets its turn, at most kBatch and the hot one in one pass. between(): called where nothing is
   // being iterated. How many octets were moved.

@@ -158,17 +158,20 @@ Engine::Passed Engine::background_pass() {
 }
 
 Engine::Passed Engine::pass_for_background(bool kicked) {
-  const bool any = [this, kicked] {
-    assert_held();
+  bool any = kicked;
+  {
     for_background_ = true;
     const AtExit passed([this] {
       assert_held();
       for_background_ = false;
     });
-    return pass() > 0 || kicked;
-  }();
-  // From here on somebody may sleep until one of the sockets is ready.
-  if (!any) set_.watch_all();
+    any |= pass() > 0;
+  }
+  // From here on this thread may sleep until one of the sockets is ready.
+  if (!any) {
+    set_.watch_all();
+    relies_on_sockets_.store(true, std::memory_order_relaxed);
+  }
   return any ? Passed::something : Passed::nothing;
 }
 
@@ -205,6 +208,7 @@ void Engine::sleep(std::chrono::nanoseconds limit, Sleep how) {
     limit = std::chrono::nanoseconds(0);
   const std::size_t n = watcher_->wait(ready, asked_.until_next(limit));
   asleep_.exchange(false, std::memory_order_seq_cst);
+  relies_on_sockets_.store(false, std::memory_order_relaxed);
   looked_ = Clock::now();
   if (how == Sleep::until_ready) stats::add(stats::page().background_wakeups);
   handle_ready(std::span(ready).first(n));

@@ -78,12 +78,13 @@ void Engine::application_pass(bool armed) {
   if (!armed && poster_habit.poll()) poster_habit.polled(Clock::now());
   if (!try_enter()) return;
   const Leaver leaver{*this};
-  const std::size_t moved = [this] {
-    assert_held();
+  std::size_t moved = 0;
+  {
     passing_.store(true, std::memory_order_relaxed);
     const AtExit passed([this] { passing_.store(false, std::memory_order_relaxed); });
-    return pass();
-  }();
+    moved = pass();
+  }
+  if (relies_on_sockets_.load(std::memory_order_relaxed)) set_.keep_watching();
   if (armed) return;
   driver_.passed(moved, set_.served());
   if (driver_.may_put_off() && driver_.put_off(Clock::now())) return_.set(driver_.returns_at());
@@ -181,7 +182,7 @@ bool Engine::begin_anew_in_child(int own) EWARP_NO_LOCK_ANALYSIS {
   if (!set_.empty() || !asked_.begin_anew_in_child(own)) return false;
   static_cast<void>(watcher_.release());  // closed; its memory is the vanished thread's
   set_.close_in_child(llp::make_batch(options().io_uring));
-  asleep_ = inbox_ = running_ = false;
+  asleep_ = inbox_ = running_ = relies_on_sockets_ = false;
   sockets_watched_ = return_watched_ = false;
   driver_.reclaim();
   return true;

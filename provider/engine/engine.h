@@ -167,6 +167,8 @@ class Engine final : public Reactor, public EngineLock {
 
   // Who drives.
   Driver driver_;
+  // The background thread sleeps on the sockets, or is about to. Set with the engine held.
+  std::atomic<bool> relies_on_sockets_{false};
   std::atomic<bool> passing_{false};  // an application's thread makes a pass; written by the holder
   llp::Alarm return_;                 // of the background thread that stands aside
   std::atomic<bool> asleep_{false};

@@ -40,8 +40,9 @@ class Pollable {
   virtual std::uint32_t watched_for() const {
     return (wants_to_read() ? POLLIN : 0U) | (wants_to_write() ? POLLOUT : 0U);
   }
-  // Somebody may sleep on fd() from here on. True: it has something to do already, of which fd() need not tell.
-  virtual bool arm() { return false; }
+  // Somebody may sleep on fd() from here on. True: it has something to do already, of which fd() need not tell. rang:
+  // fd() was found ready since the last time, and if only to wake a sleeper, that is over.
+  virtual bool arm(bool /*rang*/) { return false; }
   // Nothing is ready for it: buffers with nothing in them can serve others.
   virtual void rest() {}
   // After fork(): the socket is the parent's.
@@ -63,6 +64,7 @@ class Pollable {
   friend class ActiveSet;
   bool in_engine_ = false;
   bool awake_ = false;         // arm() said so, and it has not had its turn
+  bool rang_ = false;          // its fd was found ready since arm() was told
   std::uint32_t watched_ = 0;  // events that the ready set knows of; 0: it does not know the socket
   Pollable *before_ = nullptr, *after_ = nullptr;
 };

@@ -37,7 +37,7 @@ void drain(const LingeringRef& l) {
     const long n = l->stream->receive(std::span(&into, 1));
     if (n > 0 || n == -EINTR) continue;
     if (n != -EAGAIN) return end(*l);
-    if (l->stream->arm(true, false)) continue;
+    if (l->stream->arm(true, false, true)) continue;
     return l->reactor.watch(l->stream->fd(), POLLIN, [l](std::uint32_t) { drain(l); });
   }
   l->reactor.post([l] { drain(l); });

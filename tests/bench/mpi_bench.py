@@ -99,6 +99,8 @@ class Bench:
             row = {"size": size, "unit": self.units[scenario]}
             ours = self.found["etherwarp"][scenario, size]
             for name, values in self.found.items():
+                if not values[scenario, size]:
+                    continue
                 row[name] = spread(values[scenario, size])
                 if name != "etherwarp" and not scenario.startswith("overlap"):
                     pairs = zip(ours, values[scenario, size], strict=True)
@@ -115,7 +117,7 @@ def table(scenario, rows):
     lines = [f"{scenario} ({rows[0]['unit']}); then EtherWARP's speed by the others': median [least most]"]
     lines.append("  " + " " * 8 + "".join(f"{n:>12}" for n in COLOURS))
     for row in rows:
-        cells = "".join(f"{row[n]['median']:12.2f}" for n in COLOURS)
+        cells = "".join(f"{row[n]['median']:12.2f}" if n in row else f"{'-':>12}" for n in COLOURS)
         ratios = "".join(f"  {n} {r['median']:.2f} [{r['least']:.2f} {r['most']:.2f}]" for n in COLOURS
                          if (r := row.get(f"by {n}")))  # fmt: skip
         lines.append(f"  {row['size']:8d}{cells}{ratios}")
@@ -148,7 +150,7 @@ def main():
     found = bench.rows()
     for scenario, rows in found.items():
         lines += table(scenario, rows)
-        medians = {n: [r[n]["median"] for r in rows] for n in COLOURS}
+        medians = {n: [r[n]["median"] for r in rows] for n in COLOURS if n in rows[0]}
         picture = chart(f"{scenario} ({rows[0]['unit']})", "octets", [r["size"] for r in rows], medians, COLOURS)
         (a.output / f"{scenario.replace(' ', '_')}.svg").write_text(picture, encoding="utf-8")
     (a.output / "mpi.json").write_text(json.dumps({"about": lines[0], **found}, indent=1), encoding="utf-8")

@@ -128,19 +128,27 @@ void bells(void**) {
   Bytes got;
   assert_int_equal(send(*p.a, pattern(8)), 8);
   assert_false(rings(*p.b));
-  assert_true(p.b->arm(true, false));  // something is there: no sleep
+  assert_true(p.b->arm(true, false, true));  // something is there: no sleep
   assert_int_equal(receive(*p.b, &got, 100), 8);
-  assert_false(p.b->arm(true, false));
+  assert_false(p.b->arm(true, false, true));
   assert_false(rings(*p.b));
   assert_int_equal(send(*p.a, pattern(8)), 8);
   assert_true(rings(*p.b));
   assert_int_equal(send(*p.a, pattern(8)), 8);  // one bell is enough
   assert_true(rings(*p.b));
   assert_int_equal(receive(*p.b, &got, 100), 16);
-  assert_false(p.b->arm(true, false));  // takes the bell
+  assert_false(p.b->arm(true, false, true));  // takes the bell
   assert_false(rings(*p.b));
+  // While another one sleeps, its bell stays, and there will be others.
+  assert_int_equal(send(*p.a, pattern(8)), 8);
+  assert_int_equal(receive(*p.b, &got, 100), 8);
+  for (int i = 0; i < 200; ++i) assert_int_equal(p.b->ready(), POLLOUT);
+  assert_false(p.b->arm(true, false, false));
+  assert_true(rings(*p.b));
+  assert_int_equal(send(*p.a, pattern(8)), 8);
+  assert_int_equal(receive(*p.b, &got, 100), 8);
   // Who waits for nothing is not woken.
-  assert_false(p.b->arm(false, false));
+  assert_false(p.b->arm(false, false, true));
   assert_int_equal(send(*p.a, pattern(8)), 8);
   assert_false(rings(*p.b));
   assert_int_equal(p.b->watched_for(true, true), POLLIN);
@@ -151,22 +159,22 @@ void bells(void**) {
 void a_bell_for_room(void**) {
   Pair p;
   Bytes got;
-  assert_true(p.a->arm(false, true));
+  assert_true(p.a->arm(false, true, true));
   assert_int_equal(send(*p.a, pattern(kLocalRing)), kLocalRing);
-  assert_false(p.a->arm(false, true));
+  assert_false(p.a->arm(false, true, true));
   assert_int_equal(receive(*p.b, &got, 1000), 1000);
   assert_false(rings(*p.a));  // not for so little
   assert_int_equal(receive(*p.b, &got, kLocalRing / 4), kLocalRing / 4);
   assert_true(rings(*p.a));
   assert_int_equal(p.a->ready(), POLLOUT);
-  assert_true(p.a->arm(false, true));
+  assert_true(p.a->arm(false, true, true));
   assert_false(rings(*p.a));
 }
 
 void half_close(void**) {
   Pair p;
   Bytes got;
-  assert_false(p.b->arm(true, false));
+  assert_false(p.b->arm(true, false, true));
   assert_int_equal(send(*p.a, pattern(50)), 50);
   p.a->half_close();
   assert_true(rings(*p.b));
@@ -187,7 +195,7 @@ void the_peer_is_gone(void**) {
     Pair p;
     Bytes got;
     assert_int_equal(send(*p.a, pattern(50)), 50);
-    assert_false(p.b->arm(false, false));
+    assert_false(p.b->arm(false, false, true));
     if (ends)
       p.a->end();
     else
@@ -258,9 +266,9 @@ void a_peer_that_lies(void**) {
 void a_peer_that_rings(void**) {
   Pair p;
   const int b = p.b->fd();
-  assert_false(p.b->arm(true, false));
+  assert_false(p.b->arm(true, false, true));
   for (int i = 0; i < 10; ++i) assert_int_equal(::send(p.a_fd, "xxx", 3, 0), 3);
-  for (int i = 0; i < 100; ++i) assert_false(p.b->arm(true, false));
+  for (int i = 0; i < 100; ++i) assert_false(p.b->arm(true, false, true));
   pollfd f{b, POLLIN, 0};
   assert_int_equal(poll(&f, 1, 0), 0);
 }
@@ -319,7 +327,7 @@ void sleepers(void**) {
   Pair p;
   constexpr std::size_t kAll = 64 << 20;
   const auto wait = [](Stream& s, bool reads, bool writes) {
-    if (s.arm(reads, writes)) return;
+    if (s.arm(reads, writes, true)) return;
     pollfd f{s.fd(), POLLIN, 0};
     if (poll(&f, 1, 60'000) != 1) std::abort();
   };

@@ -111,6 +111,27 @@ void the_receiver_sleeps(void**) {
   }
 }
 
+// The background thread is woken, but who polls has taken the message by then. What comes when he polls no more wakes
+// it again.
+void a_poller_that_goes_to_sleep(void**) {
+  Side a, b;
+  join_up(a, b);
+  traffic(a, b);
+  ibv_wc wc;
+  for (int i = 0; i < 100; ++i) {
+    poll(nullptr, 0, 3);  // the background thread goes to sleep
+    for (int k = 0; k < 2; ++k) assert_int_equal(b.receive({b.sge(0, 100)}), 0);
+    assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 100)}), 0);
+    assert_int_equal(b.wait().status, IBV_WC_SUCCESS);
+    for (int k = 0; k < 200; ++k) assert_int_equal(b.cq.poll(1, &wc), 0);
+    b.cq.arm(false);
+    assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 100)}), 0);
+    assert_true(b.cq_event());
+    assert_int_equal(b.wait().status, IBV_WC_SUCCESS);
+    for (int k = 0; k < 2; ++k) assert_int_equal(a.wait().status, IBV_WC_SUCCESS);
+  }
+}
+
 void the_peer_ends(void**) {
   Side a;
   {
@@ -188,6 +209,7 @@ int main() {
       cmocka_unit_test(large_messages),
       cmocka_unit_test(many_queue_pairs),
       cmocka_unit_test(the_receiver_sleeps),
+      cmocka_unit_test(a_poller_that_goes_to_sleep),
       cmocka_unit_test(the_peer_ends),
       cmocka_unit_test(a_terminate),
       cmocka_unit_test(nothing_is_left),

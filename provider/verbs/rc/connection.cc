@@ -50,13 +50,15 @@ Connection::Connection(Engine& engine, RcQueuePair& qp, std::unique_ptr<llp::Str
 Connection::~Connection() = default;
 
 std::unique_ptr<llp::Stream> Connection::release_stream() {
+  engine_.cancel_timer(std::exchange(agreement_timer_, 0));
+  if (agreeing() && fin_sent_) stream_->half_close();
   agreement_.reset();
   stream_ = &llp::no_stream();
   return std::move(owned_);
 }
 
 void Connection::close_in_child() {
-  if (agreement_ != nullptr) agreement_->close();
+  if (agreement_ != nullptr) agreement_->close_in_child();
   stream_->close();
 }
 
@@ -82,6 +84,7 @@ std::size_t Connection::agree() {
 // Another descriptor from here on.
 void Connection::settle() {
   engine_.assert_held();
+  engine_.cancel_timer(std::exchange(agreement_timer_, 0));
   engine_.remove(*this);
   const auto agreement = std::move(agreement_);
   if (agreement->step() == llp::LocalAgreement::Outcome::local) {
@@ -91,15 +94,14 @@ void Connection::settle() {
     qp_.stream_is_local();
     log::debug("the stream to {} goes through shared memory", peer_);
   }
-  if (engine_.add(*this) != 0) broken();
+  if (fin_sent_) stream_->half_close();
+  if (engine_.add(*this) != 0) return broken();
+  engine_.push(qp_);  // what was posted meanwhile
 }
 
 void Connection::stop_agreeing() {
   engine_.assert_held();
-  if (!agreeing() || !agreement_->initiator()) return;
-  agreement_->give_up();
-  settle();
-  engine_.push(qp_);
+  if (agreeing() && agreement_->give_up()) settle();
 }
 
 std::size_t Connection::turn() {
@@ -327,12 +329,14 @@ void Connection::drop_output() {
   blocked_ = false;
 }
 
+// Of ends that still agree the stream that they agree on.
 void Connection::shut_down() {
-  if (!fin_sent_) stream_->half_close();
+  if (!fin_sent_ && !agreeing()) stream_->half_close();
   fin_sent_ = true;
 }
 
 void Connection::finish() {
+  stop_agreeing();
   while (has_output() && transmit() && !blocked()) continue;
   shut_down();
 }
@@ -343,7 +347,7 @@ bool Connection::drained() {
   const iovec into{sink.data(), sink.size()};
   long n;
   do n = stream_->receive(std::span(&into, 1));
-  while (n > 0 || n == -EINTR || (n == -EAGAIN && stream_->arm(true, false)));
+  while (n > 0 || n == -EINTR || (n == -EAGAIN && stream_->arm(true, false, true)));
   return n != -EAGAIN;
 }
 

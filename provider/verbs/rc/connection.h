@@ -34,7 +34,8 @@ class Connection final : public Pollable, public BatchedReceiver {
   int fd() const override { return agreement_ != nullptr ? agreement_->fd() : stream_->fd(); }
   // The ends still agree on what the stream goes through: nothing is sent or received yet.
   bool agreeing() const { return agreement_ != nullptr; }
-  // It takes too long.
+  // It takes too long, which this timer says.
+  void agree_until(std::uint64_t timer) { agreement_timer_ = timer; }
   void stop_agreeing();
   // Its new owner ends it; this object has a closed one from here on.
   std::unique_ptr<llp::Stream> release_stream();
@@ -82,7 +83,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   bool wants_to_read() const override { return agreeing() || readable(); }
   bool wants_to_write() const override { return !agreeing() && has_output(); }
   std::uint32_t watched_for() const override { return stream_->watched_for(wants_to_read(), wants_to_write()); }
-  bool arm() override { return !agreeing() && stream_->arm(wants_to_read(), wants_to_write()); }
+  bool arm(bool rang) override { return !agreeing() && stream_->arm(wants_to_read(), wants_to_write(), rang); }
   void close_in_child() override;
   BatchedReceiver* batched() override { return !agreeing() && stream_->is_socket() ? this : nullptr; }
   bool look(std::chrono::steady_clock::time_point now) override;
@@ -108,6 +109,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   std::unique_ptr<llp::Stream> owned_;
   llp::Stream* stream_;
   std::unique_ptr<llp::LocalAgreement> agreement_;
+  std::uint64_t agreement_timer_ = 0;
   rdmap::Endpoint endpoint_;
   std::string peer_;
 

@@ -91,8 +91,8 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
              params.ord, params.initiator ? "initiator" : "responder");
   if (e.add(*connection_) != 0) connection_->broken();
   if (connection_->agreeing())
-    e.add_timer(Reactor::Clock::now() + kAgreement,
-                with_engine(e, connection_, [](Connection& c) { c.stop_agreeing(); }));
+    connection_->agree_until(e.add_timer(Reactor::Clock::now() + kAgreement,
+                                         with_engine(e, connection_, [](Connection& c) { c.stop_agreeing(); })));
   if (!connection_->endpoint().established()) start_timer(options().rtr_timeout_ms);
   serve();
   if (connection_ == nullptr || phase_ != Phase::running) return;
