@@ -302,6 +302,21 @@ void only_whole_memory_is_adopted(void**) {
   close(fd);
 }
 
+void so_many_and_no_more(void**) {
+  std::vector<LocalMemory> all(kMostLocalMemories);
+  int fd = -1;
+  for (LocalMemory& m : all) {
+    assert_int_equal(LocalMemory::create(&m, &fd), 0);
+    close(fd);
+  }
+  LocalMemory further;
+  assert_int_equal(LocalMemory::create(&further, &fd), ENOSPC);
+  all.pop_back();
+  assert_int_equal(LocalMemory::create(&further, &fd), 0);
+  assert_int_equal(LocalMemory::adopt(fd, &all[0]), ENOSPC);
+  close(fd);
+}
+
 // The child has neither the memory nor, once it is closed, the socket; the parent goes on.
 void a_forked_child(void**) {
   Pair p;
@@ -380,6 +395,7 @@ int main() {
       cmocka_unit_test(a_peer_that_lies),
       cmocka_unit_test(a_peer_that_rings),
       cmocka_unit_test(only_whole_memory_is_adopted),
+      cmocka_unit_test(so_many_and_no_more),
       cmocka_unit_test(a_forked_child),
       cmocka_unit_test(sleepers),
   };
