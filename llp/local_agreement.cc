@@ -238,7 +238,7 @@ void LocalAgreement::close_door() {
 }
 
 void LocalAgreement::close() {
-  if (process_ != getpid()) return close_in_child();
+  if (process_ != getpid()) return;  // they were closed when the child began
   close_door();
   if (watched_ >= 0 && watched_ != connection_) ::close(watched_);
   if (connection_ >= 0) ::close(connection_);

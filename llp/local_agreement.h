@@ -13,6 +13,7 @@
 // octets, or where it finds this connection closed.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 
@@ -44,6 +45,8 @@ class LocalAgreement {
   // Outcome::local. Throws std::bad_alloc.
   std::unique_ptr<Stream> take(std::string peer);
   void close_in_child();
+  // What a child must not keep open, where it does not call close_in_child(); -1: none. They change with step() only.
+  std::array<int, 3> descriptors() const { return {watched_, door_, connection_}; }
 
  private:
   explicit LocalAgreement(bool initiator);

@@ -18,7 +18,8 @@ namespace ewarp::llp {
 
 class LocalAgreement;
 
-// In full operation from the start: who made it has connected it. No call waits, and none raises SIGPIPE.
+// In full operation from the start, but for what take_agreement() says: who made it has connected it. No call waits,
+// and none raises SIGPIPE. tcp_stream.cc has the one that is a socket, local_stream.cc the one that is none.
 // Threading: one thread at a time.
 class Stream {
  public:
@@ -35,9 +36,9 @@ class Stream {
   virtual std::uint32_t watched_for(bool reads, bool writes) const {
     return (reads ? POLLIN : 0U) | (writes ? POLLOUT : 0U);
   }
-  // Somebody may sleep on fd() from here on, for this: fd() tells of what comes later. True: it holds already, of which
-  // fd() need not tell. rang: fd() was found ready since, and whatever said so is to be taken; who does not know says
-  // true.
+  // For streams whose fd() does not tell of everything: called before somebody sleeps on fd() until he can read, or
+  // write (ActiveSet::watch()). True: he can already, and must not sleep. False: fd() becomes ready when he can. rang:
+  // fd() was found ready since the last call, which is over with this one; a caller that does not know says true.
   virtual bool arm(bool /*reads*/, bool /*writes*/, bool /*rang*/) { return false; }
 
   // Octets; 0: the peer has ended its direction; -EAGAIN, -EINTR: nothing now; -EFAULT: the memory cannot be written,
@@ -71,7 +72,7 @@ class Stream {
   virtual std::optional<Unanswered> unanswered() const { return std::nullopt; }
 };
 
-// One that is closed.
+// One that is closed (tcp_stream.cc).
 Stream& no_stream();
 
 }  // namespace ewarp::llp

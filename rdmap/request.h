@@ -38,7 +38,7 @@ enum class Status : std::uint8_t {
   fatal,
 };
 
-// One entry of the send queue. The consumer owns it from the moment it is offered until done() was called.
+// One entry of the send queue. The consumer owns it from the moment it is offered until send_done() was called.
 struct SendRequest {
   Operation operation = Operation::send;
   bool solicited = false;

@@ -12,7 +12,8 @@
 
 namespace ewarp::verbs {
 
-// Threading: step() by the background thread; the rest by any thread.
+// Threading: step() and wants_pass() by the background thread; passed(), may_put_off(), put_off() and came() by the
+// holder of the engine; the rest by any thread.
 class Driver {
  public:
   using Time = Reactor::Clock::time_point;

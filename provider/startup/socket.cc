@@ -17,6 +17,19 @@ FdRegistry& open_sockets() {
   return registry;
 }
 
+// Until a stream has it, a child closes what belongs to it with the sockets.
+std::unique_ptr<llp::LocalAgreement> listed(std::unique_ptr<llp::LocalAgreement> local) {
+  if (local == nullptr) return nullptr;
+  for (const int fd : local->descriptors()) open_sockets().add(fd);
+  return local;
+}
+
+std::unique_ptr<llp::LocalAgreement> unlisted(std::unique_ptr<llp::LocalAgreement> local) {
+  if (local == nullptr) return nullptr;
+  for (const int fd : local->descriptors()) open_sockets().remove(fd);
+  return local;
+}
+
 }  // namespace
 
 bool FdRegistry::add(int fd) {
@@ -60,22 +73,26 @@ int Socket::release() {
 }
 
 std::unique_ptr<llp::Stream> Socket::release_stream() {
-  auto local = std::move(local_);
+  auto local = unlisted(std::move(local_));
   return llp::tcp_stream(release(), std::move(local));
 }
 
 bool Socket::listen_locally() {
-  local_ = llp::LocalAgreement::listen(fd_);
+  local_ = listed(llp::LocalAgreement::listen(fd_));
   return local_ != nullptr;
 }
 
 bool Socket::connect_locally() {
-  local_ = llp::LocalAgreement::connect(fd_);
+  local_ = listed(llp::LocalAgreement::connect(fd_));
   return local_ != nullptr;
 }
 
+void Socket::stay_with_tcp() {
+  unlisted(std::move(local_)).reset();
+}
+
 void Socket::close() {
-  local_.reset();
+  stay_with_tcp();
   const int fd = release();
   if (fd < 0) return;
   // A poll that the kernel has not cancelled yet keeps the socket alive beyond close(): say now that it ends.
@@ -84,7 +101,7 @@ void Socket::close() {
 }
 
 void Socket::abort() {
-  local_.reset();
+  stay_with_tcp();
   if (!open_sockets().contains(fd_)) return;
   llp::reset_connection(fd_);
   close();

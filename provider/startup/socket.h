@@ -57,7 +57,7 @@ class Socket {
   // Before a Reply that consents to a local stream, and after one. False: the stream stays with TCP.
   bool listen_locally();
   bool connect_locally();
-  void stay_with_tcp() { local_.reset(); }
+  void stay_with_tcp();
 
   // Octets, 0 at the stream's end, or -errno.
   long receive(MutableOctets into, int flags = 0) const;

@@ -74,7 +74,7 @@ class CompletionQueue {
     bool allocate(std::size_t n, bool stamped);
     void copy(std::size_t to, const Ring& from, std::size_t at);
   };
-  int take(int n, ibv_wc* wc, CompletionStamp* stamps = nullptr);
+  int take(int n, ibv_wc* wc, CompletionStamp* stamps = nullptr) EWARP_EXCLUDES(lock_);
   int take_what_is_due(int n, std::size_t count, ibv_wc* wc, CompletionStamp* stamps) EWARP_REQUIRES(lock_);
   bool about_to_sleep();
   bool keep_back(bool* in_vain) EWARP_REQUIRES(lock_);
@@ -87,8 +87,8 @@ class CompletionQueue {
   Ring ring_ EWARP_GUARDED_BY(lock_);
   // The newest completion's, which alone in the queue may be held back; null: it is not.
   WriteHold* hold_ EWARP_GUARDED_BY(lock_) = nullptr;
-  std::uint64_t hold_messages_ = 0;  // that had come when it was made
-  bool held_ = false;
+  std::uint64_t hold_messages_ EWARP_GUARDED_BY(lock_) = 0;  // that had come when it was made
+  bool held_ EWARP_GUARDED_BY(lock_) = false;
   std::atomic<unsigned> since_armed_{kLongUnarmed};  // completions given
   bool stamps_raw_ = false, stamps_wall_ = false;
   std::atomic<std::uint32_t> capacity_;

@@ -107,7 +107,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   Engine& engine_;
   RcQueuePair& qp_;
   std::unique_ptr<llp::Stream> owned_;
-  llp::Stream* stream_;
+  llp::Stream* stream_;  // it, or a closed one when it was released
   std::unique_ptr<llp::LocalAgreement> agreement_;
   std::uint64_t agreement_timer_ = 0;
   rdmap::Endpoint endpoint_;

@@ -106,6 +106,7 @@ int RcQueuePair::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad) {
   // that take turns at one stream would only be in each other's way.
   const unsigned limit = options().hand_over_octets;
   const bool large = idle && limit != 0 && octets >= limit && state_.load(std::memory_order_relaxed) == IBV_QPS_RTS;
+  // RcQueuePair::serve() (serve.cc) follows, in this thread or by who holds the engine.
   large ? engine().kick_large(*this) : engine().kick(*this);
   return rc;
 }
