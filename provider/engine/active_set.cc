@@ -116,8 +116,11 @@ void ActiveSet::update(Pollable& p, bool lazily) {
   if (p.in_engine_ && !(lazily && &p == hot_)) watch(p);
 }
 
+// The hot one has its turns whether its fd is ready or not: it may be.
 void ActiveSet::watch_all() {
-  if (hot_ != nullptr) watch(*hot_);
+  if (hot_ == nullptr) return;
+  hot_->rang_ = true;
+  watch(*hot_);
 }
 
 // What woke the sleeper stays, or it would find nothing and sleep on.

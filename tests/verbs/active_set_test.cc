@@ -2,6 +2,7 @@
 // One pass over the sockets of the engine: each ready one has its turn, the silent ones cost nothing.
 #include "provider/engine/active_set.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -37,12 +38,17 @@ struct Socket final : Pollable {
   }
   bool wants_to_read() const override { return reads; }
   bool wants_to_write() const override { return writes; }
+  bool arm(bool rang) override {
+    ++(rang ? armed_rung : armed_silent);
+    return holds;
+  }
   void close_in_child() override {}
   void say(std::size_t octets = 1) { assert_int_equal(send(theirs, "0123456789abcdef", octets, 0), octets); }
 
   int ours, theirs, turns = 0;
   std::size_t most = 16;
-  bool reads = true, writes = false;
+  bool reads = true, writes = false, holds = false;
+  int armed_rung = 0, armed_silent = 0;
   ActiveSet* set = nullptr;
   Socket* victim = nullptr;
 };
@@ -165,6 +171,51 @@ void wishes(void**) {
   assert_int_equal(s.turns, 1);
 }
 
+// Who arms hears whether the descriptor was ready: of the one that has its turns unasked it always may have been.
+void arming(void**) {
+  World one(1), many(3);
+  for (World* w : {&one, &many}) {
+    Socket& s = w->sockets[0];
+    s.say();
+    assert_int_equal(w->pass(), 1);
+    assert_int_equal(w->pass(), 0);
+    const int rung = s.armed_rung;
+    w->set.watch_all();
+    assert_int_equal(s.armed_rung, rung + 1);
+    const int silent = s.armed_silent;
+    w->set.keep_watching();  // for somebody else, who is to find what there is
+    assert_int_equal(s.armed_silent, silent + 1);
+    assert_int_equal(s.armed_rung, rung + 1);
+  }
+  Socket& other = many.sockets[1];
+  const int rung = other.armed_rung;
+  many.set.update(other, false);
+  assert_int_equal(other.armed_rung, rung);
+  other.say();
+  many.sockets[0].say();
+  while (many.pass() > 0) continue;
+  many.set.update(other, false);
+  assert_int_equal(other.armed_rung, rung + 1);
+}
+
+// What a descriptor does not tell, the set's does, until that one has had its turn.
+void who_holds_something_is_awake(void**) {
+  World many(3);
+  Socket& s = many.sockets[1];
+  const auto is_ready = [&many] {
+    pollfd p{many.set.fd(), POLLIN, 0};
+    return poll(&p, 1, 0) == 1;
+  };
+  s.holds = true;
+  many.set.update(s, false);
+  assert_true(is_ready());
+  s.holds = false;
+  many.forget_turns();
+  many.pass();
+  assert_int_equal(s.turns, 1);
+  assert_false(is_ready());
+}
+
 }  // namespace
 
 int main() {
@@ -175,6 +226,8 @@ int main() {
       cmocka_unit_test(the_hot_one_does_not_starve_others),
       cmocka_unit_test(who_is_removed_is_not_called),
       cmocka_unit_test(wishes),
+      cmocka_unit_test(arming),
+      cmocka_unit_test(who_holds_something_is_awake),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -132,6 +132,26 @@ void a_poller_that_goes_to_sleep(void**) {
   }
 }
 
+// A bell that has woken the background thread does so once.
+void an_idle_stream_wakes_nobody(void**) {
+  Side a, b;
+  join_up(a, b);
+  for (int i = 0; i < 5; ++i) {
+    traffic(a, b);
+    assert_int_equal(b.receive({b.sge(0, 100)}), 0);
+    b.cq.arm(false);
+    poll(nullptr, 0, 10);
+    assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 100)}), 0);
+    assert_true(b.cq_event());
+    assert_int_equal(b.wait().status, IBV_WC_SUCCESS);
+    assert_int_equal(a.wait().status, IBV_WC_SUCCESS);
+    poll(nullptr, 0, 50);  // it goes to sleep
+    const auto before = ewarp::stats::page().background_wakeups.load();
+    poll(nullptr, 0, 100);
+    assert_in_range(ewarp::stats::page().background_wakeups.load() - before, 0, 100);
+  }
+}
+
 void the_peer_ends(void**) {
   Side a;
   {
@@ -210,6 +230,7 @@ int main() {
       cmocka_unit_test(many_queue_pairs),
       cmocka_unit_test(the_receiver_sleeps),
       cmocka_unit_test(a_poller_that_goes_to_sleep),
+      cmocka_unit_test(an_idle_stream_wakes_nobody),
       cmocka_unit_test(the_peer_ends),
       cmocka_unit_test(a_terminate),
       cmocka_unit_test(nothing_is_left),
