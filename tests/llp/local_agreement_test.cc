@@ -253,6 +253,7 @@ void another_user(void**) {
         if (connect(s, reinterpret_cast<const sockaddr*>(&name), size) != 0) _exit(3);
         if (!say(s, "x", slow.fds)) _exit(8);
         slow.close_both();
+        if (write(ready[1], "x", 1) != 1) _exit(9);
         char octet;
         _exit(recv(s, &octet, 1, 0) <= 0 ? 0 : 4);  // it is shown the door
       }
@@ -263,6 +264,8 @@ void another_user(void**) {
       _exit(recv(a, &octet, 1, 0) == 0 ? 0 : 7);
     }
     close(std::exchange(slow.fds[0], -1));
+    char octet;
+    assert_int_equal(read(ready[0], &octet, 1), 1);
     if (listens) {
       pollfd p{responder->fd(), POLLIN, 0};
       assert_int_equal(poll(&p, 1, 20'000), 1);
@@ -272,8 +275,6 @@ void another_user(void**) {
       responder.reset();
       assert_true(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
     } else {
-      char octet;
-      assert_int_equal(read(ready[0], &octet, 1), 1);
       assert_null(LocalAgreement::connect(c.initiator()).get());
     }
     int status = -1;

@@ -88,6 +88,8 @@ void Connection::settle() {
   engine_.remove(*this);
   const auto agreement = std::move(agreement_);
   if (agreement->step() == llp::LocalAgreement::Outcome::local) {
+    // The background thread may be about to watch it no more, as the start-up has asked it to.
+    engine_.post([tcp = std::shared_ptr<llp::Stream>(std::move(owned_))] {});
     owned_ = agreement->take(peer_);
     stream_ = owned_.get();
     qp_.engine().assert_held();  // the same one, by another name
