@@ -43,7 +43,7 @@ def check(condition, text):
         raise Failure(text)
 
 
-def tail(text, lines=15):
+def tail(text, lines=40):
     return "\n".join("    | " + line for line in text.strip().splitlines()[-lines:])
 
 

@@ -306,7 +306,24 @@ void an_end_at_any_moment(void**) {
   expect_fds(before + 5);
 }
 
-// The peer goes when both have what they wanted: nothing is said, until something is sent to it.
+// What to_rts() sets: 8 tries of 67 ms.
+constexpr auto kAllTries = std::chrono::milliseconds(536);
+
+// Its oldest unfinished send, of several that were posted at this time, has failed only when all tries were over.
+void expect_given_up(Side& s, Clock::time_point posted, std::vector<std::pair<std::uint64_t, int>> want) {
+  std::vector<std::pair<std::uint64_t, int>> got;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    const ibv_wc wc = s.wait();
+    if (i == 0) assert_true(Clock::now() - posted >= kAllTries);
+    got.emplace_back(wc.wr_id, wc.status);
+  }
+  std::sort(got.begin(), got.end());
+  assert_true(got == want);
+  assert_int_equal(s.state(), IBV_QPS_ERR);
+}
+
+// The peer goes when both have what they wanted: nothing is said, until something is sent to it, and tried often
+// enough.
 void a_peer_that_leaves(void**) {
   Side a(1 << 14);
   {
@@ -324,16 +341,53 @@ void a_peer_that_leaves(void**) {
   ibv_wc wc;
   assert_int_equal(a.cq.poll(1, &wc), 0);
   assert_int_equal(a.state(), IBV_QPS_RTS);
-  assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 8)}), 0);
-  std::vector<std::pair<std::uint64_t, int>> got;
-  for (int i = 0; i < 2; ++i) {
-    wc = a.wait();
-    got.emplace_back(wc.wr_id, wc.status);
+  const auto posted = Clock::now();
+  assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 8)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
+  assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 8)}, 0, 0, IBV_SEND_SIGNALED, 2), 0);
+  expect_given_up(a, posted, {{1, IBV_WC_RETRY_EXC_ERR}, {2, IBV_WC_WR_FLUSH_ERR}, {101, IBV_WC_WR_FLUSH_ERR}});
+}
+
+// It goes while a Read of ours has no answer: it has not come to it, as the Send before found no receive.
+void a_peer_that_leaves_early(void**) {
+  Side a(1 << 14);
+  auto posted = Clock::now();
+  {
+    Side b(1 << 14);
+    up(a, number(b));
+    up(b, number(a));
+    traffic(a, b);
+    assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 8)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
+    expect_wc(a, 1);
+    assert_int_equal(a.send(IBV_WR_RDMA_READ, {a.sge(8192, 4096)}, b.address(8192), b.mr->stag(), IBV_SEND_SIGNALED, 2),
+                     0);
+    posted = Clock::now();
   }
-  std::sort(got.begin(), got.end());
-  const std::vector<std::pair<std::uint64_t, int>> want = {{1, IBV_WC_RETRY_EXC_ERR}, {101, IBV_WC_WR_FLUSH_ERR}};
-  assert_true(got == want);
-  assert_int_equal(a.state(), IBV_QPS_ERR);
+  assert_int_equal(a.receive({a.sge(0, 64)}, 100), 0);
+  expect_given_up(a, posted, {{2, IBV_WC_RETRY_EXC_ERR}, {100, IBV_WC_WR_FLUSH_ERR}});
+}
+
+// Who gives a queue pair up itself waits for nothing, and nothing comes later.
+void a_peer_that_left_is_given_up(void**) {
+  Side a(1 << 14);
+  for (const ibv_qp_state end : {IBV_QPS_ERR, IBV_QPS_RESET}) {
+    Side b(1 << 14);
+    up(a, number(b));
+    up(b, number(a));
+    traffic(a, b);
+    reset(b);
+    sleep_ms(50);
+    assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 8)}, 0, 0, IBV_SEND_SIGNALED, 7), 0);
+    ibv_qp_attr to{};
+    to.qp_state = end;
+    assert_int_equal(a.qp->modify(to, IBV_QP_STATE), 0);
+    if (end == IBV_QPS_ERR) expect_wc(a, 7, IBV_WC_WR_FLUSH_ERR);
+    reset(a);
+    up(a, number(b));
+    up(b, number(a));
+    sleep_ms(600);  // longer than all tries
+    traffic(a, b);
+    reset(a);
+  }
 }
 
 // --- a raw socket as the initiator ---
@@ -451,6 +505,8 @@ int main() {
       cmocka_unit_test(query_repeats_what_was_said),
       cmocka_unit_test(an_end_at_any_moment),
       cmocka_unit_test(a_peer_that_leaves),
+      cmocka_unit_test(a_peer_that_leaves_early),
+      cmocka_unit_test(a_peer_that_left_is_given_up),
       cmocka_unit_test(hostile_requests),
       cmocka_unit_test(a_start_up_that_breaks_off),
       cmocka_unit_test(no_descriptor_left),

@@ -145,6 +145,13 @@ std::chrono::milliseconds RcQueuePair::silence_limit() const {
                              : std::max(least, all_tries(given_.timeout, given_.retry_cnt));
 }
 
+// For how long sends to a peer that has left are unfinished. InfiniBand's timeout 0 is without end; not here.
+std::chrono::milliseconds RcQueuePair::retry_time() const {
+  const std::chrono::milliseconds most = std::chrono::seconds(options().unacknowledged_s);
+  if (!timeout_given_) return std::chrono::milliseconds(0);
+  return given_.timeout == 0 ? most : std::min(most, all_tries(given_.timeout, given_.retry_cnt));
+}
+
 int RcQueuePair::modify(const ibv_qp_attr& attr, int mask) {
   PeerAddress peer;
   const bool by_address = (mask & IBV_QP_STATE) != 0 && attr.qp_state == IBV_QPS_RTR && (mask & kPeer) == kPeer;

@@ -43,7 +43,7 @@ int RcQueuePair::start_bring_up(const PeerAddress& peer) {
 
 void RcQueuePair::stop_bring_up() {
   engine().assert_held();
-  peer_left_ = false;
+  if (std::exchange(peer_left_, false)) stop_timer();
   sends_in_rtr_ = false;
   if (const auto b = std::exchange(bring_up_, nullptr)) b->stop();
 }
@@ -72,18 +72,30 @@ bool RcQueuePair::wait_again() {
   return true;
 }
 
-// The peer's QP is gone, between two messages and with nothing of ours unanswered. On IB one would not hear of it, and
-// programs leave without a word when both sides have what they wanted: receives stay posted, the next send fails.
+// The peer's QP is gone, between two messages. On InfiniBand one would not hear of it, and programs leave without a
+// word when both sides have what they wanted: receives stay posted, and sends fail when they have been tried long
+// enough.
 bool RcQueuePair::peer_left() {
   engine().assert_held();
-  if (bring_up_ == nullptr || phase_ != Phase::running || connection_->end() != Connection::End::peer_closed ||
-      sq_.head() != sq_.tail())
+  if (bring_up_ == nullptr || phase_ != Phase::running || connection_->end() != Connection::End::peer_closed)
     return false;
   log::info("QP {:#08x}: its peer {} has left", number_, connection_->peer());
   drop_stream(true);
   peer_left_ = true;
+  send_to_nobody();
   // Pairs with post_send(), which publishes, then kicks: what was posted meanwhile is served by the holder's leave().
   return true;
+}
+
+// For as long as InfiniBand's local ACK timeout allows for all tries: a program that is done by then has lost nothing.
+void RcQueuePair::send_to_nobody() {
+  engine().assert_held();
+  if (sq_.head() == sq_.tail() || timer_ != 0) return;
+  const std::chrono::milliseconds tries = retry_time();
+  if (tries.count() == 0)
+    fail_stream(rdmap::Status::connection_lost);
+  else
+    start_timer(static_cast<unsigned>(tries.count()));
 }
 
 }  // namespace ewarp::verbs

@@ -119,12 +119,14 @@ class RcQueuePair final : public QueuePairBase,
   void apply(const ibv_qp_attr& attr, int mask) EWARP_REQUIRES(engine());
   void reset_queues() EWARP_REQUIRES(engine());
   std::chrono::milliseconds silence_limit() const EWARP_REQUIRES(engine());
+  std::chrono::milliseconds retry_time() const EWARP_REQUIRES(engine());
 
   // Who the peer is, without rdma_cm (peer.cc). Engine held.
   int start_bring_up(const PeerAddress& peer) EWARP_REQUIRES(engine());
   void stop_bring_up() EWARP_REQUIRES(engine());
   bool wait_again() EWARP_REQUIRES(engine());
   bool peer_left() EWARP_REQUIRES(engine());
+  void send_to_nobody() EWARP_REQUIRES(engine());
 
   // The stream (stream.cc). Engine held.
   enum class Phase : std::uint8_t {
@@ -197,11 +199,11 @@ class RcQueuePair final : public QueuePairBase,
   std::shared_ptr<BringUp> bring_up_
       EWARP_GUARDED_BY(engine());                      // from RTR until ERR or RESET, if ibv_modify_qp() said the peer
   std::atomic<bool> sends_in_rtr_{false};              // for posters: bring_up_ is there
-  bool peer_left_ EWARP_GUARDED_BY(engine()) = false;  // its stream has ended well; the next send fails
+  bool peer_left_ EWARP_GUARDED_BY(engine()) = false;  // its stream has ended well; sends will fail
   ibv_qp_attr given_ EWARP_GUARDED_BY(engine()){};     // what query() repeats
   bool timeout_given_ EWARP_GUARDED_BY(engine()) = false;  // given_.timeout and retry_cnt are the application's
   // One timer, for what is waited for at the time (on_timer()): the first FPDU, an answer to the RTR, a receive,
-  // a graceful close, a Terminate to leave, a peer that may come again.
+  // a graceful close, a Terminate to leave, a peer that may come again; a peer that has left, to be given up.
   std::uint64_t timer_ EWARP_GUARDED_BY(engine()) = 0;
   unsigned timer_generation_ EWARP_GUARDED_BY(engine()) = 0;
   // An RTR that nobody seems to have heard: how often it goes out once more, and after which time.

@@ -17,8 +17,8 @@ void RcQueuePair::broken() noexcept {
 void RcQueuePair::serve() {
   engine().assert_held();
   if (connection_ == nullptr) {
-    if (peer_left_ && sq_.head() != sq_.tail())
-      fail_stream(rdmap::Status::connection_lost);
+    if (peer_left_)
+      send_to_nobody();
     else
       flush_posted();
     return;
@@ -105,8 +105,12 @@ void RcQueuePair::stop_timer() {
 void RcQueuePair::on_timer(unsigned generation) {
   engine().assert_held();
   // The timer may have been stopped, or started anew, while it was on its way.
-  if (timer_ == 0 || generation != timer_generation_ || connection_ == nullptr) return;
+  if (timer_ == 0 || generation != timer_generation_) return;
   timer_ = 0;
+  if (connection_ == nullptr) {
+    if (peer_left_) fail_stream(rdmap::Status::connection_lost);
+    return;
+  }
   if (phase_ == Phase::running && stalled_.load(std::memory_order_relaxed)) {
     connection_->endpoint().stop_waiting();
     connection_->resume();
