@@ -26,9 +26,9 @@ class Stream {
   virtual ~Stream() = default;  // as close()
 
   // Readable while receive() gives something, writable while send() takes something, for poll() and what is built upon
-  // it: level-triggered, so that who read only a part hears of the rest. -1 once it is closed. A stream that is no
-  // socket gives one end of a socket pair: octets in it make it readable, a full one is not writable. Ready too often
-  // costs a call that finds nothing; ready too seldom, and the stream stands still.
+  // it: level-triggered, so that who read only a part hears of the rest. Stays the same until close(), then -1. A
+  // stream that is no socket gives any descriptor that poll() takes; what it does not tell, watched_for() and arm() do.
+  // Ready too often costs a call that finds nothing; ready too seldom, and the stream stands still.
   virtual int fd() const = 0;
   // Whether recvmsg() on fd() is what receive() does, so that many streams can share a system call (batch.h).
   virtual bool is_socket() const = 0;
@@ -54,8 +54,8 @@ class Stream {
   virtual void half_close() = 0;
   // Both directions end now.
   virtual void end() = 0;
-  // The descriptor goes back, and nothing else is done: in a forked child the stream is the parent's. Every later call
-  // gives -EBADF.
+  // The descriptor goes back, and nothing else is done: in a forked child the stream is the parent's. receive()
+  // and send() give -EBADF from then on.
   virtual void close() = 0;
 
   // Octets that the largest segment carries at present, for RFC 5044 section 4.5; 0: it has no segments.

@@ -4,7 +4,8 @@
 // Threading: commands come from any application thread, readiness and timers from the reactor's thread. One mutex
 // (manager_mutex) guards everything below; it never covers a blocking call, nor attach() and disconnect() of a QP. An
 // id's command_mutex, taken before it, keeps two commands on one id apart while the first is outside the manager's
-// lock. Callbacks hold weak pointers and look at `done` or the state first: whatever was cancelled meanwhile ends
+// lock. The end of a channel takes no command_mutex: look at the state again after each stretch without the lock.
+// Callbacks hold weak pointers and look at `done` or the state first: whatever was cancelled meanwhile ends
 // there.
 #pragma once
 
@@ -43,7 +44,8 @@ class QueuePair;
 
 namespace ewarp::cm {
 
-// Guards the manager, and of ids and files what is not atomic. Taken inside an id's command_mutex, never with the
+// Guards the manager, and of ids and files what is neither atomic nor fixed (as an id's number, port_space and qp_type
+// are). Taken inside an id's command_mutex, never with the
 // engine held.
 inline constinit llp::Mutex manager_mutex;
 
@@ -285,7 +287,7 @@ int reject(const IdRef& id, Octets private_data);
 
 // Limits and choices of a start-up with this peer; looks at interfaces, so without the lock.
 mpa::StartupConfig startup_config(verbs::QueuePair& qp, const rdma_ucm_conn_param& param, const Address& peer);
-// Gives the socket to the QP, without the lock. 0 or errno; the fd is gone in any case.
+// Hands the stream to the QP, without the lock; it takes the engine. 0 or errno; the stream is gone in any case.
 int attach(const IdRef& id, verbs::QueuePair& qp, std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params);
 // Ends the stream at once, if there is one; without the lock.
 void abort_stream(const std::shared_ptr<verbs::QueuePair>& qp);

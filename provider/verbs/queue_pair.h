@@ -74,8 +74,8 @@ class QueuePair {
 
   // The connection manager hands over a stream in full operation (all start-up frames exchanged, no octet beyond them
   // read). The QP goes to RTS (from RESET, INIT or RTR). params.terminate: the QP sends
-  // that Terminate and goes to ERR. 0 or errno: EINVAL (wrong state), EAGAIN,
-  // EMFILE, ENOMEM (no background thread).
+  // that Terminate and goes to ERR. 0 or errno: EINVAL (wrong state, a stream is there, or modify() named its peer),
+  // EAGAIN, EMFILE, ENOMEM (no background thread).
   virtual int attach(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params,
                      std::shared_ptr<StreamObserver> observer) = 0;
   // What accept()/connect() may promise: the limits that modify()/create gave.

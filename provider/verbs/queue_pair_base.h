@@ -16,6 +16,7 @@
 
 namespace ewarp::verbs {
 
+// Threading: fields are set before the queue pair is used, then read by any thread; overflowed_, slot_: engine held.
 class QueuePairBase : public QueuePair {
  public:
   std::uint32_t number() const override { return number_; }

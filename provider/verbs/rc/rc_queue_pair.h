@@ -37,10 +37,11 @@ struct SendEntry : rdmap::SendRequest {
   WindowBind bind;
 };
 
-// Threading: post_send(), post_recv() and post_all() by any thread; they take the queue's lock. serve(), broken() and
-// stream_progress() with the engine held, as all private functions but those of Posting. The other public functions by
-// any thread; they take the engine. Fields without an annotation: atomics, the queues (work_queue.h), and what is set
-// before the queue pair is used or by modify() with the engine held.
+// Threading: post_send(), post_recv() and post_all() by any thread; they take the queue's lock, give it back, then
+// kick. serve(), broken() and stream_progress() with the engine held, as all private functions but those of Posting
+// (the queue's lock; execute_local(): the engine). modify(), query(), destroy(), attach() and disconnect() by any
+// thread; they take the engine. get_read_limits() reads atomics. Fields without an annotation: atomics, the queues
+// (work_queue.h), and what is set before the queue pair is used or by modify() with the engine held.
 class RcQueuePair final : public QueuePairBase,
                           public LargePoster,
                           private OverMemory<rdmap::Consumer>,
@@ -69,7 +70,7 @@ class RcQueuePair final : public QueuePairBase,
   // New work was posted, or the socket may take more.
   void serve() override;
   void broken() noexcept override;
-  // After octets arrived, the stream ended, or something was written.
+  // After octets arrived, the stream ended, or something was written. connection_ may be null when it returns.
   void stream_progress() EWARP_REQUIRES(engine());
 
  private:
