@@ -66,19 +66,23 @@ void ActiveSet::remove(Pollable& p) {
 }
 
 // A socket that wants nothing is taken out: hang-ups are reported whether asked for or not, again and again.
-void ActiveSet::watch(Pollable& p) {
+bool ActiveSet::watch_fd(Pollable& p) {
   assert(p.in_engine_);
   const std::uint32_t wanted = p.watched_for();
-  if (wanted != p.watched_) {
-    if (wanted == 0) {
-      ready_.remove(p.fd());
-    } else if (const int error = p.watched_ == 0 ? ready_.add(p.fd(), wanted, &p) : ready_.change(p.fd(), wanted, &p)) {
-      log::error("a socket cannot be watched: {}", std::generic_category().message(error));
-      return p.broken();
-    }
-    p.watched_ = wanted;
+  if (wanted == p.watched_) return true;
+  if (wanted == 0) {
+    ready_.remove(p.fd());
+  } else if (const int error = p.watched_ == 0 ? ready_.add(p.fd(), wanted, &p) : ready_.change(p.fd(), wanted, &p)) {
+    log::error("a socket cannot be watched: {}", std::generic_category().message(error));
+    p.broken();
+    return false;
   }
-  if (p.arm(std::exchange(p.rang_, false))) wake(p);
+  p.watched_ = wanted;
+  return true;
+}
+
+void ActiveSet::watch(Pollable& p) {
+  if (watch_fd(p) && p.arm(std::exchange(p.rang_, false))) wake(p);
 }
 
 void ActiveSet::wake(Pollable& p) {
@@ -125,7 +129,7 @@ void ActiveSet::watch_all() {
 
 // What woke the sleeper stays, or it would find nothing and sleep on.
 void ActiveSet::keep_watching() {
-  if (hot_ != nullptr && hot_->arm(false)) wake(*hot_);
+  if (hot_ != nullptr && watch_fd(*hot_) && hot_->arm(false)) wake(*hot_);
 }
 
 void ActiveSet::make_hot(Pollable* p) {

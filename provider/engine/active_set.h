@@ -37,7 +37,8 @@ class ActiveSet {
   // watch_all() comes before somebody does.
   void update(Pollable& p, bool lazily);
   void watch_all();
-  // While somebody sleeps on fd() another thread's pass has taken what there was: what comes later tells, too.
+  // While somebody sleeps on fd() another thread's pass has taken what there was, or has left something to write: what
+  // comes later tells, too.
   void keep_watching();
 
   // Every ready socket gets its turn, at most kBatch and the hot one in one pass. between(): called where nothing is
@@ -62,6 +63,7 @@ class ActiveSet {
   void close();
   std::size_t turns();
   std::size_t batch_of_streams();
+  bool watch_fd(Pollable& p);
   void watch(Pollable& p);
   void find();
   void wake(Pollable& p);

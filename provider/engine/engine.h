@@ -79,10 +79,11 @@ class Engine final : public Reactor, public EngineLock {
   void remove(Pollable& pollable) EWARP_REQUIRES(this);
   // Pollable::look() is called once a second from now on, of all of them, until none asks for more.
   void look_later() EWARP_REQUIRES(this);
-  // What it wants to read or write has changed: the kernel says when it can.
+  // What it wants to read or write has changed: the kernel says when it can. An application that was about to poll
+  // (application_will_pass()) need not: while the background thread sleeps on the sockets, it hears of all.
   void update(Pollable& pollable) EWARP_REQUIRES(this) {
     assert(held());
-    set_.update(pollable, application_drives());
+    set_.update(pollable, application_drives() && !relies_on_sockets_.load(std::memory_order_relaxed));
   }
   // Destroys the object once nothing of the current pass refers to it.
   void bury(std::shared_ptr<Pollable> object) EWARP_REQUIRES(this);

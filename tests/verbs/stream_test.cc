@@ -3,6 +3,7 @@
 #include <cstring>
 #include <random>
 
+#include "provider/engine/engine.h"
 #include "tests/verbs/two_qps.h"
 
 // Last: cmocka's macros (fail) would cut through other headers.
@@ -134,6 +135,32 @@ void a_write_wakes_who_may_wait_for_it(void**) {
   assert_false(a.cq_event(20));
 }
 
+// A program that was about to poll posts more than the stream takes, and polls no more: it looks at its memory. Its
+// peer reads on, and all of it arrives.
+void who_was_about_to_poll_does_not(void**) {
+  constexpr std::uint32_t kOctets = 16 << 10;  // not so much that the background thread is woken to send it
+  constexpr int kWrites = 60;
+  Side a(kOctets);
+  StreamPair streams;
+  assert_int_equal(a.qp->attach(std::move(streams.one), params(true), a.observer), 0);
+  poll(nullptr, 0, 50);  // the background thread sleeps, most likely
+  verbs::engine().application_will_pass();
+  for (int i = 0; i < kWrites; ++i) assert_int_equal(a.send(IBV_WR_RDMA_WRITE, {a.sge(0, kOctets)}, 0, 1), 0);
+  std::vector<std::byte> octets(1 << 16);
+  std::size_t arrived = 0;
+  for (int silent = 0; arrived < std::size_t{kOctets} * kWrites && silent < kPatience;) {
+    const iovec into{octets.data(), octets.size()};
+    const long n = streams.other->receive({&into, 1});
+    assert_true(n > 0 || n == -EAGAIN);
+    silent = n > 0 ? 0 : silent + 1;
+    if (n > 0)
+      arrived += static_cast<std::size_t>(n);
+    else
+      poll(nullptr, 0, 1);
+  }
+  assert_true(arrived >= std::size_t{kOctets} * kWrites);
+}
+
 }  // namespace
 
 int main() {
@@ -141,6 +168,7 @@ int main() {
       cmocka_unit_test(sends_arrive),
       cmocka_unit_test(writes_and_reads),
       cmocka_unit_test(a_write_wakes_who_may_wait_for_it),
+      cmocka_unit_test(who_was_about_to_poll_does_not),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
