@@ -184,11 +184,17 @@ def nice(value):
     return f"{value:g}"
 
 
+PALETTE = ("#1f77b4", "#d62728", "#7f7f7f", "#2ca02c", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#ff7f0e")
+NAMES_IN_A_LINE = 5  # of a chart
+
+
 def chart(title, below, places, lines, colours=None):
-    """SVG with the places of the abscissa evenly spread. lines: {name: values}; `below` names the abscissa."""
-    width, height, left, top, right, bottom = 640, 400, 70, 30, 20, 60
-    colours = colours or dict(zip(lines, ("#1f77b4", "#d62728", "#7f7f7f", "#2ca02c", "#9467bd")))
-    most = max(v for values in lines.values() for v in values) * 1.05 or 1
+    """SVG with the places of the abscissa evenly spread. lines: {name: values}, None where there is none; `below` names the
+    abscissa."""
+    more = 14 * ((len(lines) - 1) // NAMES_IN_A_LINE)  # further lines of names
+    width, height, left, top, right, bottom = 640, 400 + more, 70, 30, 20, 60 + more
+    colours = colours or dict(zip(lines, PALETTE))
+    most = max(v for values in lines.values() for v in values if v is not None) * 1.05 or 1
     step = (width - left - right) / max(len(places) - 1, 1)
 
     def point(i, value):
@@ -203,10 +209,11 @@ def chart(title, below, places, lines, colours=None):
     for i, place in enumerate(places):
         x, y = point(i, 0)
         out.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{nice(place)}</text>')
-    out.append(f'<text x="{width / 2}" y="{height - 26}" text-anchor="middle">{below}</text>')
+    out.append(f'<text x="{width / 2}" y="{height - bottom + 34}" text-anchor="middle">{below}</text>')
     for n, (name, values) in enumerate(lines.items()):
-        line = " ".join("{:.1f},{:.1f}".format(*point(i, v)) for i, v in enumerate(values))
+        line = " ".join("{:.1f},{:.1f}".format(*point(i, v)) for i, v in enumerate(values) if v is not None)
         colour = colours.get(name, "black")
+        x, y = left + 110 * (n % NAMES_IN_A_LINE), height - bottom + 52 + 14 * (n // NAMES_IN_A_LINE)
         out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
-                   f'<text x="{left + 110 * n}" y="{height - 8}" fill="{colour}">{name}</text>')  # fmt: skip
+                   f'<text x="{x}" y="{y}" fill="{colour}">{name}</text>')  # fmt: skip
     return "\n".join([*out, "</svg>\n"])

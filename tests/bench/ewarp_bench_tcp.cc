@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Raw TCP between two processes, the yardstick for EtherWARP on the same machine in the same minute: ping-pong with
 // polling (non-blocking recv in a loop) and with blocking sockets, and a one-way stream, on request with one CRC32C
-// pass over each piece at both ends. Prints one JSON object.
+// pass over each piece at both ends. The ping-pong also over UDP, whose server echoes until somebody ends it. Prints
+// one JSON object.
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
@@ -37,11 +38,17 @@ struct Arguments {
   std::uint64_t iterations = 10000, warm_up = 0;
   std::uint16_t port = 0;
   unsigned timeout_s = 60;
-  bool crc = false;
+  bool crc = false, udp = false;
+
+  bool polls() const { return mode == "poll"; }
+  int socket_type() const { return udp ? SOCK_DGRAM : SOCK_STREAM; }
 };
 
 // What one CRC covers: about an FPDU of the largest size.
 constexpr std::size_t kPiece = 64 * 1024;
+// A datagram without an answer for so long is lost, and the next one goes; who loses more than kMostLost gives up.
+constexpr std::chrono::milliseconds kSilence{200};
+constexpr std::uint64_t kMostLost = 100;
 
 [[noreturn]] void give_up(const std::string& what) {
   throw std::runtime_error(fmt::format("{}: {}", what, std::strerror(errno)));
@@ -84,7 +91,7 @@ struct Endpoint {
 
 Endpoint resolve(const std::string& host, std::uint16_t port) {
   addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_socktype = SOCK_STREAM;  // one answer; the addresses are the same for datagrams
   if (const int error = getaddrinfo(host.c_str(), fmt::format("{}", port).c_str(), &hints, &found); error != 0)
     throw std::runtime_error(fmt::format("{}: {}", host, gai_strerror(error)));
   Endpoint out;
@@ -156,10 +163,10 @@ std::uint32_t receive_with_crc(Connection& c, std::vector<char>& buffer) {
 }
 
 // Both sides agree on the arguments; only the octets travel.
-void serve(int listener, const Arguments& a) {
+void serve_stream(int listener, const Arguments& a) {
   const int fd = checked(accept(listener, nullptr, nullptr), "accept");
   tune(fd, a);
-  Connection c(fd, a.mode == "poll");
+  Connection c(fd, a.polls());
   std::vector<char> buffer(a.size);
   volatile std::uint32_t crcs = 0;
   for (std::uint64_t i = 0; i < a.warm_up + a.iterations; ++i) {
@@ -174,14 +181,50 @@ void serve(int listener, const Arguments& a) {
   }
 }
 
-std::string ping_pong(Connection& c, const Arguments& a) {
-  std::vector<char> buffer(a.size, 'x');
+// Sends back what comes, to whom it came from.
+void echo(int fd, const Arguments& a) {
+  std::vector<char> buffer(a.size);
+  for (;;) {
+    Endpoint from;
+    from.length = sizeof from.address;
+    const auto got =
+        recvfrom(fd, buffer.data(), buffer.size(), a.polls() ? MSG_DONTWAIT : 0, generic(from.address), &from.length);
+    if (got < 0 && errno == EAGAIN) continue;
+    if (got < 0) give_up("recvfrom");
+    if (sendto(fd, buffer.data(), static_cast<std::size_t>(got), 0, generic(from.address), from.length) < 0)
+      give_up("sendto");
+  }
+}
+
+// Sends one datagram with this number and takes the answer; false: none came. Answers to earlier ones are dropped.
+bool ask(int fd, std::vector<char>& buffer, std::uint64_t number, bool polls) {
+  std::memcpy(buffer.data(), &number, sizeof number);
+  if (send(fd, buffer.data(), buffer.size(), 0) < 0) give_up("send");
+  const auto until = Clock::now() + kSilence;
+  do {
+    const auto got = recv(fd, buffer.data(), buffer.size(), polls ? MSG_DONTWAIT : 0);
+    if (got < 0 && errno != EAGAIN) give_up("recv");
+    std::uint64_t answer = 0;
+    if (got >= 0) std::memcpy(&answer, buffer.data(), sizeof answer);
+    if (got >= 0 && answer == number) return true;
+  } while (Clock::now() < until);
+  return false;
+}
+
+void serve(int listener, const Arguments& a) {
+  if (a.udp)
+    echo(listener, a);
+  else
+    serve_stream(listener, a);
+}
+
+template <class Round>
+std::string ping_pong(const Arguments& a, const Round& round_trip) {
   std::vector<double> half_us;
   half_us.reserve(a.iterations);
   for (std::uint64_t i = 0; i < a.warm_up + a.iterations; ++i) {
     const auto begin = Clock::now();
-    c.send(buffer.data(), a.size);
-    c.receive(buffer.data(), a.size);
+    round_trip();
     const std::chrono::duration<double, std::micro> round = Clock::now() - begin;
     if (i >= a.warm_up) half_us.push_back(round.count() / 2);
   }
@@ -191,8 +234,29 @@ std::string ping_pong(Connection& c, const Arguments& a) {
   const auto at = [&](double q) {
     return half_us[static_cast<std::size_t>(q * static_cast<double>(half_us.size() - 1))];
   };
-  return fmt::format(R"("half_round_trip_us": {{"min": {:.3f}, "median": {:.3f}, "mean": {:.3f}, "p99": {:.3f}}})",
-                     at(0), at(0.5), sum / static_cast<double>(half_us.size()), at(0.99));
+  return fmt::format(
+      R"("half_round_trip_us": {{"min": {:.3f}, "median": {:.3f}, "mean": {:.3f}, "p99": {:.3f}, "p999": {:.3f}}})",
+      at(0), at(0.5), sum / static_cast<double>(half_us.size()), at(0.99), at(0.999));
+}
+
+std::string ping_pong(Connection& c, const Arguments& a) {
+  std::vector<char> buffer(a.size, 'x');
+  return ping_pong(a, [&] {
+    c.send(buffer.data(), a.size);
+    c.receive(buffer.data(), a.size);
+  });
+}
+
+std::string datagram_ping_pong(int fd, const Arguments& a) {
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(kSilence).count();
+  const timeval silence{0, static_cast<suseconds_t>(us)};
+  checked(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &silence, sizeof silence), "SO_RCVTIMEO");
+  std::vector<char> buffer(a.size, 'x');
+  std::uint64_t number = 0, lost = 0;
+  return ping_pong(a, [&] {
+    while (!ask(fd, buffer, ++number, a.polls()))
+      if (++lost > kMostLost) throw std::runtime_error("the peer is silent");
+  });
 }
 
 // Ends with an octet from the receiver, so that what is timed has arrived.
@@ -219,21 +283,23 @@ std::string stream(Connection& c, const Arguments& a) {
 
 void run_client(const Arguments& a, std::uint16_t port) {
   Endpoint to = resolve(a.address, port);
-  const int fd = checked(socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
-  Connection c(fd, a.mode == "poll");
-  tune(fd, a);
+  const int fd = checked(socket(to.address.ss_family, a.socket_type() | SOCK_CLOEXEC, 0), "socket");
+  Connection c(fd, a.polls());
+  if (!a.udp) tune(fd, a);
   checked(connect(fd, generic(to.address), to.length), "connect");
   fmt::print("{{\"mode\": \"{}\", \"size\": {}, \"iterations\": {}, {}}}\n", a.mode, a.size, a.iterations,
-             a.mode == "stream" ? stream(c, a) : ping_pong(c, a));
+             a.udp                ? datagram_ping_pong(fd, a)
+             : a.mode == "stream" ? stream(c, a)
+                                  : ping_pong(c, a));
 }
 
 int listen_on(const Arguments& a, std::uint16_t* port) {
   Endpoint at = resolve(a.address, a.port);
-  const int fd = checked(socket(at.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+  const int fd = checked(socket(at.address.ss_family, a.socket_type() | SOCK_CLOEXEC, 0), "socket");
   const int on = 1;
-  checked(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "SO_REUSEADDR");
+  if (!a.udp) checked(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "SO_REUSEADDR");
   checked(bind(fd, generic(at.address), at.length), "bind");
-  checked(listen(fd, 1), "listen");
+  if (!a.udp) checked(listen(fd, 1), "listen");
   checked(getsockname(fd, generic(at.address), &at.length), "getsockname");
   *port = ntohs(at.address.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(at.address).sin6_port
                                                  : reinterpret_cast<sockaddr_in&>(at.address).sin_port);
@@ -265,10 +331,11 @@ int both(const Arguments& a) {
     pin(a.client_cpus);
     run_client(a, port);
   });
-  if (failed != 0) kill(server, SIGTERM);
+  const bool ended_by_us = failed != 0 || a.udp;
+  if (ended_by_us) kill(server, SIGTERM);
   int status = 0;
   waitpid(server, &status, 0);
-  return failed != 0 || status != 0 ? 1 : 0;
+  return failed != 0 || (status != 0 && !ended_by_us) ? 1 : 0;
 }
 
 int run(const Arguments& a) {
@@ -286,7 +353,7 @@ int run(const Arguments& a) {
 
 int main(int argc, char** argv) {
   Arguments a;
-  CLI::App app("Raw TCP ping-pong and stream; prints one JSON object");
+  CLI::App app("Raw TCP ping-pong and stream, raw UDP ping-pong; prints one JSON object");
   app.add_option("--mode", a.mode, "poll, block (ping-pong) or stream")
       ->check(CLI::IsMember({"poll", "block", "stream"}));
   app.add_option("--role", a.role, "both (a child serves), server or client")
@@ -299,11 +366,16 @@ int main(int argc, char** argv) {
   app.add_option("--server-cpus", a.server_cpus, "CPUs of the server, such as 0,2-3");
   app.add_option("--client-cpus", a.client_cpus, "CPUs of the client");
   app.add_flag("--crc", a.crc, "Mode stream: each end computes the CRC32C of each 64 KiB");
+  app.add_flag("--udp", a.udp, "Ping-pong of datagrams, at least 8 octets; the server echoes until it is ended");
   app.add_option("--congestion", a.congestion, "TCP congestion control; system: the system's");
   app.add_option("--timeout", a.timeout_s, "Seconds after which it ends with SIGALRM")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   if (a.crc && a.mode != "stream") {
     fmt::print(stderr, "ewarp_bench_tcp: --crc needs --mode stream\n");
+    return 1;
+  }
+  if (a.udp && (a.mode == "stream" || a.size < sizeof(std::uint64_t))) {
+    fmt::print(stderr, "ewarp_bench_tcp: --udp takes no --mode stream, and at least 8 octets\n");
     return 1;
   }
   int status = 1;

@@ -219,6 +219,7 @@ static bool wanted(int argc, char** argv, const char* scenario, size_t size) {
 
 int main(int argc, char** argv) {
   const char* number = getenv("OMPI_COMM_WORLD_RANK");
+  if (number == NULL) number = getenv("PMI_RANK");  // MPICH's
   for (int i = 1; i < argc; ++i) {
     if (strcmp(argv[i], "--quick") == 0) quick = true;
     if (strcmp(argv[i], "--size") == 0 && i + 1 < argc) only = strtoul(argv[i + 1], NULL, 10);

@@ -2,14 +2,21 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Open MPI over EtherWARP beside what it has for the same network: one run, rounds in turn, medians of the ratios.
 
-    tests/bench/mpi_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [SCENARIO...]
+    tests/bench/mpi_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--peers network|host] [SCENARIO...]
 
-Scenarios: latency, bandwidth, rate, overlap. Two ranks on the loopback interface, each on half of the CPUs, over
-    etherwarp   pml cm, mtl ofi, provider etherwarp (`etherwarp mpirun`)
+Scenarios: latency, bandwidth, rate, overlap. Two ranks on the loopback interface, each on half of the CPUs. --peers
+network (the default): no rank may know that the other one is on its host, over
+    etherwarp   pml cm, mtl ofi, provider etherwarp (`etherwarp mpirun`), option local=off
     btl-tcp     pml ob1, btl tcp
     ucx-tcp     pml ucx, UCX_TLS=tcp
     ofi-tcp     pml cm, mtl ofi, provider tcp;ofi_rxm
-Writes mpi.txt, mpi.json and a chart (SVG) a scenario. Ratios are EtherWARP's speed by the other's, round by round: more
+    mpich-tcp   MPICH without its own shared memory, UCX_TLS=tcp
+--peers host: what people on one host would take, over
+    etherwarp   the same with local=auto
+    btl-vader   pml ob1, btl vader
+    ucx-shm     pml ucx, UCX_TLS=posix
+    mpich-shm   MPICH with its own shared memory
+MPICH is left out where it is not installed. Writes mpi.txt, mpi.json and a chart (SVG) a scenario. Ratios are EtherWARP's speed by the other's, round by round: more
 than 1 is better than the other.
 """
 import argparse
@@ -17,6 +24,7 @@ import collections
 import json
 import os
 import pathlib
+import shutil
 import statistics
 import sys
 import tempfile
@@ -25,24 +33,41 @@ from common import Failure, chart, cpu_sets, run_to_end
 
 SCENARIOS = ("latency", "bandwidth", "rate", "overlap", "put_flush")
 LESS_IS_BETTER = {"latency", "put_flush"}
-COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "ofi-tcp": "#7f7f7f"}
+COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "ofi-tcp": "#7f7f7f",
+           "mpich-tcp": "#9467bd", "btl-vader": "#d62728", "ucx-shm": "#2ca02c", "mpich-shm": "#9467bd"}  # fmt: skip
+MPICH = "mpiexec.hydra"
 SKIPPED = 77  # what CTest takes for "skipped"
 
 
-def transports(etherwarp):
-    """Of each: the words in front of mpirun's common ones, and the environment."""
-    def mca(**values):
-        return [word for name, value in values.items() for word in ("--mca", name, value)]
+def mca(**values):
+    return [word for name, value in values.items() for word in ("--mca", name, value)]
 
-    return {
-        "etherwarp": ([etherwarp, "mpirun"], {"ETHERWARP_INTERFACES": "lo", "ETHERWARP_LOCAL": "off",
-                                               "ETHERWARP_STATS_KEEP": "yes"}),
-        "btl-tcp": (["mpirun.openmpi", *mca(pml="ob1", btl="tcp,self", btl_tcp_if_include="lo")], {}),
-        "ucx-tcp": (["mpirun.openmpi", *mca(pml="ucx", btl="self", opal_common_ucx_tls="any", opal_common_ucx_devices="any")],
-                    {"UCX_TLS": "tcp,self", "UCX_NET_DEVICES": "lo"}),
-        "ofi-tcp": (["mpirun.openmpi", *mca(pml="cm", mtl="ofi", mtl_ofi_provider_include="tcp;ofi_rxm")],
+
+def openmpi(**values):
+    return ["mpirun.openmpi", *mca(**values)]
+
+
+def ucx(tls, **more):
+    """Through Open MPI or MPICH: what UCX may use, on the loopback interface."""
+    return {"UCX_TLS": f"{tls},self", "UCX_NET_DEVICES": "lo", "UCX_WARN_UNUSED_ENV_VARS": "n", **more}
+
+
+def transports(etherwarp, peers):
+    """Of each: the words in front of the launcher's common ones, and the environment."""
+    ours = {"ETHERWARP_INTERFACES": "lo", "ETHERWARP_LOCAL": "auto" if peers == "host" else "off",
+            "ETHERWARP_STATS_KEEP": "yes"}  # fmt: skip
+    through_ucx = openmpi(pml="ucx", btl="self", opal_common_ucx_tls="any", opal_common_ucx_devices="any")
+    return {"etherwarp": ([etherwarp, "mpirun"], ours), **({
+        "btl-tcp": (openmpi(pml="ob1", btl="tcp,self", btl_tcp_if_include="lo"), {}),
+        "ucx-tcp": (through_ucx, ucx("tcp")),
+        "ofi-tcp": (openmpi(pml="cm", mtl="ofi", mtl_ofi_provider_include="tcp;ofi_rxm"),
                     {"FI_PROVIDER": "tcp,ofi_rxm", "FI_TCP_IFACE": "lo"}),
-    }  # fmt: skip
+        "mpich-tcp": ([MPICH], ucx("tcp", MPIR_CVAR_NOLOCAL="1")),
+    } if peers == "network" else {
+        "btl-vader": (openmpi(pml="ob1", btl="vader,self"), {}),
+        "ucx-shm": (through_ucx, ucx("posix")),
+        "mpich-shm": ([MPICH], ucx("posix")),
+    })}  # fmt: skip
 
 
 class Bench:
@@ -51,17 +76,28 @@ class Bench:
         self.build = a.build.resolve()
         self.etherwarp = str(self.build / "bin" / "etherwarp")
         self.program = self.build / "bin" / "ewarp_mpi_bench"
+        self.transports = transports(self.etherwarp, a.peers)
+        if shutil.which(MPICH) is None or not self.of_mpich().exists():
+            print("MPICH is left out: it is not installed, or was not at build time (scripts/packages.txt)", file=sys.stderr)
+            self.transports = {name: how for name, how in self.transports.items() if how[0] != [MPICH]}
+        self.names = list(self.transports)
         self.cpus = cpu_sets(None, None)
         # name -> (scenario, size) -> a value a round
         self.found = collections.defaultdict(lambda: collections.defaultdict(list))
         self.units, self.octets = {}, 0
 
+    def of_mpich(self):
+        return self.program.with_suffix(".mpich")
+
     def run(self, name, folder):
-        words, env = transports(self.etherwarp)[name]
-        command = [*words, *(["--allow-run-as-root"] if os.geteuid() == 0 else []), "--oversubscribe", "--bind-to", "none",
-                   "--mca", "mpi_yield_when_idle", "0", "-n", "2", str(self.program), "--cpus", *self.cpus,
-                   *(["--quick"] if self.a.smoke else []), *self.a.scenarios]  # fmt: skip
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_MCA_", "UCX_", "FI_", "ETHERWARP_"))}
+        words, env = self.transports[name]
+        if words == [MPICH]:
+            start = ["-n", "2", str(self.of_mpich())]
+        else:
+            start = [*(["--allow-run-as-root"] if os.geteuid() == 0 else []), "--oversubscribe", "--bind-to", "none",
+                     "--mca", "mpi_yield_when_idle", "0", "-n", "2", str(self.program)]  # fmt: skip
+        command = [*words, *start, "--cpus", *self.cpus, *(["--quick"] if self.a.smoke else []), *self.a.scenarios]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_MCA_", "UCX_", "FI_", "MPIR_", "ETHERWARP_"))}
         out = run_to_end(command, self.a.timeout, {**clean, "ETHERWARP_RUNDIR": folder, **env})
         for line in out.splitlines():
             if line.startswith("{"):
@@ -78,6 +114,9 @@ class Bench:
         octets = [sum(d["tx_octets"] for d in p["devices"]) for p in processes]
         if len(octets) != 2 or min(octets) < 1000:
             raise Failure(f"EtherWARP's counters show {octets} octets: the messages did not go over it")
+        local = sum(d["local_streams"] for p in processes for d in p["devices"])
+        if (local > 0) != (self.a.peers == "host"):
+            raise Failure(f"{local} streams through shared memory, for peers of a {self.a.peers}")
         self.octets += sum(octets)
         for file in pathlib.Path(folder).iterdir():
             if file.name.isdigit():
@@ -85,7 +124,7 @@ class Bench:
 
     def rounds(self):
         with tempfile.TemporaryDirectory(prefix="ewarp-mpi-bench-") as folder:
-            names = list(COLOURS)
+            names = self.names
             for number in range(self.a.rounds):
                 # each begins as often as the others, and follows each other one
                 for name in names[number % len(names):] + names[: number % len(names)]:
@@ -113,12 +152,12 @@ def spread(values):
     return {"median": statistics.median(values), "least": min(values), "most": max(values), "values": values}
 
 
-def table(scenario, rows):
+def table(scenario, rows, names):
     lines = [f"{scenario} ({rows[0]['unit']}); then EtherWARP's speed by the others': median [least most]"]
-    lines.append("  " + " " * 8 + "".join(f"{n:>12}" for n in COLOURS))
+    lines.append("  " + " " * 8 + "".join(f"{n:>12}" for n in names))
     for row in rows:
-        cells = "".join(f"{row[n]['median']:12.2f}" if n in row else f"{'-':>12}" for n in COLOURS)
-        ratios = "".join(f"  {n} {r['median']:.2f} [{r['least']:.2f} {r['most']:.2f}]" for n in COLOURS
+        cells = "".join(f"{row[n]['median']:12.2f}" if n in row else f"{'-':>12}" for n in names)
+        ratios = "".join(f"  {n} {r['median']:.2f} [{r['least']:.2f} {r['most']:.2f}]" for n in names
                          if (r := row.get(f"by {n}")))  # fmt: skip
         lines.append(f"  {row['size']:8d}{cells}{ratios}")
     return lines
@@ -131,6 +170,7 @@ def main():
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("mpi-bench"))
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--timeout", type=float, default=300)
+    parser.add_argument("--peers", choices=("network", "host"), default="network", help="beside whom (default: network)")
     parser.add_argument("--smoke", action="store_true", help="tiny numbers: shows that it runs, says nothing about speed")
     a = parser.parse_args()
     if unknown := set(a.scenarios) - set(SCENARIOS):
@@ -150,7 +190,7 @@ def main():
     found = bench.rows()
     for scenario, rows in found.items():
         lines += table(scenario, rows)
-        medians = {n: [r[n]["median"] for r in rows] for n in COLOURS if n in rows[0]}
+        medians = {n: [r[n]["median"] for r in rows] for n in bench.names if n in rows[0]}
         picture = chart(f"{scenario} ({rows[0]['unit']})", "octets", [r["size"] for r in rows], medians, COLOURS)
         (a.output / f"{scenario.replace(' ', '_')}.svg").write_text(picture, encoding="utf-8")
     (a.output / "mpi.json").write_text(json.dumps({"about": lines[0], **found}, indent=1), encoding="utf-8")

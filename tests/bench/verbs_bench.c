@@ -237,8 +237,9 @@ static void ping(struct bench* b) {
     if (answer != number && (!b->t->loses || ++lost > 100)) die("the peer is silent");
   }
   qsort(half, (size_t)b->o.iterations, sizeof *half, ascending);
-  printf("{\"half_round_trip_us\": {\"median\": %.3f, \"p99\": %.3f}, \"lost\": %llu}\n", half[b->o.iterations / 2],
-         half[b->o.iterations * 99 / 100], (unsigned long long)lost);
+  printf("{\"half_round_trip_us\": {\"median\": %.3f, \"p99\": %.3f, \"p999\": %.3f}, \"lost\": %llu}\n",
+         half[b->o.iterations / 2], half[b->o.iterations * 99 / 100], half[b->o.iterations * 999 / 1000],
+         (unsigned long long)lost);
   free(half);
 }
 

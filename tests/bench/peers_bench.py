@@ -1,0 +1,375 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""EtherWARP beside what users would take instead, in alternating runs: one page.
+
+    tests/bench/peers_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--only PART]... [--quick]
+
+Parts:
+    network  the network's stream (option local=off) on the loopback interface and on a veth pair with MTU 1500 and 9000
+             (namespaces of its own, for which it needs root), beside raw TCP and UDP, UCX tcp, libfabric tcp, qperf, iperf3
+    host     streams of one host through shared memory (local=auto), beside the same over TCP, raw TCP, UCX posix
+    mpi      mpi_bench.py --peers network, then --peers host
+In each round all steps of a case run once, each round beginning with another one, and each ratio is of one round. Writes
+peers.md, peers.json and charts (SVG), after each round what there is by then. A program that is not installed is left
+out, and named. The aims of the page say what is wanted; whether they are met is no matter of the exit status.
+"""
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import platform
+import signal
+import sys
+import time
+
+from common import (ROOT, SKIPPED, Failure, Skip, cpu_model, cpu_sets, in_turn, load_remark, say_since,
+                    with_defaults)  # fmt: skip
+from peers_report import Case, Step, aim_lines, charts, tables, verdicts
+from peers_tools import PACKAGES, PLACES, Tools, installed, mpi
+
+SIZES = (8, 128, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20)
+HOST_SIZES = (1, *SIZES, 64 << 20)
+QUICK_SIZES = (8, 64 << 10)
+MANY = 64  # queue pairs
+CPU_SIZE = 128 << 10  # iperf3's block
+PARTS = ("network", "host", "mpi")
+BEST_OF_STREAM = 16 << 10  # below it, iperf3 and a CRC of one piece measure calls
+MICROSECONDS, GBIT, MILLIONS, CPU_SECONDS = "µs", "Gbit/s", "million/s", "s/GiB"
+
+
+def latency_count(a, size):
+    """So that the time of a run is about the same at all sizes."""
+    return max(20, min(a.latency_messages, (256 << 20) // size))
+
+
+def bandwidth_count(a, size):
+    return max(10, min(a.messages, a.octets // size))
+
+
+def steps(*all_of_them):
+    """Those whose program is installed. Each: name, whether it is ours, program of others (or None), run()."""
+    return [Step(name, ours, run) for name, ours, program, run in all_of_them if program is None or installed(program)]
+
+
+# --- cases ----------------------------------------------------------------------------------------------------------
+
+
+def latency(t, size):
+    n, every = latency_count(t.a, size), size == 8
+    return Case("network", t.place.name, "latency", size, MICROSECONDS, steps(
+        ("raw TCP", False, None, lambda: t.raw_latency(size, n)),
+        ("RC Send", True, "ib_send_lat", lambda: t.perftest_latency("ib_send_lat", size, n, crc="never")),
+        ("RC Write", True, "ib_send_lat", lambda: t.perftest_latency("ib_write_lat", size, n, crc="never")),
+        ("RC Read", True, "ib_send_lat", lambda: t.perftest_latency("ib_read_lat", size, n, crc="never")),
+        ("RC Send, CRC", True, "ib_send_lat", lambda: t.perftest_latency("ib_send_lat", size, n, crc="always")),
+        ("UCX tcp", False, "ucx_perftest", lambda: t.ucx_latency(size, n, every_quantile=every)),
+        ("tcp;ofi_rxm", False, "fi_pingpong", lambda: t.fi_latency("tcp;ofi_rxm", "rdm", size, n)),
+        ("libfabric tcp", False, "fi_pingpong", lambda: t.fi_latency("tcp", "msg", size, n)),
+        ("qperf", False, "qperf", lambda: t.qperf("tcp_lat", size)),
+    ))  # fmt: skip
+
+
+def datagram_latency(t, size):
+    n = latency_count(t.a, size)
+    return Case("network", t.place.name, "datagram latency", size, MICROSECONDS, steps(
+        ("raw UDP", False, None, lambda: t.raw_latency(size, n, "--udp")),
+        ("UD", True, None, lambda: t.verbs_latency("ud", size, n)),
+        ("RD", True, None, lambda: t.verbs_latency("rd", size, n)),
+        ("RC", True, None, lambda: t.verbs_latency("rc", size, n)),
+        ("qperf", False, "qperf", lambda: t.qperf("udp_lat", size)),
+    ))  # fmt: skip
+
+
+def many_latency(t):
+    n = latency_count(t.a, 8)
+    return Case("network", t.place.name, "latency, 64 queue pairs", 8, MICROSECONDS, steps(
+        ("RC, 64 pairs", True, None, lambda: t.pairs_latency(MANY, 8, n)),
+        ("RC, 1 pair", True, None, lambda: t.pairs_latency(1, 8, n)),
+        ("raw TCP", False, None, lambda: t.raw_latency(8, n)),
+    ))  # fmt: skip
+
+
+def bandwidth(t, size):
+    n = bandwidth_count(t.a, size)
+    large = [
+        ("raw TCP, CRC", False, None, lambda: t.raw_stream(size, n, "--crc")),
+        ("iperf3", False, "iperf3", lambda: t.iperf3_stream(size, n * size)),
+    ] if size >= BEST_OF_STREAM else []  # fmt: skip
+    return Case("network", t.place.name, "bandwidth", size, GBIT, steps(
+        ("raw TCP", False, None, lambda: t.raw_stream(size, n)),
+        ("RC Write", True, "ib_send_lat", lambda: t.perftest_bandwidth("ib_write_bw", size, n, crc="never")),
+        ("RC Write, CRC", True, "ib_send_lat", lambda: t.perftest_bandwidth("ib_write_bw", size, n, crc="always")),
+        ("RC Send", True, "ib_send_lat", lambda: t.perftest_bandwidth("ib_send_bw", size, n, crc="never")),
+        ("RC Read", True, "ib_send_lat", lambda: t.perftest_bandwidth("ib_read_bw", size, n, crc="never")),
+        *large,
+        ("UCX tcp", False, "ucx_perftest", lambda: t.ucx_bandwidth(size, n)),
+        ("qperf", False, "qperf", lambda: t.qperf("tcp_bw", size)),
+    ))  # fmt: skip
+
+
+def many_bandwidth(t, size):
+    n = bandwidth_count(t.a, size * MANY)
+    return Case("network", t.place.name, "bandwidth, 64 queue pairs", size, GBIT, steps(
+        ("RC Write", True, "ib_send_lat", lambda: t.perftest_bandwidth("ib_write_bw", size, n, pairs=MANY, crc="never")),
+        ("RC Write, CRC", True, "ib_send_lat", lambda: t.perftest_bandwidth("ib_write_bw", size, n, pairs=MANY, crc="always")),
+        ("iperf3", False, "iperf3", lambda: t.iperf3_stream(size, n * size * MANY, MANY)),
+    ))  # fmt: skip
+
+
+def both_ways(t, size):
+    return Case("network", t.place.name, "both ways", size, GBIT, steps(
+        ("UD", True, None, lambda: t.verbs_both_ways("ud", size)),
+        ("RD", True, None, lambda: t.verbs_both_ways("rd", size)),
+        ("RC", True, None, lambda: t.verbs_both_ways("rc", size)),
+        ("iperf3, UDP", False, "iperf3", lambda: t.iperf3_datagrams(size)),
+    ))  # fmt: skip
+
+
+def rate(t):
+    n = t.a.rate_messages
+    return Case("network", t.place.name, "rate", 8, MILLIONS, steps(
+        ("raw TCP", False, None, lambda: t.raw_rate(8, n)),
+        ("RC Send", True, "ib_send_lat", lambda: t.perftest_rate("ib_send_bw", 8, n)),
+        ("UCX tcp", False, "ucx_perftest", lambda: t.ucx_rate(8, n)),
+        ("qperf", False, "qperf", lambda: t.qperf_rate(8)),
+    ))  # fmt: skip
+
+
+def cpu_time(t):
+    a = t.a
+    return Case("network", t.place.name, "CPU time", CPU_SIZE, CPU_SECONDS, steps(
+        ("iperf3", False, "iperf3", lambda: t.cpu_of_iperf3(CPU_SIZE, a.cpu_octets, a.gbit)),
+        ("RC Send", True, None, lambda: t.cpu_of_ours(CPU_SIZE, a.cpu_octets, a.gbit, "never")),
+        ("RC Send, CRC", True, None, lambda: t.cpu_of_ours(CPU_SIZE, a.cpu_octets, a.gbit, "always")),
+    ))  # fmt: skip
+
+
+def network_cases(t):
+    if t.a.quick and t.place.mtu is not None:  # the rest is the same as on the loopback interface
+        return [latency(t, 8), bandwidth(t, 64 << 10), cpu_time(t)]
+    datagrams = [size for size in (8, 1 << 10, 8 << 10) if size < (t.place.mtu or 64 << 10)]
+    return [*(latency(t, size) for size in t.a.sizes or SIZES), many_latency(t), *(datagram_latency(t, size) for size in datagrams),
+            *(bandwidth(t, size) for size in t.a.sizes or SIZES), many_bandwidth(t, 64 << 10), both_ways(t, 1 << 10),
+            rate(t), cpu_time(t)]  # fmt: skip
+
+
+def host_latency(t, size):
+    n = latency_count(t.a, size)
+    return Case("host", t.place.name, "latency", size, MICROSECONDS, steps(
+        ("raw TCP", False, None, lambda: t.raw_latency(size, n)),
+        ("RC Send", True, "ib_send_lat", lambda: t.perftest_latency("ib_send_lat", size, n)),
+        ("RC Write", True, "ib_send_lat", lambda: t.perftest_latency("ib_write_lat", size, n)),
+        ("RC Send, TCP", True, "ib_send_lat", lambda: t.perftest_latency("ib_send_lat", size, n, local="off")),
+        ("UCX posix", False, "ucx_perftest", lambda: t.ucx_latency(size, n, "posix,self")),
+    ))  # fmt: skip
+
+
+def host_bandwidth(t, size):
+    n = bandwidth_count(t.a, size)
+    return Case("host", t.place.name, "bandwidth", size, GBIT, steps(
+        ("raw TCP", False, None, lambda: t.raw_stream(size, n)),
+        ("RC Write", True, "ib_send_lat", lambda: t.perftest_bandwidth("ib_write_bw", size, n)),
+        ("RC Send", True, "ib_send_lat", lambda: t.perftest_bandwidth("ib_send_bw", size, n)),
+        ("RC Write, TCP", True, "ib_send_lat", lambda: t.perftest_bandwidth("ib_write_bw", size, n, local="off")),
+        ("UCX posix", False, "ucx_perftest", lambda: t.ucx_bandwidth(size, n, "posix,self")),
+    ))  # fmt: skip
+
+
+def host_rate(t):
+    n = t.a.rate_messages
+    return Case("host", t.place.name, "rate", 8, MILLIONS, steps(
+        ("raw TCP", False, None, lambda: t.raw_rate(8, n)),
+        ("RC Send", True, "ib_send_lat", lambda: t.perftest_rate("ib_send_bw", 8, n)),
+        ("RC Send, TCP", True, "ib_send_lat", lambda: t.perftest_rate("ib_send_bw", 8, n, local="off")),
+        ("UCX posix", False, "ucx_perftest", lambda: t.ucx_rate(8, n, "posix,self")),
+    ))  # fmt: skip
+
+
+def host_cases(t):
+    sizes = t.a.sizes or HOST_SIZES
+    return [*(host_latency(t, size) for size in sizes), *(host_bandwidth(t, size) for size in sizes), host_rate(t)]
+
+
+def mpi_cases(found, peers):
+    """What mpi_bench.py wrote, as cases."""
+    out = []
+    for scenario in ("latency", "bandwidth", "rate"):
+        for row in found.get(scenario, []):
+            names = [name for name, figure in row.items() if isinstance(figure, dict) and not name.startswith("by ")]
+            case = Case(f"MPI, {peers}", "loopback", scenario, row["size"], row["unit"],
+                        [Step(name, name == "etherwarp", None) for name in names])  # fmt: skip
+            case.found = {name: [{"value": v} for v in row[name]["values"]] for name in names}
+            out.append(case)
+    return out
+
+
+# --- rounds ---------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    def __init__(self, a):
+        self.a, self.cases, self.failures, self.done = a, [], [], 0
+        self.begin, self.load = time.monotonic(), os.getloadavg()[0]
+        self.say = say_since(self.begin)
+        self.cpus = cpu_sets(a.server_cpus, a.client_cpus)
+        self.left_out = [f"{program} is not installed (package {package})" for program, package in PACKAGES.items()
+                         if not installed(program)]  # fmt: skip
+        for line in self.left_out:
+            self.say(f"left out: {line}")
+        self.open = []
+
+    def one(self, case, step):
+        """A figure, or None: one run that fails is named, and costs its round alone."""
+        try:
+            figure = step.run()
+            if figure["value"] <= 0 and not self.a.quick:  # CPU time of next to nothing is nothing
+                raise Failure("a figure of nothing")
+            return figure
+        except (Failure, ValueError, KeyError) as e:
+            self.failures.append({"case": case.name, "step": step.name, "ours": step.ours, "error": repr(e)})
+            self.say(f"{case.name}, {step.name} FAILED: {e}")
+            return None
+
+    def round(self, number):
+        for case in self.cases:
+            figures = in_turn(number, [lambda s=step: self.one(case, s) for step in case.steps])
+            for step, figure in zip(case.steps, figures):
+                case.found[step.name].append(figure)
+            said = ", ".join(f"{s.name} {f['value']:.2f}" for s, f in zip(case.steps, figures) if f)
+            self.say(f"round {number + 1} of {self.a.rounds}: {case.name}: {said} {case.unit}")
+
+    def take_places(self):
+        places = PLACES[:2] if self.a.quick else PLACES
+        wanted = [("network", place, "off", network_cases) for place in places] + [("host", PLACES[0], "auto", host_cases)]
+        for part, place, local, cases in wanted:
+            if part not in self.a.only or (self.a.place and not any(word in place.name for word in self.a.place)):
+                continue
+            tools = Tools(self.a, place, local)
+            self.open.append(tools)
+            try:
+                tools.open()
+                self.cases += cases(tools)
+            except Skip as e:
+                self.left_out.append(f"{place.name}: {e}")
+                self.say(f"left out: {self.left_out[-1]}")
+
+    def run(self):
+        self.take_places()
+        for number in range(self.a.rounds if self.cases else 0):
+            self.round(number)
+            self.done = number + 1
+            self.write()
+        if "mpi" in self.a.only:
+            self.run_mpi()
+        if not self.cases:
+            print("peers_bench: nothing could be measured", file=sys.stderr)
+            return SKIPPED
+        print(self.write().read_text(encoding="utf-8"))
+        return 1 if any(failure["ours"] for failure in self.failures) else 0
+
+    def run_mpi(self):
+        if not installed("mpirun.openmpi") or not (self.a.build / "bin" / "ewarp_mpi_bench").exists():
+            self.left_out.append("MPI: openmpi-bin is not installed, or was not at build time")
+            self.say(f"left out: {self.left_out[-1]}")
+            return
+        for peers in ("network", "host"):
+            try:
+                self.cases += mpi_cases(mpi(self.a, peers, self.a.output / f"mpi-{peers}"), peers)
+                self.done = self.done or self.a.rounds
+            except Failure as e:
+                self.failures.append({"case": f"MPI, {peers}", "step": "mpi_bench.py", "ours": True, "error": str(e)})
+                self.say(f"MPI, {peers} FAILED: {e}")
+            self.say(f"MPI, {peers}: {self.a.rounds} rounds")
+
+    # The page.
+
+    def page(self, found):
+        a = self.a
+        congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip()
+        options = with_defaults(a.option, self.cpus)
+        return "\n".join([
+            "# EtherWARP beside its peers",
+            "",
+            f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; {cpu_model()}, {os.cpu_count()} CPUs; Linux {platform.release()}; "
+            f"the ends on CPUs {self.cpus[0]} and {self.cpus[1]}; {self.done} rounds in turns; "
+            f"{time.monotonic() - self.begin:.0f} s; {load_remark(self.load)}.",
+            f"Options of EtherWARP: {' '.join(options)}; local=auto where it is about one host. Raw TCP: reno, polling. Others: "
+            f"the system's congestion control ({congestion}). CPU time: at {a.gbit:g} Gbit/s.",
+            *(f"Left out: {line}." for line in self.left_out),
+            *([f"{len(self.failures)} runs failed; peers.json names them."] if self.failures else []),
+            "",
+            "## Aims",
+            "",
+            "The median of the rounds' ratios decides; the worst case of each place is shown.",
+            "",
+            *aim_lines(found),
+            "",
+            *tables(self.cases),
+        ])  # fmt: skip
+
+    def write(self):
+        """The page's path."""
+        found = verdicts(self.cases)
+        output = self.a.output
+        output.mkdir(parents=True, exist_ok=True)
+        for name, svg in charts(self.cases).items():
+            (output / name).write_text(svg, encoding="utf-8")
+        figures = {"rounds": self.done, "cpus": self.cpus, "cpu": cpu_model(), "kernel": platform.release(), "load": self.load,
+                   "options": self.a.option, "left_out": self.left_out, "failures": self.failures, "aims": found,
+                   "cases": [case.as_dict() for case in self.cases]}  # fmt: skip
+        (output / "peers.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
+        (output / "peers.md").write_text(self.page(found), encoding="utf-8")
+        return output / "peers.md"
+
+    def close(self):
+        for tools in self.open:
+            tools.close()
+
+
+def parse(argv):
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", type=pathlib.Path, default=ROOT / "build")
+    p.add_argument("--output", type=pathlib.Path, help="directory (default: BUILD/bench/peers)")
+    p.add_argument("--rounds", type=int, default=15)
+    p.add_argument("--only", action="append", choices=PARTS, default=[], metavar="PART", help="network, host, mpi (default: all)")
+    p.add_argument("--place", action="append", default=[], metavar="WORD", help="only places with it in their name, such as veth or 9000")
+    p.add_argument("--sizes", type=lambda s: [int(n) for n in s.split(",")], help="octets (default: 8 to 8388608; one host: 1 to 67108864)")
+    p.add_argument("--server-cpus")
+    p.add_argument("--client-cpus")
+    p.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of EtherWARP")
+    p.add_argument("--octets", type=int, default=2 << 30, help="of one bandwidth run (default: 2 GiB)")
+    p.add_argument("--gbit", type=float, default=4, help="the rate at which CPU time is taken (default: 4 Gbit/s)")
+    p.add_argument("--timeout", type=int, default=60, help="seconds for one run")
+    p.add_argument("--quick", action="store_true", help="one round of tiny runs: shows that it runs, nothing about speed")
+    a = p.parse_args(argv)
+    a.bench, a.build = pathlib.Path(__file__).resolve().parent, a.build.resolve()
+    a.output = (a.output or a.build / "bench" / "peers").resolve()
+    a.only = a.only or PARTS
+    a.latency_messages, a.messages, a.rate_messages, a.cpu_octets, a.seconds = 20000, 200_000, 2_000_000, 2 << 30, 0.5
+    if a.quick:
+        a.rounds, a.sizes, a.octets = 1, a.sizes or QUICK_SIZES, 16 << 20
+        a.latency_messages, a.messages, a.rate_messages, a.cpu_octets, a.seconds = 100, 1000, 5000, 64 << 20, 0.1
+    if a.rounds < 1:
+        p.error("--rounds must be at least 1")
+    return a
+
+
+def main(argv):
+    a = parse(argv)
+    if not installed("taskset"):
+        print("peers_bench: taskset is not installed (package util-linux)", file=sys.stderr)
+        return SKIPPED
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the namespaces are taken down
+    bench = Bench(a)
+    try:
+        return bench.run()
+    except Failure as e:
+        print(f"peers_bench: {e}", file=sys.stderr)
+        return 1
+    finally:
+        bench.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""What `peers_bench.py` found: cases, aims and whether they are met, tables and charts."""
+import collections
+import statistics
+
+from common import chart, size_name, spread
+
+BETTER = {"latency": "lower", "datagram latency": "lower", "latency, 64 queue pairs": "lower", "CPU time": "lower"}
+WORDS = {"latency": "latency, half a round trip", "latency, 64 queue pairs": "latency of one of 64 queue pairs, half a round trip",
+         "datagram latency": "latency of datagrams, half a round trip", "bandwidth": "bandwidth, one way",
+         "bandwidth, 64 queue pairs": "bandwidth, 64 queue pairs or connections", "both ways": "datagrams both ways, the sum",
+         "rate": "message rate on one queue pair", "CPU time": "CPU seconds of both ends for each GiB, at one rate"}  # fmt: skip
+QUANTILES = {"p99": "99 %", "p999": "99.9 %"}
+
+# run(): the figures of one round, {"value": .., "p99": .., "p999": ..}, of which value alone is always there.
+Step = collections.namedtuple("Step", "name ours run")
+
+
+class Case:
+    """What is compared in one round: the same thing, of the same size, at the same place, by each step."""
+
+    def __init__(self, part, place, what, size, unit, steps):
+        self.part, self.place, self.what, self.size, self.unit, self.steps = part, place, what, size, unit, steps
+        self.found = {step.name: [] for step in steps}  # a figure of each round, None where there is none
+
+    @property
+    def name(self):
+        return f"{self.place}, {self.what}, {size_name(self.size)}"
+
+    def ours(self):
+        return [step.name for step in self.steps if step.ours]
+
+    def values(self, name, quantile="value"):
+        return [figure.get(quantile) if figure else None for figure in self.found.get(name, [])]
+
+    def median(self, name, quantile="value"):
+        values = [v for v in self.values(name, quantile) if v is not None]
+        return statistics.median(values) if values else None
+
+    def ratios(self, name, bases):
+        """Of each round with both: by the best of the bases of that round."""
+        best = min if BETTER.get(self.what) == "lower" else max
+        out = []
+        for n, value in enumerate(self.values(name)):
+            theirs = [t for base in bases for t in self.values(base)[n : n + 1] if t]
+            if value and theirs:
+                out.append(value / best(theirs))
+        return out
+
+    def as_dict(self):
+        return {"part": self.part, "place": self.place, "what": self.what, "size": self.size, "unit": self.unit,
+                "ours": self.ours(), "figures": self.found}  # fmt: skip
+
+
+# --- aims -----------------------------------------------------------------------------------------------------------
+
+# ours: the steps that it is about; bases: the steps whose best they are compared with, or none: then the limit has the
+# case's unit. sizes: from .. to, octets.
+Aim = collections.namedtuple("Aim", "text part what ours bases limit sizes", defaults=((0, 1 << 40),))
+ALL_RC = ("RC Send", "RC Write")
+STREAMS = ("raw TCP", "iperf3", "qperf")
+MPI_TCP = ("btl-tcp", "ucx-tcp", "ofi-tcp", "mpich-tcp")
+
+AIMS = (
+    Aim("RC latency at most 1.10 × raw polling TCP", "network", "latency", ALL_RC, ("raw TCP",), 1.10),
+    Aim("RC bandwidth from 64 KiB at least 0.95 × the best raw stream", "network", "bandwidth", ("RC Write",), STREAMS, 0.95,
+        (64 << 10, 1 << 40)),
+    Aim("the same with CRC: at least 0.95 × raw TCP with one CRC pass at each end", "network", "bandwidth", ("RC Write, CRC",),
+        ("raw TCP, CRC",), 0.95, (64 << 10, 1 << 40)),
+    Aim("at least 2 million Sends of 8 octets a second", "network", "rate", ("RC Send",), (), 2.0),
+    Aim("latency ahead of UCX tcp", "network", "latency", ("RC Send",), ("UCX tcp",), 1.0),
+    Aim("bandwidth ahead of UCX tcp", "network", "bandwidth", ("RC Send",), ("UCX tcp",), 1.0),
+    Aim("latency (of a ping-pong) ahead of libfabric tcp", "network", "latency", ("RC Send",), ("tcp;ofi_rxm", "libfabric tcp"), 1.0),
+    Aim("CPU time at most 1.15 × iperf3's", "network", "CPU time", ("RC Send",), ("iperf3",), 1.15),
+    Aim("MPI latency no worse than the best of the others", "MPI, network", "latency", ("etherwarp",), MPI_TCP, 1.0),
+    Aim("MPI bandwidth no worse than the best of the others", "MPI, network", "bandwidth", ("etherwarp",), MPI_TCP, 1.0),
+    Aim("`ib_send_lat` at most 1.0 µs", "host", "latency", ("RC Send",), (), 1.0, (8, 8)),
+    Aim("`ib_write_bw` of 1 MiB at least 1.4 × raw TCP's stream", "host", "bandwidth", ("RC Write",), ("raw TCP",), 1.4,
+        (1 << 20, 1 << 20)),
+    Aim("message rate at least 3 × that over TCP", "host", "rate", ("RC Send",), ("RC Send, TCP",), 3.0),
+    Aim("latency no worse than over TCP", "host", "latency", ("RC Send",), ("RC Send, TCP",), 1.0),
+    Aim("bandwidth no worse than over TCP", "host", "bandwidth", ("RC Write",), ("RC Write, TCP",), 1.0),
+    Aim("MPI latency of 8 octets at most 2.0 µs", "MPI, host", "latency", ("etherwarp",), (), 2.0, (8, 8)),
+)  # fmt: skip
+
+
+def judged(aim, cases):
+    """Of each case that the aim is about: its figure as a spread, and whether it is met."""
+    for case in cases:
+        if (case.part, case.what) != (aim.part, aim.what) or not aim.sizes[0] <= case.size <= aim.sizes[1]:
+            continue
+        lower = BETTER.get(case.what) == "lower"
+        for name in aim.ours:
+            values = case.ratios(name, aim.bases) if aim.bases else [v for v in case.values(name) if v is not None]
+            if values:
+                found = spread(values)
+                yield case, name, found, found["median"] <= aim.limit if lower else found["median"] >= aim.limit
+
+
+def verdicts(cases):
+    """A dict for each aim and place: the worst case of it, and how many are met."""
+    out = []
+    for aim in AIMS:
+        places = collections.defaultdict(list)
+        for one in judged(aim, cases):
+            places[one[0].place].append(one)
+        for place, all_of_it in places.items():
+            worst = (max if BETTER.get(aim.what) == "lower" else min)(all_of_it, key=lambda one: one[2]["median"])
+            out.append({"aim": aim.text, "part": aim.part, "place": place, "met": all(one[3] for one in all_of_it),
+                        "cases": len(all_of_it), "cases_met": sum(one[3] for one in all_of_it),
+                        "worst": f"{worst[1]}, {size_name(worst[0].size)}", "unit": "×" if aim.bases else worst[0].unit,
+                        "limit": aim.limit, "figure": worst[2]})  # fmt: skip
+        if not places:
+            out.append({"aim": aim.text, "part": aim.part, "place": None, "met": None})
+    return out
+
+
+def aim_lines(found):
+    lines = ["| part | aim | place | verdict | cases met | the worst case | median | quartiles |", "|---|---|---|---|--:|---|--:|--:|"]
+    for v in found:
+        if v["place"] is None:
+            lines.append(f"| {v['part']} | {v['aim']} | | not measured | | | | |")
+            continue
+        f = v["figure"]
+        lines.append(f"| {v['part']} | {v['aim']} | {v['place']} | {'met' if v['met'] else '**missed**'} | "
+                     f"{v['cases_met']} of {v['cases']} | {v['worst']} | {f['median']:.2f} {v['unit']} | "
+                     f"{f['q1']:.2f} – {f['q3']:.2f} |")  # fmt: skip
+    return lines
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def number(value):
+    return "" if value is None else f"{value:.0f}" if value >= 1000 else f"{value:.3g}"
+
+
+def grouped(cases):
+    """{(part, place, what): cases}, in the order of their first case."""
+    out = collections.defaultdict(list)
+    for case in cases:
+        out[case.part, case.place, case.what].append(case)
+    return out
+
+
+def names_of(group):
+    return list(dict.fromkeys(step.name for case in group for step in case.steps))
+
+
+def table(head, rows):
+    return ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1), *("| " + " | ".join(row) + " |" for row in rows), ""]
+
+
+def group_lines(place, what, group):
+    """Medians; the first of ours by each other one, median of the rounds' ratios and their quartiles; further quantiles."""
+    names, first = names_of(group), group[0].ours()[0]
+    lines = [f"### {place}: {WORDS.get(what, what)} ({group[0].unit})", "",
+             *table(["octets", *names], [[size_name(c.size), *(number(c.median(n)) for n in names)] for c in group])]  # fmt: skip
+    others = [name for name in names if name != first]
+
+    def ratio(case, base):
+        found = case.ratios(first, [base])
+        s = spread(found) if found else None
+        return f"{s['median']:.2f} ({s['q1']:.2f} – {s['q3']:.2f})" if s else ""
+
+    if others:
+        lines += table([f"{first} / ...", *others], [[size_name(c.size), *(ratio(c, n) for n in others)] for c in group])
+    told = [(n, q) for n in names for q in QUANTILES if any(c.median(n, q) is not None for c in group)]
+    if told:
+        lines += table(["octets", *(f"{n}, {QUANTILES[q]}" for n, q in told)],
+                       [[size_name(c.size), *(number(c.median(n, q)) for n, q in told)] for c in group
+                        if any(c.median(n, q) is not None for n, q in told)])  # fmt: skip
+    return lines
+
+
+TITLES = {"network": "The network's stream", "MPI, network": "MPI over the network's stream", "host": "One host",
+          "MPI, host": "MPI on one host"}  # fmt: skip
+
+
+def tables(cases):
+    lines, title = [], None
+    for (part, place, what), group in grouped(cases).items():
+        if part != title:
+            lines += [f"## {TITLES[part]}", ""]
+            title = part
+        lines += group_lines(place, what, group)
+    return lines
+
+
+# --- charts ---------------------------------------------------------------------------------------------------------
+
+
+def charts(cases):
+    """{file name: SVG} of what has more than one size. Latencies as multiples of the first one's: from 8 B to 8 MiB they
+    differ by a factor of a thousand."""
+    out = {}
+    for (part, place, what), group in grouped(cases).items():
+        if len(group) < 2:
+            continue
+        names = names_of(group)
+        medians = {n: [c.median(n) for c in group] for n in names}
+        title, base = f"{part}, {place}: {what}, {group[0].unit}", names[0]
+        if BETTER.get(what) == "lower":
+            title = f"{part}, {place}: {what}, multiples of {base}'s"
+            medians = {n: [v / b if v and b else None for v, b in zip(values, medians[base])] for n, values in medians.items()}
+        medians = {n: values for n, values in medians.items() if any(values)}
+        file = "-".join(f"{part} {place} {what}".replace(",", "").split()).lower()
+        if medians:
+            out[f"{file}.svg"] = chart(title, "octets", [c.size for c in group], medians)
+    return out
