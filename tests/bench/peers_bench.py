@@ -291,8 +291,8 @@ class Bench:
         return "\n".join([
             "# EtherWARP beside its peers",
             "",
-            f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; {cpu_model()}, {os.cpu_count()} CPUs; Linux {platform.release()}; "
-            f"the ends on CPUs {self.cpus[0]} and {self.cpus[1]}; {self.done} rounds in turns; "
+            f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; {cpu_model()}, {os.cpu_count()} CPUs; "
+            f"Linux {platform.release()}; the ends on CPUs {self.cpus[0]} and {self.cpus[1]}; {self.done} rounds in turns; "
             f"{time.monotonic() - self.begin:.0f} s; {load_remark(self.load)}.",
             f"Options of EtherWARP: {' '.join(options)}; local=auto where it is about one host. Raw TCP: reno, polling. Others: "
             f"the system's congestion control ({congestion}). CPU time: at {a.gbit:g} Gbit/s.",
@@ -333,8 +333,10 @@ def parse(argv):
     p.add_argument("--output", type=pathlib.Path, help="directory (default: BUILD/bench/peers)")
     p.add_argument("--rounds", type=int, default=15)
     p.add_argument("--only", action="append", choices=PARTS, default=[], metavar="PART", help="network, host, mpi (default: all)")
-    p.add_argument("--place", action="append", default=[], metavar="WORD", help="only places with it in their name, such as veth or 9000")
-    p.add_argument("--sizes", type=lambda s: [int(n) for n in s.split(",")], help="octets (default: 8 to 8388608; one host: 1 to 67108864)")
+    p.add_argument("--place", action="append", default=[], metavar="WORD",
+                   help="only places with it in their name, such as veth or 9000")
+    p.add_argument("--sizes", type=lambda s: [int(n) for n in s.split(",")],
+                   help="octets (default: 8 to 8388608; one host: 1 to 67108864)")
     p.add_argument("--server-cpus")
     p.add_argument("--client-cpus")
     p.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of EtherWARP")

@@ -70,7 +70,8 @@ AIMS = (
     Aim("at least 2 million Sends of 8 octets a second", "network", "rate", ("RC Send",), (), 2.0),
     Aim("latency ahead of UCX tcp", "network", "latency", ("RC Send",), ("UCX tcp",), 1.0),
     Aim("bandwidth ahead of UCX tcp", "network", "bandwidth", ("RC Send",), ("UCX tcp",), 1.0),
-    Aim("latency (of a ping-pong) ahead of libfabric tcp", "network", "latency", ("RC Send",), ("tcp;ofi_rxm", "libfabric tcp"), 1.0),
+    Aim("latency (of a ping-pong) ahead of libfabric tcp", "network", "latency", ("RC Send",),
+        ("tcp;ofi_rxm", "libfabric tcp"), 1.0),
     Aim("CPU time at most 1.15 × iperf3's", "network", "CPU time", ("RC Send",), ("iperf3",), 1.15),
     Aim("MPI latency no worse than the best of the others", "MPI, network", "latency", ("etherwarp",), MPI_TCP, 1.0),
     Aim("MPI bandwidth no worse than the best of the others", "MPI, network", "bandwidth", ("etherwarp",), MPI_TCP, 1.0),
@@ -116,7 +117,8 @@ def verdicts(cases):
 
 
 def aim_lines(found):
-    lines = ["| part | aim | place | verdict | cases met | the worst case | median | quartiles |", "|---|---|---|---|--:|---|--:|--:|"]
+    lines = ["| part | aim | place | verdict | cases met | the worst case | median | quartiles |",
+             "|---|---|---|---|--:|---|--:|--:|"]  # fmt: skip
     for v in found:
         if v["place"] is None:
             lines.append(f"| {v['part']} | {v['aim']} | | not measured | | | | |")
@@ -148,7 +150,8 @@ def names_of(group):
 
 
 def table(head, rows):
-    return ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1), *("| " + " | ".join(row) + " |" for row in rows), ""]
+    return ["| " + " | ".join(head) + " |", "|---|" + "--:|" * (len(head) - 1),
+            *("| " + " | ".join(row) + " |" for row in rows), ""]  # fmt: skip
 
 
 def group_lines(place, what, group):
