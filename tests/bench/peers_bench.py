@@ -31,6 +31,7 @@ from peers_tools import PACKAGES, PLACES, Tools, installed, mpi
 SIZES = (8, 128, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20)
 HOST_SIZES = (1, *SIZES, 64 << 20)
 QUICK_SIZES = (8, 64 << 10)
+QPERF_SIZES = (8, 64 << 10, 1 << 20)
 MANY = 64  # queue pairs
 CPU_SIZE = 128 << 10  # iperf3's block
 PARTS = ("network", "host", "mpi")
@@ -52,6 +53,11 @@ def steps(*all_of_them):
     return [Step(name, ours, run) for name, ours, program, run in all_of_them if program is None or installed(program)]
 
 
+def qperf(t, test, size):
+    """At three sizes: each run takes a second."""
+    return [("qperf", False, "qperf", lambda: t.qperf(test, size))] if size in QPERF_SIZES else []
+
+
 # --- cases ----------------------------------------------------------------------------------------------------------
 
 
@@ -66,7 +72,7 @@ def latency(t, size):
         ("UCX tcp", False, "ucx_perftest", lambda: t.ucx_latency(size, n, every_quantile=every)),
         ("tcp;ofi_rxm", False, "fi_pingpong", lambda: t.fi_latency("tcp;ofi_rxm", "rdm", size, n)),
         ("libfabric tcp", False, "fi_pingpong", lambda: t.fi_latency("tcp", "msg", size, n)),
-        ("qperf", False, "qperf", lambda: t.qperf("tcp_lat", size)),
+        *qperf(t, "tcp_lat", size),
     ))  # fmt: skip
 
 
@@ -104,7 +110,8 @@ def bandwidth(t, size):
         ("RC Read", True, "ib_send_lat", lambda: t.perftest_bandwidth("ib_read_bw", size, n, crc="never")),
         *large,
         ("UCX tcp", False, "ucx_perftest", lambda: t.ucx_bandwidth(size, n)),
-        ("qperf", False, "qperf", lambda: t.qperf("tcp_bw", size)),
+        ("tcp;ofi_rxm", False, t.ofi_stream, lambda: t.fi_bandwidth(size, n)),
+        *qperf(t, "tcp_bw", size),
     ))  # fmt: skip
 
 
@@ -132,6 +139,7 @@ def rate(t):
         ("raw TCP", False, None, lambda: t.raw_rate(8, n)),
         ("RC Send", True, "ib_send_lat", lambda: t.perftest_rate("ib_send_bw", 8, n)),
         ("UCX tcp", False, "ucx_perftest", lambda: t.ucx_rate(8, n)),
+        ("tcp;ofi_rxm", False, t.ofi_stream, lambda: t.fi_rate(8, n)),
         ("qperf", False, "qperf", lambda: t.qperf_rate(8)),
     ))  # fmt: skip
 
@@ -340,7 +348,7 @@ def parse(argv):
     p.add_argument("--server-cpus")
     p.add_argument("--client-cpus")
     p.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of EtherWARP")
-    p.add_argument("--octets", type=int, default=2 << 30, help="of one bandwidth run (default: 2 GiB)")
+    p.add_argument("--octets", type=int, default=1 << 30, help="of one bandwidth run (default: 1 GiB)")
     p.add_argument("--gbit", type=float, default=4, help="the rate at which CPU time is taken (default: 4 Gbit/s)")
     p.add_argument("--timeout", type=int, default=60, help="seconds for one run")
     p.add_argument("--quick", action="store_true", help="one round of tiny runs: shows that it runs, nothing about speed")
@@ -348,7 +356,7 @@ def parse(argv):
     a.bench, a.build = pathlib.Path(__file__).resolve().parent, a.build.resolve()
     a.output = (a.output or a.build / "bench" / "peers").resolve()
     a.only = a.only or PARTS
-    a.latency_messages, a.messages, a.rate_messages, a.cpu_octets, a.seconds = 20000, 200_000, 2_000_000, 2 << 30, 0.5
+    a.latency_messages, a.messages, a.rate_messages, a.cpu_octets, a.seconds = 20000, 100_000, 500_000, 1 << 30, 0.5
     if a.quick:
         a.rounds, a.sizes, a.octets = 1, a.sizes or QUICK_SIZES, 16 << 20
         a.latency_messages, a.messages, a.rate_messages, a.cpu_octets, a.seconds = 100, 1000, 5000, 64 << 20, 0.1

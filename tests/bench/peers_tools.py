@@ -55,6 +55,7 @@ class Tools:
     def __init__(self, a, place, local="off"):
         self.a, self.place, self.local = a, place, local
         self.bin = a.build / "bin"
+        self.ofi_stream = str(self.bin / "ewarp_ofi_stream")  # a build without libfabric has none
         self.rig = Rig(a.build)
         self.cpus = cpu_sets(a.server_cpus, a.client_cpus)
         self.hosts = (None, None)
@@ -250,6 +251,19 @@ class Tools:
         if line is None:
             raise Failure(f"fi_pingpong: no line of figures\n{out}")
         return {"value": float(line[1])}
+
+    def fi_stream(self, size, n):
+        """The client's word; ewarp_ofi_stream."""
+        port = free_port()
+        words = [self.ofi_stream, "--provider", "tcp;ofi_rxm", "--address", self.place.address, "--port", port,
+                 "--size", size, "--iterations", n]  # fmt: skip
+        return json.loads(self.plain(words, [*words, self.place.address], port))
+
+    def fi_bandwidth(self, size, n):
+        return {"value": self.fi_stream(size, n)["gbit_per_s"]}
+
+    def fi_rate(self, size, n):
+        return {"value": n / self.fi_stream(size, n)["seconds"] / 1e6}
 
     # qperf.
 
