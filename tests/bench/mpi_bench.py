@@ -4,7 +4,7 @@
 
     tests/bench/mpi_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--peers network|host] [SCENARIO...]
 
-Scenarios: latency, bandwidth, rate, overlap. Two ranks on the loopback interface, each on half of the CPUs. --peers
+Scenarios: latency, bandwidth, rate, overlap, put_flush. Two ranks on the loopback interface, each on half of the CPUs. --peers
 network (the default): no rank may know that the other one is on its host, over
     etherwarp   pml cm, mtl ofi, provider etherwarp (`etherwarp mpirun`), option local=off
     btl-tcp     pml ob1, btl tcp

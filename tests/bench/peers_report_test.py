@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""The arithmetic of the page of peers: ratios are of one round, aims are judged by their worst case."""
+import sys
+import unittest
+
+from peers_report import Case, Step, aim_lines, charts, tables, verdicts
+
+
+def case(what, size, part="network", place="loopback", unit="µs", **values):
+    """values: of each step, one a round; a name in capitals is ours."""
+    out = Case(part, place, what, size, unit, [Step(name.replace("_", " "), name[0] == "R", None) for name in values])
+    out.found = {name.replace("_", " "): [None if v is None else {"value": v} for v in row] for name, row in values.items()}
+    return out
+
+
+def verdict(cases, text):
+    return [v for v in verdicts(cases) if v["aim"].startswith(text)]
+
+
+class Ratios(unittest.TestCase):
+    def test_of_one_round(self):
+        # the medians alone, 2 and 2, would say 1
+        c = case("latency", 8, RC_Send=[1, 2, 30], raw_TCP=[2, 1, 10])
+        self.assertEqual(c.ratios("RC Send", ["raw TCP"]), [0.5, 2, 3])
+
+    def test_best_of_each_round(self):
+        c = case("bandwidth", 8, RC_Send=[6, 6], one=[1, 3], other=[2, 2])
+        self.assertEqual(c.ratios("RC Send", ["one", "other"]), [3, 2])
+        c = case("latency", 8, RC_Send=[6, 6], one=[1, 3], other=[2, 2])
+        self.assertEqual(c.ratios("RC Send", ["one", "other"]), [6, 3])
+
+    def test_rounds_without_a_figure(self):
+        c = case("latency", 8, RC_Send=[1, None, 3, 4], raw_TCP=[1, 1, None, 2], other=[None] * 4)
+        self.assertEqual(c.ratios("RC Send", ["raw TCP"]), [1, 2])
+        self.assertEqual(c.ratios("RC Send", ["raw TCP", "other", "not there"]), [1, 2])
+        self.assertEqual(c.ratios("RC Send", ["other"]), [])
+        self.assertIsNone(c.median("other"))
+
+
+class Aims(unittest.TestCase):
+    LATENCY = "RC latency at most 1.10"
+
+    def test_met_at_its_limit(self):
+        (v,) = verdict([case("latency", 8, RC_Send=[1.1], raw_TCP=[1])], self.LATENCY)
+        self.assertTrue(v["met"])
+        (v,) = verdict([case("latency", 8, RC_Send=[1.11], raw_TCP=[1])], self.LATENCY)
+        self.assertFalse(v["met"])
+
+    def test_bandwidth_is_better_higher(self):
+        text = "RC bandwidth from 64 KiB"
+        (v,) = verdict([case("bandwidth", 65536, RC_Write=[94], raw_TCP=[50], iperf3=[100])], text)
+        self.assertFalse(v["met"])  # by the best stream, not by any
+        (v,) = verdict([case("bandwidth", 65536, RC_Write=[96], raw_TCP=[50], iperf3=[100])], text)
+        self.assertTrue(v["met"])
+        (v,) = verdict([case("bandwidth", 32768, RC_Write=[1], raw_TCP=[50])], text)
+        self.assertIsNone(v["met"])  # below the sizes that it is about
+
+    def test_the_worst_case_decides(self):
+        cases = [case("latency", 8, RC_Send=[1], raw_TCP=[1]), case("latency", 128, RC_Send=[3], RC_Write=[2], raw_TCP=[1])]
+        (v,) = verdict(cases, self.LATENCY)
+        self.assertEqual((v["met"], v["cases"], v["cases_met"], v["worst"]), (False, 3, 1, "RC Send, 128 B"))
+        self.assertEqual(v["figure"]["median"], 3)
+
+    def test_places_apart(self):
+        cases = [case("latency", 8, place=p, RC_Send=[n], raw_TCP=[1]) for p, n in (("loopback", 1), ("veth", 2))]
+        self.assertEqual([(v["place"], v["met"]) for v in verdict(cases, self.LATENCY)], [("loopback", True), ("veth", False)])
+
+    def test_limits_without_a_base(self):
+        (v,) = verdict([case("latency", 8, part="host", RC_Send=[0.9, 1.0, 7])], "`ib_send_lat` at most 1.0")
+        self.assertTrue(v["met"])  # the median
+
+    def test_all_are_named_when_nothing_was_measured(self):
+        found = verdicts([])
+        self.assertEqual({v["met"] for v in found}, {None})
+        self.assertEqual(len(aim_lines(found)), len(found) + 2)
+
+
+class Page(unittest.TestCase):
+    def test_tables_and_charts_do_without_figures(self):
+        cases = [case("latency", size, raw_TCP=[2], RC_Send=[4 if size == 8 else None], other=[None]) for size in (8, 128)]
+        text = "\n".join(tables(cases))
+        self.assertIn("| 8 B | 2 | 4 |  |", text)
+        self.assertIn("| 8 B | 2.00 (2.00 – 2.00) |  |", text)
+        (svg,) = charts(cases).values()
+        self.assertIn(">RC Send</text>", svg)
+        self.assertNotIn(">other</text>", svg)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
