@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """What the benchmarks share: the machine, pairs and their ratios, charts. Processes and namespaces are the system tests'."""
 import json
+import math
 import os
 import pathlib
 import platform
@@ -188,26 +189,39 @@ PALETTE = ("#1f77b4", "#d62728", "#7f7f7f", "#2ca02c", "#9467bd", "#8c564b", "#e
 NAMES_IN_A_LINE = 5  # of a chart
 
 
-def chart(title, below, places, lines, colours=None):
+def ticks(least, most, logarithmic):
+    """What is named at the ordinate, from its lower end to its upper one."""
+    if not logarithmic:
+        return [most * i / 5 for i in range(6)]
+    first, last = math.floor(math.log10(least)), math.ceil(math.log10(most))
+    steps = [digit * 10.0**power for power in range(first, last + 2) for digit in (1, 2, 5)]
+    lower, upper = max(t for t in steps if t <= least), min(t for t in steps if t > most)
+    return [t for t in steps if lower <= t <= upper]
+
+
+def chart(title, below, places, lines, colours=None, logarithmic=False):
     """SVG with the places of the abscissa evenly spread. lines: {name: values}, None where there is none; `below` names the
-    abscissa."""
+    abscissa. logarithmic: the ordinate, of values above 0."""
     more = 14 * ((len(lines) - 1) // NAMES_IN_A_LINE)  # further lines of names
     width, height, left, top, right, bottom = 640, 400 + more, 70, 30, 20, 60 + more
     colours = colours or dict(zip(lines, PALETTE))
-    most = max(v for values in lines.values() for v in values if v is not None) * 1.05 or 1
+    found = [v for values in lines.values() for v in values if v is not None]
+    named = ticks(min(found), max(found) * (1 if logarithmic else 1.05) or 1, logarithmic)
+    scale = math.log if logarithmic else float
+    lower, upper = scale(named[0]), scale(named[-1])
     step = (width - left - right) / max(len(places) - 1, 1)
 
     def point(i, value):
-        return left + i * step, height - bottom - value / most * (height - top - bottom)
+        return left + i * step, height - bottom - (scale(value) - lower) / (upper - lower) * (height - top - bottom)
 
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="11">',
            f'<rect width="{width}" height="{height}" fill="white"/><text x="{left}" y="18" font-size="13">{title}</text>']  # fmt: skip
-    for i in range(6):
-        x, y = point(0, most * i / 5)
+    for value in named:
+        x, y = point(0, value)
         out.append(f'<line x1="{x}" y1="{y:.1f}" x2="{width - right}" y2="{y:.1f}" stroke="#ddd"/>'
-                   f'<text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end">{most * i / 5:.3g}</text>')  # fmt: skip
+                   f'<text x="{x - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')  # fmt: skip
     for i, place in enumerate(places):
-        x, y = point(i, 0)
+        x, y = point(i, named[0])
         out.append(f'<text x="{x:.1f}" y="{y + 16:.1f}" text-anchor="middle">{nice(place)}</text>')
     out.append(f'<text x="{width / 2}" y="{height - bottom + 34}" text-anchor="middle">{below}</text>')
     for n, (name, values) in enumerate(lines.items()):

@@ -157,9 +157,10 @@ def network_cases(t):
     if t.a.quick and t.place.mtu is not None:  # the rest is the same as on the loopback interface
         return [latency(t, 8), bandwidth(t, 64 << 10), cpu_time(t)]
     datagrams = [size for size in (8, 1 << 10, 8 << 10) if size < (t.place.mtu or 64 << 10)]
-    return [*(latency(t, size) for size in t.a.sizes or SIZES), many_latency(t), *(datagram_latency(t, size) for size in datagrams),
-            *(bandwidth(t, size) for size in t.a.sizes or SIZES), many_bandwidth(t, 64 << 10), both_ways(t, 1 << 10),
-            rate(t), cpu_time(t)]  # fmt: skip
+    sizes = t.a.sizes or SIZES
+    return [*(latency(t, size) for size in sizes), many_latency(t), *(datagram_latency(t, size) for size in datagrams),
+            *(bandwidth(t, size) for size in sizes), many_bandwidth(t, 64 << 10), both_ways(t, 1 << 10), rate(t),
+            cpu_time(t)]  # fmt: skip
 
 
 def host_latency(t, size):
@@ -319,7 +320,8 @@ class Bench:
 
     def held(self):
         """How well the rate was held at which CPU time was taken: on a machine that has none to spare it is not."""
-        rates = [f["gbit_per_s"] for case in self.cases for found in case.found.values() for f in found if f and "gbit_per_s" in f]
+        rates = [f["gbit_per_s"] for case in self.cases for found in case.found.values() for f in found
+                 if f and "gbit_per_s" in f]  # fmt: skip
         return f" (of which each run held {min(rates) / self.a.gbit:.0%} or more)" if rates else ""
 
     def write(self):

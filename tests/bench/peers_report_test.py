@@ -39,7 +39,7 @@ class Ratios(unittest.TestCase):
 
 
 class Aims(unittest.TestCase):
-    LATENCY = "RC latency at most 1.10"
+    LATENCY = "RC latency ≤ 1.10"
 
     def test_met_at_its_limit(self):
         (v,) = verdict([case("latency", 8, RC_Send=[1.1], raw_TCP=[1])], self.LATENCY)
@@ -67,7 +67,7 @@ class Aims(unittest.TestCase):
         self.assertEqual([(v["place"], v["met"]) for v in verdict(cases, self.LATENCY)], [("loopback", True), ("veth", False)])
 
     def test_limits_without_a_base(self):
-        (v,) = verdict([case("latency", 8, part="host", RC_Send=[0.9, 1.0, 7])], "`ib_send_lat` at most 1.0")
+        (v,) = verdict([case("latency", 8, part="host", RC_Send=[0.9, 1.0, 7])], "`ib_send_lat` ≤ 1.0")
         self.assertTrue(v["met"])  # the median
 
     def test_all_are_named_when_nothing_was_measured(self):

@@ -175,8 +175,9 @@ class Tools:
                                                           "--seconds", self.a.seconds], size)["gbit_per_s"]}  # fmt: skip
 
     def pairs_latency(self, pairs, size, n):
-        said = self.verbs("ewarp_verbs_pairs", ["--mode", "latency", "--pairs", pairs, "--size", size, "--iterations", n], size * n)
-        return quantiles({"value": said["half_round_trip_us"]["median"], "p99": said["half_round_trip_us"]["p99"]}, n)
+        said = self.verbs("ewarp_verbs_pairs", ["--mode", "latency", "--pairs", pairs, "--size", size, "--iterations", n],
+                          size * n)["half_round_trip_us"]  # fmt: skip
+        return quantiles({"value": said["median"], "p99": said["p99"]}, n)
 
     # CPU time.
 
