@@ -10,8 +10,9 @@ Parts:
     host     streams of one host through shared memory (local=auto), beside the same over TCP, raw TCP, UCX posix
     mpi      mpi_bench.py --peers network, then --peers host
 In each round all steps of a case run once, each round beginning with another one, and each ratio is of one round. Writes
-peers.md, peers.json and charts (SVG), after each round what there is by then. A program that is not installed is left
-out, and named. The aims of the page say what is wanted; whether they are met is no matter of the exit status.
+peers.md, peers_in_short.md (without ratios and quantiles), peers.json and charts (SVG), after each round what there is by
+then. A program that is not installed is left out, and named. The aims of the page say what is wanted; whether they are met
+is no matter of the exit status.
 """
 import argparse
 import datetime
@@ -294,28 +295,33 @@ class Bench:
 
     # The page.
 
-    def page(self, found):
+    def about(self):
         a = self.a
         congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip()
-        options = with_defaults(a.option, self.cpus)
-        return "\n".join([
-            "# EtherWARP beside its peers",
-            "",
+        return [
             f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; {cpu_model()}, {os.cpu_count()} CPUs; "
-            f"Linux {platform.release()}; the ends on CPUs {self.cpus[0]} and {self.cpus[1]}; {self.done} rounds in turns; "
-            f"{time.monotonic() - self.begin:.0f} s; {load_remark(self.load)}.",
-            f"Options of EtherWARP: {' '.join(options)}; local=auto where it is about one host. Raw TCP: reno, polling. Others: "
-            f"the system's congestion control ({congestion}). CPU time: at {a.gbit:g} Gbit/s{self.held()}.",
+            f"Linux {platform.release()}; the ends on CPUs {self.cpus[0]} and {self.cpus[1]};",
+            f"{self.done} rounds in turns; {time.monotonic() - self.begin:.0f} s; {load_remark(self.load)}.",
+            f"Options of EtherWARP: {' '.join(with_defaults(a.option, self.cpus))}; local=auto where it is about one host.",
+            f"Raw TCP: reno, polling. Others: the system's congestion control ({congestion}).",
+            f"CPU time: at {a.gbit:g} Gbit/s{self.held()}.",
             *(f"Left out: {line}." for line in self.left_out),
             *([f"{len(self.failures)} runs failed; peers.json names them."] if self.failures else []),
             "",
+        ]  # fmt: skip
+
+    def page(self, found, in_short=False):
+        return "\n".join([
+            "# EtherWARP beside its peers",
+            "",
+            *self.about(),
             "## Aims",
             "",
             "The median of the rounds' ratios decides; the worst case of each place is shown.",
             "",
             *aim_lines(found),
             "",
-            *tables(self.cases),
+            *tables(self.cases, in_short),
         ])  # fmt: skip
 
     def held(self):
@@ -336,6 +342,7 @@ class Bench:
                    "cases": [case.as_dict() for case in self.cases]}  # fmt: skip
         (output / "peers.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
         (output / "peers.md").write_text(self.page(found), encoding="utf-8")
+        (output / "peers_in_short.md").write_text(self.page(found, in_short=True), encoding="utf-8")
         return output / "peers.md"
 
     def close(self):

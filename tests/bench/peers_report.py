@@ -159,39 +159,45 @@ def table(head, rows):
             *("| " + " | ".join(row) + " |" for row in rows), ""]  # fmt: skip
 
 
-def group_lines(place, what, group):
-    """Medians; the first of ours by each other one, median of the rounds' ratios and their quartiles; further quantiles."""
-    names, first = names_of(group), group[0].ours()[0]
-    lines = [f"### {place}: {WORDS.get(what, what)} ({group[0].unit})", "",
-             *table(["octets", *names], [[size_name(c.size), *(number(c.median(n)) for n in names)] for c in group])]  # fmt: skip
-    others = [name for name in names if name != first]
+def medians(place, what, group):
+    names = names_of(group)
+    return [f"### {place}: {WORDS.get(what, what)} ({group[0].unit})", "",
+            *table(["octets", *names], [[size_name(c.size), *(number(c.median(n)) for n in names)] for c in group])]  # fmt: skip
 
-    def ratio(case, base):
+
+def ratios(group):
+    """The first of ours by each other step: medians of the rounds' ratios, and their quartiles."""
+    first = group[0].ours()[0]
+    others = [name for name in names_of(group) if name != first]
+
+    def cell(case, base):
         found = case.ratios(first, [base])
         s = spread(found) if found else None
         return f"{s['median']:.2f} ({s['q1']:.2f} – {s['q3']:.2f})" if s else ""
 
-    if others:
-        lines += table([f"{first} / ...", *others], [[size_name(c.size), *(ratio(c, n) for n in others)] for c in group])
-    told = [(n, q) for n in names for q in QUANTILES if any(c.median(n, q) is not None for c in group)]
-    if told:
-        lines += table(["octets", *(f"{n}, {QUANTILES[q]}" for n, q in told)],
-                       [[size_name(c.size), *(number(c.median(n, q)) for n, q in told)] for c in group
-                        if any(c.median(n, q) is not None for n, q in told)])  # fmt: skip
-    return lines
+    rows = [[size_name(c.size), *(cell(c, n) for n in others)] for c in group]
+    return table([f"{first} / ...", *others], rows) if others else []
+
+
+def quantiles(group):
+    told = [(n, q) for n in names_of(group) for q in QUANTILES if any(c.median(n, q) is not None for c in group)]
+    rows = [[size_name(c.size), *(number(c.median(n, q)) for n, q in told)] for c in group
+            if any(c.median(n, q) is not None for n, q in told)]  # fmt: skip
+    return table(["octets", *(f"{n}, {QUANTILES[q]}" for n, q in told)], rows) if told else []
 
 
 TITLES = {"network": "The network's stream", "MPI, network": "MPI over the network's stream", "host": "One host",
           "MPI, host": "MPI on one host"}  # fmt: skip
 
 
-def tables(cases):
+def tables(cases, in_short=False):
+    """in_short: medians alone, narrow enough for a page of docs/results."""
     lines, title = [], None
     for (part, place, what), group in grouped(cases).items():
         if part != title:
             lines += [f"## {TITLES[part]}", ""]
             title = part
-        lines += group_lines(place, what, group)
+        lines += medians(place, what, group) + ([] if in_short else ratios(group) + quantiles(group))
     return lines
 
 
@@ -206,14 +212,14 @@ def charts(cases):
         if len(group) < 2:
             continue
         names = names_of(group)
-        medians = {n: [c.median(n) for c in group] for n in names}
+        values = {n: [c.median(n) for c in group] for n in names}
         title, base = f"{part}, {place}: {what}, {group[0].unit}", names[0]
         lower = BETTER.get(what) == "lower"
         if lower:
             title = f"{part}, {place}: {what}, multiples of {base}'s"
-            medians = {n: [v / b if v and b else None for v, b in zip(values, medians[base])] for n, values in medians.items()}
-        medians = {n: values for n, values in medians.items() if any(values)}
+            values = {n: [v / b if v and b else None for v, b in zip(row, values[base])] for n, row in values.items()}
+        values = {n: row for n, row in values.items() if any(row)}
         file = "-".join(f"{part} {place} {what}".replace(",", "").split()).lower()
-        if medians:
-            out[f"{file}.svg"] = chart(title, "octets", [c.size for c in group], medians, logarithmic=lower)
+        if values:
+            out[f"{file}.svg"] = chart(title, "octets", [c.size for c in group], values, logarithmic=lower)
     return out
