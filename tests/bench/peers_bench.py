@@ -31,7 +31,6 @@ from peers_tools import PACKAGES, PLACES, Tools, installed, mpi
 
 SIZES = (8, 128, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20)
 HOST_SIZES = (1, *SIZES, 64 << 20)
-QUICK_SIZES = (8, 64 << 10)
 QPERF_SIZES = (8, 64 << 10, 1 << 20)
 MANY = 64  # queue pairs
 CPU_SIZE = 128 << 10  # iperf3's block
@@ -155,13 +154,21 @@ def cpu_time(t):
 
 
 def network_cases(t):
-    if t.a.quick and t.place.mtu is not None:  # the rest is the same as on the loopback interface
-        return [latency(t, 8), bandwidth(t, 64 << 10), cpu_time(t)]
+    if t.a.quick:
+        return quick_network_cases(t)
     datagrams = [size for size in (8, 1 << 10, 8 << 10) if size < (t.place.mtu or 64 << 10)]
     sizes = t.a.sizes or SIZES
     return [*(latency(t, size) for size in sizes), many_latency(t), *(datagram_latency(t, size) for size in datagrams),
             *(bandwidth(t, size) for size in sizes), many_bandwidth(t, 64 << 10), both_ways(t, 1 << 10), rate(t),
             cpu_time(t)]  # fmt: skip
+
+
+def quick_network_cases(t):
+    """Each step once; between namespaces only what is started otherwise there."""
+    if t.place.mtu is not None:
+        return [latency(t, 8), cpu_time(t)]
+    return [latency(t, 8), latency(t, 64 << 10), many_latency(t), datagram_latency(t, 8), bandwidth(t, 64 << 10),
+            many_bandwidth(t, 64 << 10), both_ways(t, 1 << 10), rate(t), cpu_time(t)]  # fmt: skip
 
 
 def host_latency(t, size):
@@ -197,6 +204,8 @@ def host_rate(t):
 
 
 def host_cases(t):
+    if t.a.quick:
+        return [host_latency(t, 8), host_bandwidth(t, 64 << 10), host_rate(t)]
     sizes = t.a.sizes or HOST_SIZES
     return [*(host_latency(t, size) for size in sizes), *(host_bandwidth(t, size) for size in sizes), host_rate(t)]
 
@@ -373,7 +382,7 @@ def parse(argv):
     a.only = a.only or PARTS
     a.latency_messages, a.messages, a.rate_messages, a.cpu_octets, a.seconds = 20000, 100_000, 500_000, 1 << 30, 0.5
     if a.quick:
-        a.rounds, a.sizes, a.octets = 1, a.sizes or QUICK_SIZES, 16 << 20
+        a.rounds, a.octets, a.timeout = 1, 16 << 20, 2 * a.timeout
         a.latency_messages, a.messages, a.rate_messages, a.cpu_octets, a.seconds = 100, 1000, 5000, 64 << 20, 0.1
     if a.rounds < 1:
         p.error("--rounds must be at least 1")
