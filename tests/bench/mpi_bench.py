@@ -189,7 +189,7 @@ def main():
     a.output.mkdir(parents=True, exist_ok=True)
     found = bench.rows()
     for scenario, rows in found.items():
-        lines += table(scenario, rows)
+        lines += table(scenario, rows, bench.names)
         medians = {n: [r[n]["median"] for r in rows] for n in bench.names if n in rows[0]}
         picture = chart(f"{scenario} ({rows[0]['unit']})", "octets", [r["size"] for r in rows], medians, COLOURS)
         (a.output / f"{scenario.replace(' ', '_')}.svg").write_text(picture, encoding="utf-8")
