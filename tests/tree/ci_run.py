@@ -26,6 +26,7 @@ echo "== testing: preset asan"
 echo "  7/9 Test   #7: slow_one ......   Passed   52.60 sec"
 echo "  8/9 Test   #8: whole_one .....***Skipped   0.10 sec"
 echo "100% tests passed, 0 tests failed out of 9"
+echo "siw: ${{EWARP_SIW-none}}"
 echo "== testing: preset release"
 for ((i = 0; i < {LINES}; i++)); do echo "line $i of a long log"; done
 echo "  1/1 Test   #1: last_one ......   Passed    1.50 sec"
@@ -41,11 +42,11 @@ def program(path, text):
     path.chmod(0o755)
 
 
-def run(root, status, closing):
+def run(root, status, closing, **more):
     record = root.parent / "record"
     record.unlink(missing_ok=True)
     ended = subprocess.run(["bash", ".ci/run"], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50,
-                           env={**os.environ, "STATUS": str(status), "CLOSING": closing, "EWARP_CI_PASSED": str(record)})
+                           env={**{k: v for k, v in os.environ.items() if k != "EWARP_SIW"}, **more, "STATUS": str(status), "CLOSING": closing, "EWARP_CI_PASSED": str(record)})
     return ended, record.read_text().strip() if record.exists() else None
 
 
@@ -85,6 +86,22 @@ def main():
             assert ended.returncode == 1 and record is None, "what is skipped without being listed is a failure"
             assert ended.stdout.count("not in tests/skips.txt") == 1, ended.stdout[-800:]
         program(root / "tests/skips.txt", SKIPS)
+
+        # siw's harness: none; beside the repository, its kernel built or not; elsewhere.
+        def siw_of(**more):
+            ended, _ = run(root, 0, passed, **more)
+            assert ended.returncode == 0, "CI does not fail for want of siw"
+            said = [line for line in ended.stdout.splitlines() if line.startswith(("siw: ", "== not run: system_siw_interop: "))]
+            return said[-1].removeprefix("siw: "), len(said) == 2
+
+        assert siw_of() == ("none", True)
+        beside, elsewhere = root.parent / "shared/siw", root.parent / "elsewhere"
+        for folder in (beside, elsewhere):
+            program(folder / "up.sh", "#!/bin/bash\n")
+        assert siw_of(EWARP_SIW=str(elsewhere)) == (str(elsewhere), False)
+        for status in (0, 1):
+            program(beside / "setup.sh", f"#!/bin/bash\necho no source\nexit {status}\n")
+            assert siw_of() == (("none", True) if status else (str(beside), False)), status
 
         failed = "0% tests passed, 1 tests failed out of 1"
         ended, record = run(root, 8, failed)
