@@ -8,7 +8,7 @@ Then it is run once for each point, which fails there once. Good is: all of its 
 three sessions stops with an error, it ends in time, no descriptor is left, and no signal ends it.
 
 A session of MPI is a job of two ranks. Its first one is what fails. Good is: the job ends in time, with all of its answers
-right or with an error, and no signal ends a rank.
+right or with an error of MPI, no check of a rank fails, and no signal ends one.
 
     inject.py                     a sample of --points points of each kind of session, the same for the same build: spread
                                   evenly over calls and allocations, and over the places where they are made
@@ -218,7 +218,15 @@ ALL_WELL = "all subjects ok"  # says the suite of MPI programs
 OPEN_MPI = ("mca_btl_ofi_context_finalize+",)
 
 
+# A check of the suite that failed (tests/mpi/suite.c): a message that is another one than was sent, a status, a buffer.
+# A call of MPI that failed is none, and neither is memory that the suite did not get.
+WRONG = re.compile(r"\w+: rank \d+ of \d+: [\w./-]+\.[ch]:\d+: (?!.* failed \(seed|no memory: )(.*) \(seed \d+\)")
+
+
 def judge_job(status, output):
+    # First: whatever else went wrong is no excuse for it.
+    if wrong := WRONG.search(output):
+        return f"FINDING: a rank got what nobody sent: {wrong[1]}\n{tail(output, 40)}"
     if any(text in output for text in OPEN_MPI):
         return "stopped in Open MPI"
     if re.search(r"exited on signal (4|6|7|8|11)\b|Exit code: +1(32|34|35|36|39)\b", output):
