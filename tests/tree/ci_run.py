@@ -46,7 +46,8 @@ def run(root, status, closing, **more):
     record = root.parent / "record"
     record.unlink(missing_ok=True)
     ended = subprocess.run(["bash", ".ci/run"], cwd=root, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50,
-                           env={**{k: v for k, v in os.environ.items() if k != "EWARP_SIW"}, **more, "STATUS": str(status), "CLOSING": closing, "EWARP_CI_PASSED": str(record)})
+                           env={**{k: v for k, v in os.environ.items() if k != "EWARP_SIW"}, **more, "STATUS": str(status),
+                                "CLOSING": closing, "EWARP_CI_PASSED": str(record)})
     return ended, record.read_text().strip() if record.exists() else None
 
 
@@ -87,21 +88,20 @@ def main():
             assert ended.stdout.count("not in tests/skips.txt") == 1, ended.stdout[-800:]
         program(root / "tests/skips.txt", SKIPS)
 
-        # siw's harness: none; beside the repository, its kernel built or not; elsewhere.
+        # siw's harness: none, none where it should be, without a setup, with its kernel built or not.
         def siw_of(**more):
             ended, _ = run(root, 0, passed, **more)
             assert ended.returncode == 0, "CI does not fail for want of siw"
             said = [line for line in ended.stdout.splitlines() if line.startswith(("siw: ", "== not run: system_siw_interop: "))]
             return said[-1].removeprefix("siw: "), len(said) == 2
 
-        assert siw_of() == ("none", True)
-        beside, elsewhere = root.parent / "shared/siw", root.parent / "elsewhere"
-        for folder in (beside, elsewhere):
-            program(folder / "up.sh", "#!/bin/bash\n")
-        assert siw_of(EWARP_SIW=str(elsewhere)) == (str(elsewhere), False)
+        harness = root.parent / "siw"
+        assert siw_of() == siw_of(EWARP_SIW=str(harness)) == ("none", True)
+        program(harness / "up.sh", "#!/bin/bash\n")
+        assert siw_of(EWARP_SIW=str(harness)) == (str(harness), False)
         for status in (0, 1):
-            program(beside / "setup.sh", f"#!/bin/bash\necho no source\nexit {status}\n")
-            assert siw_of() == (("none", True) if status else (str(beside), False)), status
+            program(harness / "setup.sh", f"#!/bin/bash\necho no source\nexit {status}\n")
+            assert siw_of(EWARP_SIW=str(harness)) == (("none", True) if status else (str(harness), False)), status
 
         failed = "0% tests passed, 1 tests failed out of 1"
         ended, record = run(root, 8, failed)
