@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Whole sessions of Linux's siw with itself (tests/vectors/siw_sessions.py made them from captures): our end takes the
-// place of one siw, hears what that one heard, and must say what that one said, octet for octet.
+// place of one siw, hears what that one heard, and must say what that one said and have in its memory what that one
+// had, octet for octet.
 #include <cstring>
 #include <map>
 
@@ -149,6 +150,18 @@ unsigned opcode(const Bytes& fpdu) {
 bool is_last(const Bytes& fpdu) {
   return (get_be<std::uint8_t>(fpdu, 2) & 0x40) != 0;
 }
+bool is_send(unsigned op) {
+  return op >= kSend && op <= kSendSeInv;
+}
+// Of a Send, a Write or a Read Response.
+Bytes payload_of(const Bytes& fpdu) {
+  const Bytes ulpdu = ulpdu_of(fpdu);
+  const std::size_t head = is_send(opcode(fpdu)) ? kUntagged : kTagged;
+  return slice(ulpdu, head, ulpdu.size() - head);
+}
+bool is_zero(Octets in) {
+  return std::all_of(in.begin(), in.end(), [](std::byte b) { return b == std::byte{}; });
+}
 
 // The Terminates name the same error. siw says 1/2/02 (no receive) of a message that is too long, the RFC 1/2/05; and a
 // Read Request that it sends back has another MSN than the one that came.
@@ -185,33 +198,88 @@ void expect_answers(const Session& s, Octets got, const std::vector<Bytes>& want
 
 // --- siw asks, we answer ---
 
+// The memory that the responder's program had, worked out from what the initiator sent alone: its Writes, and its
+// Sends, which came into the same buffer.
+class Memory {
+ public:
+  explicit Memory(const Session& s) : session_(s), octets_(alphabet('a', kBuffer)) {}
+
+  void hear(const Bytes& fpdu) {
+    const Bytes ulpdu = ulpdu_of(fpdu), payload = payload_of(fpdu);
+    const unsigned op = opcode(fpdu);
+    const auto stag = get_be<std::uint32_t>(ulpdu, 2);
+    if (op == kWrite && !payload.empty() && stag == session_.key && !invalid_)
+      put(get_be<std::uint64_t>(ulpdu, 6) - session_.address, payload);
+    if (!is_send(op)) return;
+    if (std::exchange(whole_, false)) message_.clear();
+    message_ = concat({message_, payload});
+    solicited_ = op == kSendSe || op == kSendSeInv;
+    invalidates_ = op == kSendInv || op == kSendSeInv;
+    whole_ = is_last(fpdu);
+  }
+  // The Send is over, as the endpoint says; its receive, and the program's buffer with it.
+  void expect(const FakeReceive& receive, const rdmap::Received& received) {
+    const Bytes& got = receive.pieces[0];
+    EXPECT(session_.id, whole_);
+    if (received.status != rdmap::Status::success) {
+      EXPECT(session_.id + ": a receive that was too short", session_.has("longsend") && is_zero(got));
+      return;
+    }
+    test::expect_octets(slice(got, 0, received.length), message_, session_.id + ": message");
+    EXPECT(session_.id + ": behind the message", is_zero(Octets(got).subspan(received.length)));
+    EXPECT(session_.id, received.solicited == solicited_ && received.invalidated == invalidates_);
+    EXPECT(session_.id, !invalidates_ || received.invalidated_stag == session_.key);
+    put(0, message_);
+    invalid_ = invalidates_;
+    ++messages_;
+  }
+  const Bytes& octets() const { return octets_; }
+  std::size_t messages() const { return messages_; }
+
+ private:
+  void put(std::uint64_t at, const Bytes& payload) {
+    assert_true(at <= octets_.size() && payload.size() <= octets_.size() - at);
+    std::copy(payload.begin(), payload.end(), octets_.begin() + static_cast<long>(at));
+  }
+
+  const Session& session_;
+  Bytes octets_, message_;  // of the Send that is being heard
+  bool whole_ = true, solicited_ = false, invalidates_ = false, invalid_ = false;
+  std::size_t messages_ = 0;
+};
+
 // Holds: MPA-78, RDM-1
 void mpa_78_what_siw_asks_is_answered_as_siw_does(void**) {
   for (const Session& s : sessions()) {
     FakeConsumer consumer;
     consumer.regions[s.key] = {.octets = alphabet('a', kBuffer), .base = s.address};
-    Bytes& memory = consumer.regions[s.key].octets;
     if (!s.has("norecv"))
       for (std::uint64_t i = 0; i < 16; ++i)
         consumer.receives.push_back({i, {Bytes(s.has("longsend") ? 16 : std::size_t{65536})}});
-    std::size_t messages = 0;
+    Memory memory(s);
     consumer.on_receive_done = [&](const FakeReceive& r, const rdmap::Received& received) {
-      EXPECT(s.id, received.status == rdmap::Status::success || s.has("longsend"));
-      if (consumer.regions.contains(s.key)) std::memcpy(memory.data(), r.pieces[0].data(), received.length);
-      messages += received.status == rdmap::Status::success ? 1 : 0;
+      memory.expect(r, received);
+      // The recorded program received into the buffer that it offered.
+      const auto region = consumer.regions.find(s.key);
+      if (region != consumer.regions.end() && received.status == rdmap::Status::success)
+        std::memcpy(region->second.octets.data(), r.pieces[0].data(), received.length);
     };
     rdmap::Endpoint endpoint(consumer, start_as_responder(s), s.largest);
     endpoint.stop_waiting();
     Bytes answers;
-    std::size_t asked = 0;
+    std::size_t asked = 0, heard = 0;
     for (const Bytes& fpdu : s.siw.initiator.fpdus) {
-      const bool rtr = s.peer_to_peer && fpdu == s.siw.initiator.fpdus.front();
-      if (!rtr && opcode(fpdu) >= kSend && opcode(fpdu) <= kSendSeInv && is_last(fpdu)) ++asked;
+      if (is_send(opcode(fpdu)) && is_last(fpdu)) ++asked;
+      memory.hear(fpdu);
       assert_int_equal(endpoint.receive(fpdu), fpdu.size());
       answers = concat({answers, drain(endpoint)});
+      ++heard;
+      const auto region = consumer.regions.find(s.key);
+      EXPECT(s.id + ": memory after FPDU " + std::to_string(heard),
+             region == consumer.regions.end() ? s.has("inv") : region->second.octets == memory.octets());
     }
     expect_answers(s, answers, s.siw.responder.fpdus);
-    EXPECT(s.id, messages == asked - (s.has("longsend") || s.has("norecv") ? 1 : 0));
+    EXPECT(s.id, memory.messages() == asked - (s.has("longsend") || s.has("norecv") ? 1 : 0));
   }
 }
 
@@ -237,8 +305,7 @@ void post_all(const Session& s, FakeConsumer& consumer) {
       payload.clear();
       if (op == kWrite) to = get_be<std::uint64_t>(ulpdu, 6);
     }
-    const std::size_t head = op == kWrite ? kTagged : kUntagged;
-    payload = concat({payload, slice(ulpdu, head, ulpdu.size() - head)});
+    payload = concat({payload, payload_of(fpdu)});
     first = is_last(fpdu);
     if (!first) continue;
     FakeRequest& q = consumer.post(op == kWrite ? rdmap::Operation::write : rdmap::Operation::send, {payload});
@@ -278,6 +345,7 @@ void mpa_78_we_ask_as_siw_does_and_understand_its_answers(void**) {
     post_all(s, consumer);
     // Responses that siw addressed to its sinks go to ours.
     std::vector<std::pair<std::uint32_t, std::uint64_t>> sinks;
+    std::vector<Bytes> brought;  // what siw's responses carry
     std::size_t said = 0, response = 0;
     const auto speak = [&] {
       for (Bytes out = drain(endpoint, 1); !out.empty();) {
@@ -306,7 +374,11 @@ void mpa_78_we_ask_as_siw_does_and_understand_its_answers(void**) {
       Bytes u = ulpdu_of(fpdu);
       const auto to = get_be<std::uint64_t>(u, 6);
       assert_true(response < sinks.size());
-      if (base == 0) base = to + 1;  // the first segment of a response
+      if (base == 0) {  // the first segment of a response
+        base = to + 1;
+        brought.emplace_back();
+      }
+      brought.back() = concat({brought.back(), payload_of(fpdu)});
       put_be<std::uint32_t>(u, 2, sinks[response].first);
       put_be<std::uint64_t>(u, 6, sinks[response].second + (to + 1 - base));
       if (is_last(fpdu)) {
@@ -322,7 +394,18 @@ void mpa_78_we_ask_as_siw_does_and_understand_its_answers(void**) {
     const bool terminated = last != nullptr && opcode(*last) == kTerminate;
     EXPECT(s.id, terminated || response == sinks.size());
     EXPECT(s.id, endpoint.terminated().has_value() == terminated && !endpoint.fault());
-    for (const auto& q : consumer.sends) EXPECT(s.id, q->done || terminated);
+    // The answer to the RTR is no request's. A Read that was refused brought nothing.
+    std::size_t read = s.peer_to_peer && response > 0 ? 1 : 0;
+    for (const auto& q : consumer.sends) {
+      EXPECT(s.id, q->done || terminated);
+      if (q->operation != rdmap::Operation::read) continue;
+      if (read < brought.size())
+        test::expect_octets(q->pieces[0], brought[read], s.id + ": sink of Read " + std::to_string(read));
+      else
+        EXPECT(s.id + ": sink of a Read that was refused", terminated && is_zero(q->pieces[0]));
+      ++read;
+    }
+    EXPECT(s.id, read >= brought.size());
   }
 }
 
