@@ -101,8 +101,8 @@ class Endpoint {
   // A responder whose peer did not ask for peer-to-peer must not send before the initiator's first FPDU (RFC 5044
   // section 7.1.2). Where neither application speaks first that is for ever; from here on it sends all the same.
   void speak_first() { opening_.speak_first(); }
-  // An initiator has heard nothing: its RTR goes out once more, if it is an empty Write and no message is going out.
-  // False: it does not.
+  // An initiator has heard nothing: an empty Write goes out behind its RTR by Write or Read, if no message is going
+  // out. False: it does not.
   bool repeat_rtr() { return sending_.idle() && opening_.repeat_rtr(); }
   // Both directions may be used (RTR sent, or received, as the start-up agreed).
   bool established() const { return opening_.established(); }

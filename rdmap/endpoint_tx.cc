@@ -78,13 +78,13 @@ bool Endpoint::transmit_terminate(llp::Gather& out) {
   return true;
 }
 
-// RFC 6581 section 9.2: the initiator's first FPDU, empty and invisible to both consumers.
+// RFC 6581 section 9.2: the initiator's first FPDU, empty and invisible to both consumers; or what repeats it.
 bool Endpoint::transmit_rtr(llp::Gather& out) {
   std::array<std::byte, kReadRequestHead> ulpdu;
   if (!fits(out, ulpdu.size(), 0, 0)) return false;
   opening_.rtr_sent();
   std::size_t size = UntaggedHeader::kSize;
-  if (params_.rtr & mpa::kRtrWrite) {
+  if (opening_.repeats() || (params_.rtr & mpa::kRtrWrite)) {
     TaggedHeader{true, control(Opcode::write), 0, 0}.emit(std::span(ulpdu).first<TaggedHeader::kSize>());
     size = TaggedHeader::kSize;
   } else if (params_.rtr & mpa::kRtrRead) {

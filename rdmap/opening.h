@@ -25,7 +25,7 @@ class Opening {
                : sends_rtr(params) ? State::rtr_due
                                    : State::open),
         peer_to_peer_(params.peer_to_peer),
-        repeatable_(params.initiator && sends_rtr(params) && (params.rtr & mpa::kRtrWrite) != 0) {}
+        repeatable_(params.initiator && sends_rtr(params) && (params.rtr & (mpa::kRtrWrite | mpa::kRtrRead)) != 0) {}
 
   State state() const { return state_; }
   bool rtr_due() const { return state_ == State::rtr_due; }
@@ -36,14 +36,17 @@ class Opening {
   bool established() const { return !(peer_to_peer_ && awaits_first()); }
 
   void rtr_sent() { enter(State::open); }
-  // The RTR goes out once more, where it is an empty Write: at any time that changes nothing at the peer, while a
-  // second Read would count against its IRD, and a second Send would take a receive. False: it is none, or was not sent
-  // yet.
+  // An empty Write goes out behind an RTR by Write or Read: at any time that changes nothing at the peer, while a
+  // second Read would count against its IRD. An RTR by Send is for peers that look at it. False: it is none of the two,
+  // or was not sent yet.
   bool repeat_rtr() {
     if (!repeatable_ || state_ != State::open) return false;
+    repeats_ = true;
     enter(State::rtr_due);
     return true;
   }
+  // What is due is an empty Write, whatever the RTR was.
+  bool repeats() const { return repeats_; }
   // A responder has waited long enough.
   void speak_first() {
     if (state_ == State::silent) enter(State::speaking);
@@ -80,6 +83,7 @@ class Opening {
   State state_;
   bool peer_to_peer_;
   bool repeatable_;  // the RTR
+  bool repeats_ = false;
 };
 
 }  // namespace ewarp::rdmap

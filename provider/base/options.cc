@@ -151,9 +151,8 @@ constexpr OptionEntry<Options> kEntries[] = {
      [](Options& o, std::string_view v) { return set_number(o.rtr_timeout_ms, v, 1u, kHour); }},
     {{"rtr_repeat_ms", "milliseconds", "250",
       "After rdma_connect() in peer-to-peer mode, if a peer without our extensions sends nothing for this time, an "
-      "empty "
-      "RDMA Write as first message goes out once more, and after twice, four and eight times this time; 0: it does "
-      "not."},
+      "empty RDMA Write goes out behind a first message that is an RDMA Write or Read, and again after twice, four and "
+      "eight times this time; 0: it does not."},
      [](Options& o, std::string_view v) { return set_number(o.rtr_repeat_ms, v, 0u, kHour); }},
     {{"responder_wait_ms", "milliseconds", "250",
       "If the peer did not ask for peer-to-peer mode, a responder waits for the initiator's first message for this "

@@ -49,9 +49,11 @@ void an_rtr_goes_out_once_more_if_it_is_a_write(void**) {
       assert_false(o.repeat_rtr());  // the first is not out
       if (!initiator) o.received();
       if (o.rtr_due()) o.rtr_sent();
-      const bool may = initiator && form == mpa::kRtrWrite;
+      const bool may = initiator && form != mpa::kRtrSend;
+      assert_false(o.repeats());
       assert_int_equal(o.repeat_rtr(), may);
       assert_int_equal(o.rtr_due(), may);
+      assert_int_equal(o.repeats(), may);
       assert_false(o.repeat_rtr());  // it is on its way
       assert_true(o.may_send() && o.established());
       if (may) o.rtr_sent();
