@@ -137,15 +137,31 @@ class End {
     a.qp_state = IBV_QPS_ERR;
     checked(ibv_modify_qp(id_->qp, &a, IBV_QP_STATE), "ibv_modify_qp");
   }
-  // The connection has ended, and all receives come back: flushed, or as the one that was too short.
+  // The connection has ended, and all receives come back: flushed, or as the one that was too short. Of siw some stay
+  // until the queue pair is destroyed: those of an end that refused a Read, and those that are posted behind the end.
   void await_end(bool too_short = false) {
     await_plain(RDMA_CM_EVENT_DISCONNECTED);
     for (; receives_ > 0; --receives_) {
-      const ibv_wc wc = completion(receive_cq_, "a receive");
+      ibv_wc wc{};
+      if (!comes(receive_cq_, is_siw() ? kSilence : kDeadline, wc)) {
+        must(is_siw(), "no completion of a receive");
+        std::printf("%u receives stay\n", receives_);
+        break;
+      }
       must(wc.status == IBV_WC_WR_FLUSH_ERR || (too_short && wc.status == IBV_WC_LOC_LEN_ERR),
            std::string("a receive came back with ") + ibv_wc_status_str(wc.status));
     }
     std::printf("ended\n");
+  }
+  // One that is posted behind the end comes back, too.
+  void await_late_receive() {
+    must(receives_ == 0, "receives are left");
+    post_receive(0, 16);
+    ibv_wc wc{};
+    const bool comes_back = comes(receive_cq_, is_siw() ? kSilence : kDeadline, wc);
+    must(comes_back || is_siw(), "no completion of a receive behind the end");
+    must(!comes_back || wc.status == IBV_WC_WR_FLUSH_ERR, std::string("it is ") + ibv_wc_status_str(wc.status));
+    std::printf(comes_back ? "a late receive comes back\n" : "a late receive stays\n");
   }
   void close() {
     if (id_ == nullptr) return;
@@ -190,12 +206,10 @@ class End {
     wr.sg_list = &sge;
     wr.num_sge = 1;
     wr.send_flags = IBV_SEND_SIGNALED | flags;
-    if (opcode == IBV_WR_SEND_WITH_INV) {
-      wr.invalidate_rkey = key;
-    } else {
-      wr.wr.rdma.remote_addr = remote;
-      wr.wr.rdma.rkey = key;
-    }
+    if (opcode == IBV_WR_SEND_WITH_INV) wr.invalidate_rkey = key;
+    wr.wr.rdma.remote_addr = remote;
+    // libibverbs' library for siw (rdma-core 44) invalidates this key, and does not look at invalidate_rkey.
+    wr.wr.rdma.rkey = plain_ && opcode == IBV_WR_SEND_WITH_INV ? 0 : key;
     checked(ibv_post_send(id_->qp, &wr, &bad), "ibv_post_send");
   }
   ibv_wc_status sent() { return completion(send_cq_, "a request").status; }
@@ -232,12 +246,8 @@ class End {
   void hear() { receive(4, 1); }
   // Whether the passive end says its first word within kSilence.
   bool greeted() {
-    const auto until = Clock::now() + kSilence;
     ibv_wc wc{};
-    while (ibv_poll_cq(receive_cq_, 1, &wc) == 0) {
-      if (Clock::now() >= until) return false;
-      std::this_thread::sleep_for(100us);
-    }
+    if (!comes(receive_cq_, kSilence, wc)) return false;
     must(wc.status == IBV_WC_SUCCESS && wc.byte_len == 4, "a greeting did not come");
     --receives_;
     post_receive(static_cast<std::uint32_t>(wc.wr_id), kSlot);
@@ -280,6 +290,8 @@ class End {
     post_receive(static_cast<std::uint32_t>(wc.wr_id), kSlot);
     return word;
   }
+  // From now on the key that is invalidated is where ibv_post_send() says, and nowhere else.
+  void name_keys_plainly() { plain_ = true; }
   std::uint64_t address(std::uint32_t at) const { return reinterpret_cast<std::uintptr_t>(&buffer_[at]); }
 
  private:
@@ -324,12 +336,17 @@ class End {
   }
   ibv_wc completion(ibv_cq* cq, const char* what) {
     ibv_wc wc{};
-    for (const auto until = Clock::now() + kDeadline; ibv_poll_cq(cq, 1, &wc) == 0;) {
-      must(Clock::now() < until, std::string("no completion of ") + what);
-      std::this_thread::sleep_for(100us);
-    }
+    must(comes(cq, kDeadline, wc), std::string("no completion of ") + what);
     return wc;
   }
+  static bool comes(ibv_cq* cq, Clock::duration within, ibv_wc& wc) {
+    for (const auto until = Clock::now() + within; ibv_poll_cq(cq, 1, &wc) == 0;) {
+      if (Clock::now() >= until) return false;
+      std::this_thread::sleep_for(100us);
+    }
+    return true;
+  }
+  bool is_siw() const { return std::string_view(ibv_get_device_name(id_->verbs->device)).starts_with("siw"); }
 
   rdma_event_channel* channel_;
   std::vector<std::byte> buffer_;
@@ -339,6 +356,7 @@ class End {
   ibv_mr *mr_ = nullptr, *revocable_ = nullptr;
   ibv_mw* window_ = nullptr;
   unsigned receives_ = 0;  // that are posted
+  bool plain_ = false;
 };
 
 // --- scenarios: the active end's half, the passive end's half ---
@@ -452,6 +470,9 @@ void leave(End& end, std::string_view how) {
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
   return std::find(words.begin(), words.end(), word) != words.end();
 }
+bool is_invalidation(std::string_view s) {
+  return is_one_of(s, {"invalidate_window", "invalidate_region", "invalidate_plain"});
+}
 bool is_fault(std::string_view s) {
   return is_one_of(s, {"bad_write", "bad_read", "long_write", "long_read", "long_send", "no_receive"});
 }
@@ -481,7 +502,8 @@ void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& los
   }
   if (scenario == "operations") {
     ask_operations(end, offer);
-  } else if (scenario == "invalidate_window" || scenario == "invalidate_region") {
+  } else if (is_invalidation(scenario)) {
+    if (scenario == "invalidate_plain") end.name_keys_plainly();
     ask_invalidate(end, offer);
   } else if (is_fault(scenario)) {
     ask_fault(end, offer, scenario);
@@ -489,12 +511,13 @@ void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& los
     end.tell();
     end.hear();
     leave(end, leaves(scenario, "ask"));
-  } else if (scenario == "established") {
+  } else if (is_one_of(scenario, {"established", "late_receive"})) {
     end.disconnect();
   } else {
     fail("no scenario " + scenario);
   }
   end.await_end();
+  if (scenario == "late_receive") end.await_late_receive();
 }
 
 void serve(End& end, const std::string& scenario) {
@@ -509,17 +532,16 @@ void serve(End& end, const std::string& scenario) {
   end.await_plain(RDMA_CM_EVENT_ESTABLISHED);
   end.tell();
   if (scenario == "operations") serve_operations(end);
-  if (scenario == "invalidate_window" || scenario == "invalidate_region")
-    serve_invalidate(end, scenario == "invalidate_window");
+  if (is_invalidation(scenario)) serve_invalidate(end, scenario == "invalidate_window");
   if (is_ending(scenario)) {
     end.hear();
     end.tell();
     leave(end, leaves(scenario, "serve"));
   }
   end.await_end(scenario == "long_send");
+  if (scenario == "late_receive") end.await_late_receive();
   if (is_fault(scenario)) must(end.untouched(kOffered, kOffer), "something was written");
-  if (scenario == "invalidate_window" || scenario == "invalidate_region")
-    must(end.holds(kOffered, 8, 2), "something was written by an invalid key");
+  if (is_invalidation(scenario)) must(end.holds(kOffered, 8, 2), "something was written by an invalid key");
 }
 
 int run(int argc, char** argv) {

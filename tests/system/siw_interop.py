@@ -151,6 +151,13 @@ class Siw:
         finally:
             self.rig.ip(*nft, "delete", "table", "inet", "patience")
 
+    def alone(self, scenario, connections=1):
+        """Both ends of a scenario (below) over siw, in the virtual machine: server and client."""
+        port = free_port()
+        server, client = ([PEER, verb, SIWS, port, scenario, connections] for verb in ("serve", "ask"))
+        return (self.start_server(server, port, 120, f"siw alone, {scenario}: server"),
+                self.start(client, 120, f"siw alone, {scenario}: client"))  # fmt: skip
+
     # The tools.
 
     def rping(self, serves, size, **how):
@@ -184,8 +191,8 @@ class Siw:
         """Both ends of a scenario; the run. ends: the exit statuses that server and client may have."""
         port = free_port()
         words = [[PEER, verb, serves, port, scenario, connections] for verb in ("serve", "ask")]
-        return self.pair(serves, scenario, *words, port, options=options, terminates=True,
-                         statuses=ends, **how)  # fmt: skip
+        return self.pair(serves, scenario, *words, port, options=options, terminates=True, statuses=ends,
+                         **how)  # fmt: skip
 
 
 def lost(output):
@@ -306,7 +313,8 @@ def operations(siw):
 @with_siw()
 def invalidate(siw):
     """Send with Invalidate: a key works, is invalidated, works no more. siw has no windows, so there it is a region's."""
-    for serves, kind, options in ((OURS, "window", []), (OURS, "region", ["--invalidate-regions"]), (SIWS, "region", [])):
+    for serves, kind, options in ((OURS, "window", []), (OURS, "region", ["--invalidate-regions"]), (SIWS, "region", []),
+                                  (SIWS, "plain", [])):  # fmt: skip
         run = siw.scenario(serves, f"invalidate_{kind}", options=options)
         told = "not told of it" not in run.server
         check(told == (serves == OURS), f"the server's completion:\n{run.server}")
@@ -333,6 +341,16 @@ def faults(siw):
                 counter, word = "terminates_received", f"terminated .* {'1/2/02' if what == 'long_send' else why}"
             check(re.search(word, run.log), f"{what}: our log says nothing of '{word}':\n{run.log}")
             check(run.total(counter) == 1, f"{what}: {run.total(counter)} {counter}, not 1")
+
+
+@with_siw()
+def late_receives(siw):
+    """A receive that is posted behind the end of the connection comes back flushed; siw keeps it."""
+    for serves in DIRECTIONS:
+        run = siw.scenario(serves, "late_receive")
+        ours, siws = (run.server, run.client) if serves == OURS else (run.client, run.server)
+        check("a late receive comes back" in ours and "receives stay" not in ours, f"our end says\n{ours}")
+        check("a late receive stays" in siws, f"siw's end says\n{siws}")
 
 
 @with_siw()
@@ -369,15 +387,30 @@ def connections(siw):
 def siw_alone(siw):
     """siw with itself: what it does to its own kind is not ours. It misses an RTR now and then, until more octets come."""
     # Two pairs at once, so that its CPUs are busy.
-    ends = []
-    for _ in range(2):
-        port = free_port()
-        server, client = ([PEER, verb, SIWS, port, "established", 15] for verb in ("serve", "ask"))
-        ends += [siw.start_server(server, port, 120, "siw alone: server"), siw.start(client, 120, "siw alone: client")]
+    ends = [end for _ in range(2) for end in siw.alone("established", 15)]
     for end in ends:
         end.must_end_well(125)
     missed = sum(lost(end.output()) for end in ends)
     print(f"  {missed} of 30 connections between two siw missed the RTR until more octets came", flush=True)
+
+
+@with_siw(peer_to_peer=1)
+def siw_keeps(siw):
+    """siw with itself: receives that never come back, and a key that libibverbs' library for siw does not send."""
+
+    def says(scenario, word, statuses=(0,)):
+        server, client = siw.alone(scenario)
+        for end in (client, server):
+            end.must_end_well(125, statuses)
+        said = server.output() + client.output()
+        check(word in said, f"siw with itself, {scenario}: no '{word}', so ours need make no allowance for it\n{said}")
+        print(f"  {scenario}: {word}", flush=True)
+
+    says("invalidate_region", "not told of it")
+    says("invalidate_plain", "a message: Work Request Flushed Error", (1,))
+    says("bad_write", "ended")
+    says("bad_read", "receives stay")
+    says("late_receive", "a late receive stays")
 
 
 @with_siw()
@@ -420,5 +453,6 @@ def beside_the_kernel(siw):
 
 
 if __name__ == "__main__":
-    main(siw_alone, connections, operations, invalidate, faults, endings, rejected, rping, crc_that_siw_demands, start_ups,
-         revision_1, ucmatose, perftest, channel, nobody_listens, markers, beside_the_kernel)  # fmt: skip
+    main(siw_alone, siw_keeps, connections, operations, invalidate, faults, late_receives, endings, rejected, rping,
+         crc_that_siw_demands, start_ups, revision_1, ucmatose, perftest, channel, nobody_listens, markers,
+         beside_the_kernel)  # fmt: skip
