@@ -7,12 +7,13 @@ boots a virtual machine with siw0 on 10.77.0.2 and makes the network namespace $
 """
 import contextlib
 import functools
+import itertools
 import os
 import pathlib
 import re
 import subprocess
 
-from harness import BUILD, PATIENCE, Failure, Run, Skip, check, free_port, main, need
+from harness import BUILD, FULL, PATIENCE, Failure, Run, Skip, check, free_port, main, need
 from perftest import KINDS, check_report
 
 OURS, SIWS = "10.77.0.1", "10.77.0.2"
@@ -250,6 +251,8 @@ def revision_1(siw):
         for crc in (True, False):
             how = {"options": ["--mpa-revision", 1, "--crc", "always" if crc else "never"], "crc": crc}
             siw.scenario(serves, "operations", **how)
+            if crc and not FULL:
+                continue
             siw.ucmatose(serves, **how)
             with siw.refuses_nobody():
                 for kind in KINDS:
@@ -269,11 +272,12 @@ def perftest(siw):
     """ib_send, ib_write and ib_read, latency and bandwidth, with CRC and without."""
     tools = [f"ib_{kind}_{which}" for kind in KINDS for which in ("lat", "bw")]
     need(*tools)
+    kinds = ((8, True), (4096, False), (65536, True))
     with siw.refuses_nobody():
-        for tool in tools:
-            for serves in DIRECTIONS:
-                for size, crc in ((8, True), (4096, False), (65536, True)):
-                    siw.perftest(serves, tool, size, options=["--crc", "always" if crc else "never"], crc=crc)
+        for number, (tool, serves) in enumerate(itertools.product(tools, DIRECTIONS)):
+            # The three in turn, so that each meets both directions.
+            for size, crc in kinds if FULL else kinds[number % 3 :][:1]:
+                siw.perftest(serves, tool, size, options=["--crc", "always" if crc else "never"], crc=crc)
 
 
 # Processes in the virtual machine alone, each with all the others.
@@ -285,7 +289,8 @@ env EWARP_CHANNEL_ADDRESS={address}:0 {env} timeout 100 {peer} $d $r 3 {seed} 3 
 def channel(siw):
     """The channel over siw's device and no other: an adapter that pins what is registered, and knows nothing of ours."""
     peer = BUILD / "bin/ewarp_channel_peer"
-    for seed, env in enumerate(("", "EWARP_CHANNEL_RENDEZVOUS_BY_READ=1", "EWARP_CHANNEL_RECEIVE_DEPTH=2"), 1):
+    envs = ("", "EWARP_CHANNEL_RENDEZVOUS_BY_READ=1", "EWARP_CHANNEL_RECEIVE_DEPTH=2")
+    for seed, env in enumerate(envs if FULL else envs[:1], 1):
         said = siw.script("exec.sh", STORM.format(address=SIWS, env=env, peer=peer, seed=seed))
         check(said.count("done") == 3, f"the storm over siw, {env or 'defaults'}:\n{said}")
         print(f"  3 processes over siw, {env or 'defaults'}: done", flush=True)
