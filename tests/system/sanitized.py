@@ -2,6 +2,10 @@
 """The boundary between a program and EtherWARP under a sanitizer: a provider that was built with one, in Debian's programs,
 which were not, and in one of our own, which was. harness.py loads the sanitizer's run-time library first and fails a test
 after which there is a report."""
+import pathlib
+import re
+import subprocess
+
 from datagrams import both
 from harness import BUILD, SANITIZER_RUNTIME, check, free_port, main, need
 from reliable import example
@@ -16,6 +20,24 @@ def the_runtime_is_there(rig):
     maps = rig.run(["cat", "/proc/self/maps"])
     for library in (SANITIZER_RUNTIME, str(BUILD / "lib" / "libetherwarp-preload.so")):
         check(library.rpartition("/")[2] in maps, f"no {library} in a program:\n{maps}")
+
+
+def the_provider_is_instrumented(rig):
+    """The provider that a program loads calls the sanitizer for its accesses; that there is no report means nothing else.
+
+    The preload library is built without: it is in programs that have no run-time library, too.
+    """
+    need("rping", "nm")
+    port = free_port()
+    server = rig.start_server(["rping", "-s", "-a", "127.0.0.1", "-p", port], port, SECONDS)
+    maps = pathlib.Path(f"/proc/{server.pid}/maps").read_text(encoding="utf-8")
+    rig.forget(server)
+    loaded = set(re.findall(r"/\S*/libetherwarp-rdmav\d+\.so", maps))
+    check(len(loaded) == 1, f"providers in rping: {loaded}")
+    provider = loaded.pop()
+    done = subprocess.run(["nm", "-D", "--undefined-only", provider], capture_output=True, text=True, check=True)
+    word = "__tsan_read" if "libtsan" in SANITIZER_RUNTIME else "__asan_report_load"
+    check(word in done.stdout, f"{provider} was built without the sanitizer: it never calls {word}*")
 
 
 def sessions(rig):
@@ -71,5 +93,5 @@ def reliable_datagrams(rig):
 
 
 if __name__ == "__main__":
-    main(the_runtime_is_there, devices_are_listed, sessions, rping, ucmatose, rdma_client, pingpongs, udaddy,
+    main(the_runtime_is_there, the_provider_is_instrumented, devices_are_listed, sessions, rping, ucmatose, rdma_client, pingpongs, udaddy,
          reliable_datagrams)  # fmt: skip
