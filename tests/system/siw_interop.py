@@ -251,7 +251,8 @@ def revision_1(siw):
         for crc in (True, False):
             how = {"options": ["--mpa-revision", 1, "--crc", "always" if crc else "never"], "crc": crc}
             siw.scenario(serves, "operations", **how)
-            if crc and not FULL:
+            # These wait for an answer to their first message, which siw may have missed (siw_alone_at_first).
+            if serves == SIWS or (crc and not FULL):
                 continue
             siw.ucmatose(serves, **how)
             with siw.refuses_nobody():
@@ -316,6 +317,19 @@ def operations(siw):
 
 
 @with_siw()
+def empty_reads(siw):
+    """A Read of no octets behind a message. Where siw answers with octets of the message, we end the stream."""
+    siw.scenario(OURS, "empty_reads")
+    for attempt in range(8):
+        run = siw.scenario(SIWS, "empty_reads", ends=((0, 1), (0, 1)))
+        if "done:" in run.client:
+            print(f"  {attempt} times siw brought octets", flush=True)
+            return
+        check("stream error 1/1/01" in run.log, f"empty Reads:\n{run.client}\n{run.log}")
+    raise Failure("siw answered no three empty Reads with nothing")
+
+
+@with_siw()
 def invalidate(siw):
     """Send with Invalidate: a key works, is invalidated, works no more. siw has no windows, so there it is a region's."""
     for serves, kind, options in ((OURS, "window", []), (OURS, "region", ["--invalidate-regions"]), (SIWS, "region", []),
@@ -376,7 +390,8 @@ def endings(siw):
 def rejected(siw):
     """A server that does not want the connection; the MPA Reply says so, with its private data."""
     for serves in DIRECTIONS:
-        siw.scenario(serves, "reject", connections=3, processes=0)
+        run = siw.scenario(serves, "reject", connections=3, processes=0)
+        print(f"  {run.client.count('a rejection says nothing')} of 3 say nothing", flush=True)
 
 
 @with_siw()
@@ -384,8 +399,10 @@ def connections(siw):
     """Many connections, one after the other: siw hears of each, as the RTR is repeated where it missed the first."""
     for serves in DIRECTIONS:
         run = siw.scenario(serves, "established", connections=30)
-        check(lost(run.client) == 0, f"connections that stood at one end only:\n{run.log}")
-        print(f"  the RTR was sent again {run.log.count('the RTR once more')} times", flush=True)
+        missed = lost(run.client)
+        # siw may not look at a message while it is busy with its queue pair (siw_qp_llp_data_ready()), as an initiator, too.
+        check(missed == 0 or serves == OURS, f"connections that stood at one end only: {missed}\n{run.log[-4000:]}")
+        print(f"  the RTR was sent again {run.log.count('the RTR once more')} times; {missed} greetings were missed", flush=True)
 
 
 @with_siw(peer_to_peer=1)
@@ -397,6 +414,38 @@ def siw_alone(siw):
         end.must_end_well(125)
     missed = sum(lost(end.output()) for end in ends)
     print(f"  {missed} of 30 connections between two siw missed the RTR until more octets came", flush=True)
+
+
+@with_siw(peer_to_peer=0)
+def siw_alone_at_first(siw):
+    """siw with itself, not peer-to-peer: it misses an initiator's first message now and then, until more octets come."""
+    ends = [end for _ in range(2) for end in siw.alone("first_word", 15)]
+    for end in ends:
+        end.must_end_well(125)
+    missed = sum(lost(end.output()) for end in ends)
+    print(f"  {missed} of 30 first messages between two siw were missed until more octets came", flush=True)
+
+
+@with_siw()
+def siw_alone_rejected(siw):
+    """siw with itself: of a rejection it may see the end of the connection alone, not the Reply and its private data."""
+    ends = [end for _ in range(2) for end in siw.alone("reject", 15)]
+    for end in ends:
+        end.must_end_well(125)
+    silent = sum(end.output().count("a rejection says nothing") for end in ends)
+    print(f"  {silent} of 30 rejections between two siw said nothing", flush=True)
+
+
+@with_siw()
+def siw_alone_with_empty_reads(siw):
+    """siw with itself: it brings octets where none were asked for, now and then, and refuses them."""
+    brought = 0
+    for _ in range(5):
+        ends = [end for _ in range(2) for end in siw.alone("empty_reads")]
+        for end in ends:
+            end.must_end_well(125, (0, 1))
+        brought += sum("done:" not in end.output() for end in ends[1::2])
+    print(f"  in {brought} of 10 connections between two siw an empty Read brought octets", flush=True)
 
 
 @with_siw(peer_to_peer=1)
@@ -458,6 +507,6 @@ def beside_the_kernel(siw):
 
 
 if __name__ == "__main__":
-    main(siw_alone, siw_keeps, connections, operations, invalidate, faults, late_receives, endings, rejected, rping,
-         crc_that_siw_demands, start_ups, revision_1, ucmatose, perftest, channel, nobody_listens, markers,
-         beside_the_kernel)  # fmt: skip
+    main(siw_alone, siw_alone_at_first, siw_alone_rejected, siw_alone_with_empty_reads, siw_keeps, connections, operations,
+         empty_reads, invalidate, faults, late_receives, endings, rejected, rping, crc_that_siw_demands, start_ups,
+         revision_1, ucmatose, perftest, channel, nobody_listens, markers, beside_the_kernel)  # fmt: skip
