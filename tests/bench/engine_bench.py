@@ -298,7 +298,7 @@ def wavefront_run(b, program, way, binding, size):
     """Seconds. The program fails if its result is wrong."""
     from mpi_bench import transports
 
-    words, env = transports(b.etherwarp)[way]
+    words, env = transports(b.etherwarp, "network")[way]
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     command = [*words, *root, "--bind-to", binding, *(["--oversubscribe"] if binding == "none" else []), "-n", "2",
                str(program), *size]  # fmt: skip

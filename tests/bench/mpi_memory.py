@@ -43,7 +43,7 @@ def socket_memory(pids):
 
 def measure(a, name, ranks, partners):
     """Medians over the ranks."""
-    words, env = transports(str(a.build / "bin" / "etherwarp"))[name]
+    words, env = transports(str(a.build / "bin" / "etherwarp"), "network")[name]
     with tempfile.TemporaryDirectory(prefix="ewarp-mpi-memory-") as folder:
         command = [*words, *(["--allow-run-as-root"] if os.geteuid() == 0 else []), "--oversubscribe", "--bind-to", "none",
                    "-n", str(ranks), str(a.build / "bin" / "ewarp_mpi_memory"), str(partners), folder]  # fmt: skip

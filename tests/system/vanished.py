@@ -142,14 +142,15 @@ def timeout_and_retry_cnt(rig):
 
 def stopped_program(rig):
     """Programs that are stopped with full buffers for longer than all limits: nothing is lost, and they go on."""
-    need("ib_send_bw")
+    need("ib_write_bw")
     near, far = two_hosts(rig)
     count, options = 40_000, ["--keepalive-s", "1", "--unacknowledged-s", "1"]  # the longer of both takes 7 s
     pairs = {}
     for stopped in ("receiver", "sender"):
         port = free_port()
-        # At 2 Gbit/s all of it takes 10 s: none is through before it is stopped.
-        words = ["ib_send_bw", "-R", "-F", "-d", "ewarp_ew0", "-s", 65536, "-n", count, "-p", port,
+        # At 2 Gbit/s all of it takes 10 s: none is through before it is stopped. Writes need no receives, for want of which
+        # ib_send_bw would stop before the buffers are full.
+        words = ["ib_write_bw", "-R", "-F", "-d", "ewarp_ew0", "-s", 65536, "-n", count, "-p", port,
                  "--rate_limit", 2, "--rate_limit_type", "SW"]  # fmt: skip
         serving = rig.start_server(words, port, netns=near, options=options, name="receiver")
         asking = rig.start([*words, NEAR], netns=far, options=options, name="sender")
