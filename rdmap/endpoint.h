@@ -104,6 +104,8 @@ class Endpoint {
   // An initiator has heard nothing: an empty Write goes out behind its RTR by Write or Read, if no message is going
   // out. False: it does not.
   bool repeat_rtr() { return sending_.idle() && opening_.repeat_rtr(); }
+  // Whether that may ever happen.
+  bool rtr_is_repeatable() const { return opening_.repeatable(); }
   // Both directions may be used (RTR sent, or received, as the start-up agreed).
   bool established() const { return opening_.established(); }
   // Our first fault; the stream is dead but for its Terminate.

@@ -45,6 +45,8 @@ class Opening {
     enter(State::rtr_due);
     return true;
   }
+  // Such an RTR is, or was, this end's to send.
+  bool repeatable() const { return repeatable_; }
   // What is due is an empty Write, whatever the RTR was.
   bool repeats() const { return repeats_; }
   // A responder has waited long enough.

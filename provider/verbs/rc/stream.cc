@@ -98,8 +98,7 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
   if (connection_ == nullptr || phase_ != Phase::running) return;
   if (params.initiator) {
     // An EtherWARP, which consents to our extensions, hears the first one.
-    const bool repeatable = (params.rtr & (mpa::kRtrWrite | mpa::kRtrRead)) != 0;
-    rtr_repeats_ = params.peer_to_peer && !params.extensions && repeatable ? kRtrRepeats : 0;
+    rtr_repeats_ = !params.extensions && connection_->endpoint().rtr_is_repeatable() ? kRtrRepeats : 0;
     rtr_wait_ms_ = options().rtr_repeat_ms;
     await_answer();
   } else if (!params.peer_to_peer && options().responder_wait_ms > 0) {
