@@ -405,24 +405,25 @@ def connections(siw):
         print(f"  the RTR was sent again {run.log.count('the RTR once more')} times; {missed} greetings were missed", flush=True)
 
 
+def missed_alone(siw, scenario):
+    """Of 30 connections between siw and itself, by two pairs at once, so that its CPUs are busy."""
+    ends = [end for _ in range(2) for end in siw.alone(scenario, 15)]
+    for end in ends:
+        end.must_end_well(125)
+    return sum(lost(end.output()) for end in ends)
+
+
 @with_siw(peer_to_peer=1)
 def siw_alone(siw):
     """siw with itself: what it does to its own kind is not ours. It misses an RTR now and then, until more octets come."""
-    # Two pairs at once, so that its CPUs are busy.
-    ends = [end for _ in range(2) for end in siw.alone("established", 15)]
-    for end in ends:
-        end.must_end_well(125)
-    missed = sum(lost(end.output()) for end in ends)
+    missed = missed_alone(siw, "established")
     print(f"  {missed} of 30 connections between two siw missed the RTR until more octets came", flush=True)
 
 
 @with_siw(peer_to_peer=0)
 def siw_alone_at_first(siw):
     """siw with itself, not peer-to-peer: it misses an initiator's first message now and then, until more octets come."""
-    ends = [end for _ in range(2) for end in siw.alone("first_word", 15)]
-    for end in ends:
-        end.must_end_well(125)
-    missed = sum(lost(end.output()) for end in ends)
+    missed = missed_alone(siw, "first_word")
     print(f"  {missed} of 30 first messages between two siw were missed until more octets came", flush=True)
 
 

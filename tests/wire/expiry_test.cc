@@ -23,19 +23,24 @@ std::string text(milliseconds time) {
   return std::to_string(time.count());
 }
 
+// How long a message for which nobody posts a receive waits; it is refused then.
+Clock::duration unreceived(Scene& s, const Bytes& ulpdu) {
+  s.open_responder();
+  const auto begin = Clock::now();
+  s.peer->send(ulpdu);
+  s.peer->expect(answer_to(ulpdu, 1, 2, 2));
+  const auto passed = test::since(begin);
+  s.peer->expect_fin();
+  s.expect_event("no receive", IBV_EVENT_QP_REQ_ERR);
+  return passed;
+}
+
 // Holds: DDP-11
 void ddp_11_nobody_posts_one(void**) {
   for (const Setup& setup : kSetups)
     test::expect_to_last(kReceive, name_of(setup), [&setup] {
       Scene s(setup, 8192);
-      s.open_responder();
-      const Bytes ulpdu = send_segment(1, pattern(20));
-      const auto begin = Clock::now();
-      s.peer->send(ulpdu);
-      s.peer->expect(answer_to(ulpdu, 1, 2, 2));
-      const auto passed = test::since(begin);
-      s.peer->expect_fin();
-      s.expect_event("no receive", IBV_EVENT_QP_REQ_ERR);
+      const auto passed = unreceived(s, send_segment(1, pattern(20)));
       s.expect_ended("no receive");
       return passed;
     });
@@ -65,15 +70,7 @@ void an_immediate_for_which_nobody_posts_one(void**) {
   for (const Setup& setup : kSetups)
     test::expect_to_last(kReceive, name_of(setup), [&setup] {
       Scene s(consenting(setup), 8192);
-      s.open_responder();
-      const Bytes ulpdu = immediate(1, concat({u32(0xdeadbeef), u32(0)}));
-      const auto begin = Clock::now();
-      s.peer->send(ulpdu);
-      s.peer->expect(answer_to(ulpdu, 1, 2, 2));
-      const auto passed = test::since(begin);
-      s.peer->expect_fin();
-      s.expect_event("no receive", IBV_EVENT_QP_REQ_ERR);
-      return passed;
+      return unreceived(s, immediate(1, concat({u32(0xdeadbeef), u32(0)})));
     });
 }
 
