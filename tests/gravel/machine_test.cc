@@ -135,7 +135,8 @@ void oneself_is_a_peer(void**) {
   nothing_to_take(*net[0], kReceiveBuffer, 0, 0, Error::state);
   is(net[0]->post_receive_buffer(0, local(in), 0, &r), Error::none);
   net.run();
-  const Taken t = take(*net[0], kReceiveBuffer, 0, 0);
+  Taken t{.tag = 0};
+  is(net[0]->take_receive_buffer(&t.proc, &t.tag, &t.size, &t.request), Error::none);
   produce(*net[0], t.request, out);
   net.run();
   ends(*net[0], t.request);

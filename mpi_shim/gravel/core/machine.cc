@@ -76,8 +76,9 @@ bool Machine::take_from(Arrival kind, Proc proc, int tag, Entry* entry) {
   return found.has_value();
 }
 
-// In turns, so that nobody is passed over.
+// In turns, so that nobody is passed over. What others have entered is looked for between the calls.
 Error Machine::take_from_anybody(Arrival kind, Proc* from, int tag, Entry* entry) {
+  look(self_);
   for (int i = 0; i < procs(); ++i) {
     const Proc proc = (next_take_ + i) % procs();
     if (!take_from(kind, proc, tag, entry)) continue;
