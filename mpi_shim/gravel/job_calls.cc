@@ -91,7 +91,8 @@ Error Job::take(Proc* proc, Take&& take) {
   const Proc wanted = *proc;
   watch_source(wanted);
   const bool valid = wanted >= 0 && wanted < machine_.procs();
-  return say(until(valid ? wanted : kAnySource, take), *proc);
+  const Error e = until(valid ? wanted : kAnySource, take);
+  return say(e, *proc);
 }
 
 Error Job::wait_receive_buffer(Proc* proc, int* tag, std::size_t* size, RequestId* request) {

@@ -306,6 +306,20 @@ void a_full_path(void**) {
   assert_true(in == out);
 }
 
+void transfers_under_way_are_bounded(void**) {
+  Net net(2);
+  Bytes in(10), out(10);
+  RequestId r;
+  is(net[kC]->post_receive_buffer(kP, local(in), 0, &r), Error::none);
+  net.run();
+  const Taken p = take(*net[kP], kReceiveBuffer);
+  for (std::uint32_t i = 0; i < Machine::kMostTransfers; ++i) is(net[kP]->put(p.request, local(out), 0), Error::none);
+  is(net[kP]->put(p.request, local(out), 0), Error::full);
+  net.step(kP, kC);
+  net.step(kC, kP);
+  is(net[kP]->put(p.request, local(out), 0), Error::none);
+}
+
 void errors_of_calls(void**) {
   Net net(2);
   Bytes m(10);
@@ -402,6 +416,7 @@ int main() {
       cmocka_unit_test(what_is_kept_is_bounded),
       cmocka_unit_test(a_full_ledger_of_fins),
       cmocka_unit_test(a_full_path),
+      cmocka_unit_test(transfers_under_way_are_bounded),
       cmocka_unit_test(errors_of_calls),
       cmocka_unit_test(errors_of_transfers),
       cmocka_unit_test(a_done_request_gives_its_buffer_back),

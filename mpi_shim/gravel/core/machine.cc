@@ -166,6 +166,7 @@ Error Machine::move(Request::Kind kind, RequestId request, const Local& own, std
   if (r->state() != Request::State::open) return Error::state;
   if (offset > r->size || own.size > r->size - offset) return Error::range;
   if (own.size == 0) return Error::none;
+  if (r->unended == kMostTransfers) return Error::full;
   const Remote there{r->remote.address + offset, r->remote.key};
   const bool puts = kind == Request::Kind::put;
   // Counted first: a transfer to oneself ends inside the call.

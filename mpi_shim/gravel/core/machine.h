@@ -23,6 +23,9 @@ namespace ewarp::gravel {
 
 class Machine {
  public:
+  // Under way for one request. Who begins more makes progress first, and notices that the peer has ended.
+  static constexpr std::uint32_t kMostTransfers = 64;
+
   // boards: board::kOctets for each process, all 0 at first, which the peers write.
   Machine(Proc self, int procs, const std::byte* boards, Carrier& carrier);
   Machine(const Machine&) = delete;

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""Gravel between real processes: its calls and their errors, storms, kill -9 of a partner in each state, and the examples
+beside MPI."""
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import time
+
+from harness import BUILD, FULL, Skip, check, main, need, wait_until
+from mpi_jobs import as_anybody, run_job
+from mpi_ucx import UCX
+
+BIN = BUILD / "bin"
+CALLS, STORM, VICTIM = (BIN / f"ewarp_gravel_{name}" for name in ("calls", "storm", "victim"))
+NOTICED_WITHIN = 10  # seconds after kill -9
+CONNECT_TIMEOUT = 10  # of the channel, seconds: for a peer that ended before anybody connected to it
+
+
+def folder(rig):
+    path = pathlib.Path(rig.rundir, f"gravel{random.randrange(1 << 40)}")
+    path.mkdir()
+    return path
+
+
+def calls(rig):
+    """Every call, and every error of it."""
+    place = folder(rig)
+    both = [rig.start([CALLS, place, rank], name=f"calls, rank {rank}") for rank in (0, 1)]
+    for process in both:
+        process.must_end_well(60)
+    rig.end_children()
+    rig.ended()
+
+
+def storm(rig, procs, windows, env=None, hosts=(None,)):
+    place, seed = folder(rig), random.randrange(1, 1 << 31)
+    began = time.monotonic()
+    all_of_them = [rig.start([STORM, place, rank, procs, seed, windows], env=env, name=f"rank {rank}, seed {seed}",
+                             netns=hosts[rank % len(hosts)])
+                   for rank in range(procs)]  # fmt: skip
+    for process in all_of_them:
+        process.must_end_well(120)
+    ended = rig.ended()
+    octets = sum(d["rx_octets"] for p in ended for d in p["devices"])
+    check(procs == 1 or octets > windows * 100000, f"EtherWARP's counters show {octets} octets")
+    rig.end_children()
+    print(f"  {procs} processes, seed {seed}: {octets} octets, {time.monotonic() - began:.1f} s", flush=True)
+
+
+def storms(rig):
+    """All protocols between 1 to 16 processes, every octet; without extensions of ours, too."""
+    for procs, windows in ((1, 5), (2, 40), (3, 30), (4, 20), (8, 10), (16, 4)):
+        storm(rig, procs, windows * (10 if FULL else 1))
+    storm(rig, 3, 10, {"ETHERWARP_EXTENSIONS": "no"})
+    storm(rig, 3, 10, {"EWARP_CHANNEL_REGISTRATION": "costly"})
+
+
+def hosts(rig):
+    """Two hosts, with two processes each: the address is that of the interface that both have, and not loopback's."""
+    names = [rig.namespace("a"), rig.namespace("b")]
+    rig.veth(*names)
+    storm(rig, 4, 10, hosts=names)
+
+
+def states():
+    return subprocess.run([VICTIM, "--list"], capture_output=True, text=True, check=True).stdout.split()
+
+
+def one_ends(rig, state, number, within, late=False, env=None):
+    """The victim gets this signal in this state: the survivor gets its error within so many seconds."""
+    place = folder(rig)
+    words = [["late"] if late and rank == 0 else [] for rank in (0, 1)]
+    survivor, victim = (rig.start([VICTIM, place, rank, state, *words[rank]], env=env, name=f"{state}, rank {rank}")
+                        for rank in (0, 1))  # fmt: skip
+    for process in (victim, survivor):
+        wait_until(lambda p=process: p.status is not None or "there" in p.output(), 30, process.said)
+        check(process.status is None or "failed" in process.output(), f"{process.name} ended\n{process.said()}")
+    os.kill(victim.pid, number)
+    began = time.monotonic()
+    if late:
+        check(victim.wait(10) == -signal.SIGKILL, victim.said())
+        (place / "go").touch()
+    survivor.must_end_well(within + 20)
+    took = time.monotonic() - began
+    check("failed after" in survivor.output() and took < within + 20, survivor.said())
+    print(f"  {state}{' late' if late else ''}: {survivor.output().splitlines()[-1]}", flush=True)
+    victim.send(signal.SIGKILL)
+    rig.end_children()
+    rig.ended()
+
+
+def killed(rig):
+    """kill -9 of a partner in each state."""
+    for state in states():
+        one_ends(rig, state, signal.SIGKILL, NOTICED_WITHIN)
+
+
+def killed_before(rig):
+    """It was killed before anybody had connected to it, or before it was asked for again."""
+    for state in ("idle-buffer", "idle-anybody", "unread-receive", "receives", "offers") if FULL else ("idle-data", "receives"):
+        one_ends(rig, state, signal.SIGKILL, NOTICED_WITHIN + CONNECT_TIMEOUT, late=True)
+
+
+def stopped(rig):
+    """One stands still with its connections open, as a host that vanished: noticed after death_ns."""
+    env = {"EWARP_CHANNEL_DEATH_NS": "4000000000"}
+    for state in ("idle-buffer", "took-buffer", "unread-offer", "receives") if FULL else ("idle-buffer", "took-buffer"):
+        one_ends(rig, state, signal.SIGSTOP, 4 + NOTICED_WITHIN, env=env)
+
+
+def example(name):
+    program = BIN / name
+    if not program.exists():
+        raise Skip(f"no {name}: its compiler was not there at build time (scripts/packages.txt)")
+    return program
+
+
+def verify(rig, name, words, ranks, env=None):
+    output = run_job(rig, name, words, ranks, 10000, 60, {"ETHERWARP_STATS_KEEP": "yes", **(env or {})})
+    check("verified" in output, f"{name}: {output}")
+
+
+def mpirun(rig, ranks, *words):
+    return [rig.etherwarp, "mpirun", *as_anybody(), "-n", ranks, *words]
+
+
+def examples(rig):
+    """The ring and the wavefront beside Open MPI, in C and Fortran."""
+    need("mpirun.openmpi")
+    for name in ("gravel_ring1d", "gravel_wavefront2d", "gravel_ring1d_f", "gravel_wavefront2d_f"):
+        verify(rig, name, mpirun(rig, 4, example(name)), 4)
+    verify(rig, "ring of 3, long", mpirun(rig, 3, example("gravel_ring1d"), 300000, 4), 3)
+    verify(rig, "wavefront of 6", mpirun(rig, 6, example("gravel_wavefront2d"), 30, 10), 6)
+
+
+def mpich(rig):
+    """The same beside MPICH, which goes over the twin."""
+    need("mpiexec.hydra")
+    env = {**UCX, "UCX_TLS": "ud_verbs,self"}
+    for name in ("gravel_ring1d.mpich", "gravel_wavefront2d.mpich"):
+        verify(rig, name, ["mpiexec.hydra", "-n", 4, *rig.words([example(name)], ["--twin"])], 4, env)
+
+
+def no_device(rig):
+    """Without an RDMA device every process gets the error, and the reason names who has none."""
+    place = folder(rig)
+    both = [rig.start_plain([CALLS, place, rank], name=f"no device, rank {rank}") for rank in (0, 1)]
+    for process in both:
+        check(process.wait(30) == 1, process.said())
+        check("11 (no RDMA device)" in process.output() and "process 0: " in process.output(), process.said())
+    rig.end_children()
+
+
+if __name__ == "__main__":
+    main(calls, no_device, storms, hosts, killed, killed_before, stopped, examples, mpich)
