@@ -6,8 +6,9 @@
 #   lib/libetherwarpdv.so                     EtherWARP's own verbs (include/infiniband/etherwarpdv.h)
 #   lib/libfabric/libetherwarp-fi.so          where libfabric looks by itself, if the prefix is its own
 #   lib/libewarp_channel.a, and what it needs of ours, include/etherwarp/mpi_shim/channel/
-#   lib/pkgconfig/etherwarp.pc, etherwarp-channel.pc, etherwarpdv.pc
-#   share/doc/etherwarp/examples/             channel_pingpong.cc, rd_ping.c, rd_many.c, ud_media_stream.c
+#   lib/libgravel.so, lib/libgravel_openmpi.a, libgravel_mpich.a, include/gravel/, lib/etherwarp/fortran/gravel.mod
+#   lib/pkgconfig/etherwarp.pc, etherwarp-channel.pc, etherwarpdv.pc, gravel.pc, gravel-openmpi.pc, gravel-mpich.pc
+#   share/doc/etherwarp/examples/             channel_pingpong.cc, rd_ping.c, rd_many.c, ud_media_stream.c, gravel_*
 #   share/man/man1/etherwarp.1
 #   /etc/libibverbs.d/etherwarp.driver        (below the prefix, unless that is /usr or /usr/local)
 # Each file belongs to a component: runtime, or development (what programs are built with). cmake/Package.cmake makes a
@@ -43,6 +44,8 @@ configure_file(${CMAKE_CURRENT_LIST_DIR}/etherwarp.pc.in ${CMAKE_CURRENT_BINARY_
 configure_file(${CMAKE_CURRENT_LIST_DIR}/etherwarp-channel.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarp-channel.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarp.pc ${CMAKE_CURRENT_BINARY_DIR}/etherwarp-channel.pc
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig COMPONENT development)
+
+include(${CMAKE_CURRENT_LIST_DIR}/InstallGravel.cmake)
 
 # Programs run with libetherwarpdv.so.1; libetherwarpdv.so is for their linker.
 install(TARGETS etherwarpdv LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime

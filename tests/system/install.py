@@ -9,9 +9,11 @@ import subprocess
 import tempfile
 
 from harness import BUILD, check, free_port, listens, main, need, wait_until
+from mpi_jobs import as_anybody
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIBRARIES = ("etherwarp", "etherwarp-channel", "etherwarpdv")
+MPI = [f"gravel-{library}" for library in ("mpich", "openmpi") if (BUILD / "lib" / f"libgravel_{library}.a").exists()]
+LIBRARIES = ("etherwarp", "etherwarp-channel", "etherwarpdv", "gravel", *MPI)
 
 # A program on verbs alone: its devices, and that one of them opens.
 VERBS = r"""
@@ -238,6 +240,20 @@ def programs(rig):
         check("4096 octets:" in run.client, run.client)
 
 
+def gravel(rig):
+    """Gravel's examples, compiled with gravel-openmpi.pc in C, Fortran and FORTRAN 77, and run by the installed tool."""
+    need("mpicc.openmpi", "mpifort.openmpi")
+    with installed(rig) as prefix:
+        examples = prefix / "share/doc/etherwarp/examples"
+        for source, compiler in (("ring1d.c", "mpicc.openmpi"), ("ring1d.f90", "mpifort.openmpi"),
+                                 ("wavefront2d.f", "mpifort.openmpi")):  # fmt: skip
+            program = compiled(rig, prefix, source.replace(".", "-"), [examples / f"gravel_{source}"], "gravel-openmpi",
+                               compiler=compiler, options="-Wall")  # fmt: skip
+            said = shell(rig, " ".join(map(str, [rig.etherwarp, "mpirun", *as_anybody(), "-n", 2, program])), 60,
+                         env={"LD_LIBRARY_PATH": str(prefix / "lib")})  # fmt: skip
+            check("verified" in said, said)
+
+
 def manual_page(rig):
     """`man etherwarp` finds the page below the prefix."""
     need("man")
@@ -247,4 +263,4 @@ def manual_page(rig):
 
 
 if __name__ == "__main__":
-    main(tool, destdir, components, removal, ci_job, programs, manual_page)
+    main(tool, destdir, components, removal, ci_job, programs, gravel, manual_page)
