@@ -49,7 +49,6 @@ channel::EndpointOptions channel_options(const std::string& secret) {
 
 Job::Job(const Bootstrap& bootstrap, Boards&& boards, std::shared_ptr<channel::Device> device)
     : rank_(bootstrap.rank),
-      shares_cpu_(too_few_cpus()),
       device_(std::move(device)),
       boards_(std::move(boards)),
       machine_(bootstrap.rank, bootstrap.procs, boards_.data(), *this),

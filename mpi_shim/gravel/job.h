@@ -97,7 +97,6 @@ class Job final : private Carrier, private channel::Listener {
   Error say(Error error, Proc proc);
 
   const Proc rank_;
-  const bool shares_cpu_;     // there are more processes than CPUs
   bool watches_all_ = false;  // each peer's end will be told
   std::shared_ptr<channel::Device> device_;
   Boards boards_;

@@ -10,7 +10,7 @@ namespace ewarp::gravel {
 
 template <class Ask>
 Error Job::until(Proc proc, Ask&& ask) {
-  Patience patience(shares_cpu_);
+  Patience patience;
   for (;;) {
     const Error e = ask();
     if (e != Error::full) return e;
@@ -174,7 +174,7 @@ Error Job::wait_all(std::span<RequestId> requests) {
     }
     if (e != Error::state) requests[i] = 0;
   };
-  Patience patience(shares_cpu_);
+  Patience patience;
   for (;;) {
     waits_for = kAnySource;
     for (std::size_t i = 0; i < requests.size(); ++i) ask(i);

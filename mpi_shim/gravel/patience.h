@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How one waits for memory to change: no event tells of a peer's Write, so it is looked for again and again. After a
-// while, or at once if there are more processes than CPUs, others run in between.
+// while others run in between; where there are more processes than CPUs the channel sees to that, and earlier. One who
+// yields to somebody that computes may be away for milliseconds.
 #pragma once
 
 #include <sched.h>
@@ -11,20 +12,19 @@ namespace ewarp::gravel {
 
 class Patience {
  public:
-  explicit Patience(bool shares_cpu) : polite_(shares_cpu) {}
   // Nothing has come.
   void pause() {
-    if (!polite_ && ++pauses_ % kPausesPerLook == 0)
-      polite_ = Clock::now() - began_ >= std::chrono::microseconds(kPoliteUs);
+    if (++pauses_ % kPausesPerLook == 0) polite_ = Clock::now() - began_ >= kPolite;
     if (polite_) sched_yield();
   }
 
  private:
   using Clock = std::chrono::steady_clock;
-  static constexpr int kPausesPerLook = 16, kPoliteUs = 50;
+  static constexpr int kPausesPerLook = 64;
+  static constexpr std::chrono::milliseconds kPolite{1};
 
-  bool polite_;
   int pauses_ = 0;
+  bool polite_ = false;
   Clock::time_point began_ = Clock::now();
 };
 
