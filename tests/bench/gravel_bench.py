@@ -10,7 +10,7 @@ A 1D ring of two processes and a 2D wavefront of four (2 x 2), each with message
     strips          computes a tile, sends it, computes the next one: the same four
     one handshake   tiles as above, but one handshake of Gravel's for all of them
 1000 iterations that are not timed, then 1000 that are, for each way; the least time of all rounds, by that of the
-computation alone. Writes gravel.md, gravel.json and a chart (SVG) a pattern.
+computation alone. Writes figure4.md, figure4.json and a chart (SVG) a pattern.
 """
 import argparse
 import collections
@@ -165,7 +165,7 @@ def bars(bench, pattern):
 def measure(bench):
     bench.run(say_since(time.monotonic()))
     figures = {" ".join(map(str, key)): values for key, values in bench.seconds.items()}
-    output = keep_report(bench.a.output, "gravel", report(bench), figures)
+    output = keep_report(bench.a.output, "figure4", report(bench), figures)
     for pattern in RANKS:
         (output / f"{pattern}.svg").write_text(bars(bench, pattern), encoding="utf-8")
     return 0

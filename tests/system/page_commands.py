@@ -7,7 +7,9 @@ import re
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # The first line of each code block that holds no commands.
-PICTURES = ("octet 0      1      2         3      4        8      16       24      32",)
+PICTURES = ("octet 0      1      2         3      4        8      16       24      32",
+            "octet 0                     2048               4096      6144                           6176",
+            "octet 0         8      16    20    24        28        32")  # fmt: skip
 
 # What a command in the middle of a sentence begins with, behind variables that are set for it.
 PROGRAM = re.compile(

@@ -74,6 +74,9 @@ ELSEWHERE = {
     "tests/bench/loss_bench.py": "takes minutes; loss_bench_smoke runs loss_bench.py --smoke",
     "tests/bench/memory.py": "takes minutes; memory_smoke runs memory.py with fewer endpoints",
     "python3 tests/bench/channel_bench.py --build build": "takes minutes; channel_bench_smoke runs channel_bench.py --smoke",
+    "python3 tests/bench/gravel_bench.py --build build": "takes minutes; gravel_bench_smoke runs gravel_bench.py --smoke",
+    "mpicc ring.c $(pkg-config --cflags --libs gravel-openmpi) -o ring": "install.py builds the examples so",
+    "mpifort ring.f90 $(pkg-config --cflags --libs gravel-openmpi) -o ring": "install.py builds the examples so",
     "python3 tests/bench/mpi_bench.py --build build --rounds 15": "takes minutes; mpi_bench_smoke runs mpi_bench.py --smoke",
     "EWARP_TEST_FULL=1 tests/system/rd_loss.py one_percent": "10 GiB; system_rd_loss runs rd_loss.py with fewer",
     "EWARP_TEST_FULL=1 tests/system/rd_scale.py": "takes long; system_rd_scale runs rd_scale.py with less",
@@ -353,6 +356,16 @@ def open_mpi(rig, compiler, mpirun, with_option, suite, path, fabric, by_hand):
         job(h, 2, path, by_hand.replace("mpirun ", "mpirun.openmpi ").replace("PROGRAM", "./program"))
 
 
+@types("build/bin/etherwarp mpirun -n 4 build/bin/gravel_ring1d",
+       "build/bin/etherwarp mpirun -n 4 build/bin/gravel_wavefront2d")  # fmt: skip
+def gravel(rig, *commands):
+    """Gravel's examples."""
+    need("mpirun.openmpi")
+    with here(rig) as h:
+        for command in commands:
+            check("verified" in h.run(command, seconds=60, env=MPI), command)
+
+
 @types("export UCX_NET_DEVICES=ewarpx_lo:1 UCX_UD_VERBS_ETH_DGID_CHECK=n",
        "UCX_TLS=ud_verbs,self mpiexec.hydra -n 4 etherwarp run --twin -- ./program",
        "UCX_TLS=rc_verbs,ud_verbs:aux,self mpiexec.hydra -n 4 etherwarp run --twin -- ./program",
@@ -388,4 +401,4 @@ def cmake_install(rig, command):
 
 if __name__ == "__main__":
     main(every_command, tool, two_processes, without_cm, any_program, counters_that_stay, reliable_datagrams, channel, wireshark,
-         open_mpi, ucx, cmake_install)  # fmt: skip
+         open_mpi, gravel, ucx, cmake_install)  # fmt: skip

@@ -4,9 +4,11 @@ which were not, and in one of our own, which was. harness.py loads the sanitizer
 after which there is a report."""
 import pathlib
 import re
+import signal
 import subprocess
 
 from datagrams import both
+from gravel import calls, one_ends, storm
 from harness import BUILD, SANITIZER_RUNTIME, check, free_port, main, need
 from reliable import example
 from tools_loopback import devices_are_listed, rdma_client
@@ -92,6 +94,14 @@ def reliable_datagrams(rig):
         example(rig, "rd_ping", "-s", size, "-n", 100, octets=100 * size, seconds=SECONDS)
 
 
+def gravel_programs(rig):
+    """Gravel and the channel, which were built with the sanitizer: every call, a storm, a partner that is killed."""
+    calls(rig)
+    storm(rig, 3, 10)
+    for state in ("puts", "receives", "offers"):
+        one_ends(rig, state, signal.SIGKILL, SECONDS)
+
+
 if __name__ == "__main__":
     main(the_runtime_is_there, the_provider_is_instrumented, devices_are_listed, sessions, rping, ucmatose, rdma_client, pingpongs, udaddy,
-         reliable_datagrams)  # fmt: skip
+         reliable_datagrams, gravel_programs)  # fmt: skip

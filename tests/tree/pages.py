@@ -29,7 +29,7 @@ FUNCTIONS = re.compile(rf"`((?:{TOP})/[\w./]+\.(?:h|cc|c))`: (`[\w:~]+\(\)`(?:, 
 # a page begins with names what the page is about, and may do so.
 RIDDLE = re.compile(r"(?<=[.;:] )(?:Who|Whoever|Should|What) [a-z][^?:]*?(?=[.;](?: |$))")
 # Pages that programs write.
-WRITTEN = re.compile(r"/|build/|(?:bench|datagram|engine|loss|memory|peers(?:_in_short)?|NAME)\.md$")
+WRITTEN = re.compile(r"/|build/|(?:bench|datagram|engine|figure4|loss|memory|peers(?:_in_short)?|NAME)\.md$")
 
 
 class Page:
