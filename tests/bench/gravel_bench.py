@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Gravel beside MPI: the paper's figure 4 (Danalis et al. 2008), and what of its claims holds here.
 
-    tests/bench/gravel_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--octets N ...] [--local]
+    tests/bench/gravel_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--octets N ...] [--ranks N]
+                                [--local]
 
-A 1D ring of two processes and a 2D wavefront of four (2 x 2), each with messages of three sizes. Ways of an exchange:
+A 1D ring and a 2D wavefront, of four processes (a grid of 2 x 2), or of two where there are fewer CPUs: more processes
+than CPUs measure the scheduler. Messages of three sizes. Ways of an exchange:
     plain           computes, sends the whole message: MPI over btl tcp, MPI over EtherWARP, Gravel by consumer-initiated
                     Write, Gravel by producer-initiated Read
     strips          computes a tile, sends it, computes the next one: the same four
@@ -23,7 +25,7 @@ import time
 
 from common import SKIPPED, Failure, end_well, keep_report, load_remark, run_to_end, say_since
 
-RANKS = {"ring": 2, "wavefront": 4}
+PATTERNS = ("ring", "wavefront")
 SIZES = (8 << 10, 64 << 10, 512 << 10)
 TILES = 4
 MPI = ("mpi", "mpi-strips")
@@ -61,14 +63,14 @@ class Bench:
         tcp = ["mpirun.openmpi", "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]
         words = [*(tcp if transport == "btl-tcp" else [self.etherwarp, "mpirun"]),
                  *(["--allow-run-as-root"] if os.geteuid() == 0 else []), "--oversubscribe", "--bind-to", "none",
-                 "-n", RANKS[pattern], self.program, pattern, octets // 8, TILES, self.a.iterations, self.a.iterations, 1,
+                 "-n", self.a.ranks, self.program, pattern, octets // 8, TILES, self.a.iterations, self.a.iterations, 1,
                  "compute", *ways]  # fmt: skip
         for line in run_to_end([str(w) for w in words], self.a.timeout, env).splitlines():
             row = json.loads(line)
             name = "compute" if row["way"] == "compute" else "gravel" if row["way"] in GRAVEL else transport
             self.seconds[pattern, octets, name, row["way"]].append(row["seconds"])
         if transport != "btl-tcp":
-            self.check_path(RANKS[pattern])
+            self.check_path(self.a.ranks)
 
     def check_path(self, ranks):
         """The octets of all ranks went over EtherWARP, or the figures mean nothing."""
@@ -84,7 +86,7 @@ class Bench:
 
     def run(self, say):
         for number in range(self.a.rounds):
-            for pattern in RANKS:
+            for pattern in PATTERNS:
                 for octets in self.a.octets:
                     jobs = [("btl-tcp", MPI), ("etherwarp", MPI + GRAVEL)]
                     for transport, ways in jobs[number % 2:] + jobs[:number % 2]:
@@ -124,9 +126,9 @@ def report(bench):
     lines = ["# Gravel beside MPI", "", f"{len(os.sched_getaffinity(0))} CPUs, {a.rounds} rounds of {a.iterations} iterations, {TILES} "
              f"tiles, {stream}; {bench.octets} octets over EtherWARP; {load_remark(a.load)}.", "",
              "Time by that of the computation alone; less is better, 1 is communication that costs nothing.", ""]  # fmt: skip
-    for pattern, ranks in RANKS.items():
+    for pattern in PATTERNS:
         heads = [f"{o >> 10} KiB" for o in a.octets]
-        lines += [f"## {pattern}, {ranks} processes", "", f"| way | {' | '.join(heads)} |", "|---|" + "--:|" * len(heads)]
+        lines += [f"## {pattern}, {a.ranks} processes", "", f"| way | {' | '.join(heads)} |", "|---|" + "--:|" * len(heads)]
         for bar in BARS:
             lines.append(f"| {title(bar)} | " + " | ".join(f"{bench.by_compute(pattern, o, bar):.2f}" for o in a.octets) + " |")
         lines += ["", f"| the paper's claim | {' | '.join(heads)} |", "|---|" + "---|" * len(heads)]
@@ -166,7 +168,7 @@ def measure(bench):
     bench.run(say_since(time.monotonic()))
     figures = {" ".join(map(str, key)): values for key, values in bench.seconds.items()}
     output = keep_report(bench.a.output, "figure4", report(bench), figures)
-    for pattern in RANKS:
+    for pattern in PATTERNS:
         (output / f"{pattern}.svg").write_text(bars(bench, pattern), encoding="utf-8")
     return 0
 
@@ -178,6 +180,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--iterations", type=int, default=1000)
     parser.add_argument("--octets", type=int, nargs="+", default=SIZES, help="of a message, multiples of 8")
+    parser.add_argument("--ranks", type=int, default=4 if len(os.sched_getaffinity(0)) >= 4 else 2)
     parser.add_argument("--timeout", type=float, default=600, help="of one job, seconds")
     parser.add_argument("--local", action="store_true", help="EtherWARP's streams of one host, not TCP")
     parser.add_argument("--smoke", action="store_true", help="tiny numbers: shows that it runs, says nothing about speed")
