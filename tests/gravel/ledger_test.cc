@@ -56,6 +56,17 @@ void half_an_entry_is_none(void**) {
       }
 }
 
+// Any word of the round before makes it none: all of them count.
+void an_entry_with_one_old_word_is_none(void**) {
+  for (std::size_t word = 0; word < Entry::kOctets / 4; ++word) {
+    Slot slot;
+    slot.set(emit(kEntry, 65));
+    slot.set(emit({.size = ~std::uint64_t{0}, .remote = {~std::uint64_t{0}, 9}, .tag = 4, .request = 5}, 1), 4 * word,
+             4 * word + 4);
+    assert_false(read(slot.octets, 65).has_value());
+  }
+}
+
 void a_ledger_is_never_overwritten(void**) {
   LedgerWriter writer;
   for (std::uint32_t i = 1; i <= kEntries; ++i) {
@@ -164,11 +175,12 @@ void a_buffer_knows_its_users(void**) {
 
 int main() {
   const CMUnitTest tests[] = {
-      cmocka_unit_test(an_entry_keeps_what_is_in_it),   cmocka_unit_test(an_entry_of_another_number_is_none),
-      cmocka_unit_test(half_an_entry_is_none),          cmocka_unit_test(a_ledger_is_never_overwritten),
-      cmocka_unit_test(a_reader_takes_each_entry_once), cmocka_unit_test(entries_of_a_board_are_apart),
-      cmocka_unit_test(a_name_of_before_is_none),       cmocka_unit_test(there_are_so_many_names),
-      cmocka_unit_test(parts_of_buffers_are_found),     cmocka_unit_test(a_buffer_knows_its_users),
+      cmocka_unit_test(an_entry_keeps_what_is_in_it),  cmocka_unit_test(an_entry_of_another_number_is_none),
+      cmocka_unit_test(half_an_entry_is_none),         cmocka_unit_test(an_entry_with_one_old_word_is_none),
+      cmocka_unit_test(a_ledger_is_never_overwritten), cmocka_unit_test(a_reader_takes_each_entry_once),
+      cmocka_unit_test(entries_of_a_board_are_apart),  cmocka_unit_test(a_name_of_before_is_none),
+      cmocka_unit_test(there_are_so_many_names),       cmocka_unit_test(parts_of_buffers_are_found),
+      cmocka_unit_test(a_buffer_knows_its_users),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
