@@ -71,20 +71,18 @@ def states():
 def one_ends(rig, state, number, within, late=False, env=None):
     """The victim gets this signal in this state: the survivor gets its error within so many seconds."""
     place = folder(rig)
-    words = [["late"] if late and rank == 0 else [] for rank in (0, 1)]
-    survivor, victim = (rig.start([VICTIM, place, rank, state, *words[rank]], env=env, name=f"{state}, rank {rank}")
+    words = ["late"] if late else []
+    survivor, victim = (rig.start([VICTIM, place, rank, state, *words], env=env, name=f"{state}, rank {rank}")
                         for rank in (0, 1))  # fmt: skip
     for process in (victim, survivor):
         wait_until(lambda p=process: p.status is not None or "there" in p.output(), 30, process.said)
         check(process.status is None or "failed" in process.output(), f"{process.name} ended\n{process.said()}")
     os.kill(victim.pid, number)
-    began = time.monotonic()
     if late:
         check(victim.wait(10) == -signal.SIGKILL, victim.said())
         (place / "go").touch()
-    survivor.must_end_well(within + 20)
-    took = time.monotonic() - began
-    check("failed after" in survivor.output() and took < within + 20, survivor.said())
+    survivor.must_end_well(within)
+    check("failed after" in survivor.output(), survivor.said())
     print(f"  {state}{' late' if late else ''}: {survivor.output().splitlines()[-1]}", flush=True)
     victim.send(signal.SIGKILL)
     rig.end_children()
@@ -98,7 +96,7 @@ def killed(rig):
 
 
 def killed_before(rig):
-    """It was killed before anybody had connected to it, or before it was asked for again."""
+    """It was killed before anybody had connected to it, or while nobody looked."""
     for state in ("idle-buffer", "idle-anybody", "unread-receive", "receives", "offers") if FULL else ("idle-data", "receives"):
         one_ends(rig, state, signal.SIGKILL, NOTICED_WITHIN + CONNECT_TIMEOUT, late=True)
 

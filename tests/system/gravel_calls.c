@@ -7,19 +7,6 @@ enum { SIZE = 100000, TAG = 5 };
 static int rank, other;
 static char in[SIZE], out[SIZE], foreign[SIZE];
 
-/* One waits for the other: by an empty message, by which neither tells more. */
-static void meet(void) {
-  gravel_request r[2];
-  int proc = other, tag = 999;
-  size_t size;
-  GRAVEL_OK(gravel_post_rcv_buffer_rdma(other, NULL, 0, 999, &r[0]));
-  GRAVEL_OK(gravel_wait_rcv_buffer(&proc, &tag, &size, &r[1]));
-  GRAVEL_TRUE(proc == other && tag == 999 && size == 0);
-  GRAVEL_OK(gravel_send_fin(r[1]));
-  GRAVEL_OK(gravel_waitall(2, r));
-  GRAVEL_TRUE(r[0] == GRAVEL_REQUEST_NULL && r[1] == GRAVEL_REQUEST_NULL);
-}
-
 static void before_and_after(void) {
   gravel_request r = 1;
   int n = 0;
@@ -236,12 +223,12 @@ int main(int argc, char** argv) {
     arguments();
     ranks_and_tags();
     memory();
-    meet();
+    gravel_meet(other);
     rank == 0 ? consumer() : producer();
     rank == 1 ? consumer() : producer();
     many();
     oneself();
-    meet();
+    gravel_meet(other);
     leave();
   }
   printf("done\n");

@@ -63,4 +63,17 @@ static inline void gravel_failed(const char* what, int line, int got, int wanted
     if (!(what)) gravel_failed(#what, __LINE__, -1, GRAVEL_SUCCESS); \
   } while (0)
 
+/* One waits for the other: by empty messages, of which each says that the other process is there. */
+static inline void gravel_meet(int other) {
+  gravel_request r[2];
+  int proc = other, tag = 999;
+  size_t size;
+  GRAVEL_OK(gravel_post_rcv_buffer_rdma(other, NULL, 0, 999, &r[0]));
+  GRAVEL_OK(gravel_wait_rcv_buffer(&proc, &tag, &size, &r[1]));
+  GRAVEL_TRUE(proc == other && tag == 999 && size == 0);
+  GRAVEL_OK(gravel_send_fin(r[1]));
+  GRAVEL_OK(gravel_waitall(2, r));
+  GRAVEL_TRUE(r[0] == GRAVEL_REQUEST_NULL && r[1] == GRAVEL_REQUEST_NULL);
+}
+
 #endif

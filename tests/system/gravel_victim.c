@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Two processes, of which one (rank 1) gets into a state and stays there until it is killed. The other waits for it,
- * gets GRAVEL_ERR_PEER, and says after how long.  gravel_victim FOLDER RANK STATE
+ * gets GRAVEL_ERR_PEER, and says after how long.  gravel_victim FOLDER RANK STATE [late]
+ *
+ * They are connected before, but not with `late`: then the survivor does not wait before there is a file FOLDER/go.
  */
 #include <time.h>
 
@@ -162,10 +164,12 @@ int main(int argc, char** argv) {
   GRAVEL_OK(gravel_start(folder.rank, 2, gravel_folder_gather, &folder));
   GRAVEL_OK(gravel_register_buffer(in, SIZE));
   GRAVEL_OK(gravel_register_buffer(out, SIZE));
+  const int late = argc > 4;
+  if (!late) gravel_meet(1 - folder.rank);
   folder.rank == 1 ? s->victim() : s->survivor();
   say("there");
   while (folder.rank == 1) pause();
-  if (argc > 4) wait_for_go(argv[1]);
+  if (late) wait_for_go(argv[1]);
   const double began = seconds();
   GRAVEL_GIVES(GRAVEL_ERR_PEER, s->fails());
   printf("failed after %.2f s: %s\n", seconds() - began, gravel_reason());
