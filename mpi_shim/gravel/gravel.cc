@@ -54,7 +54,8 @@ static_assert(GRAVEL_ERR_JOB == static_cast<int>(Error::job) && GRAVEL_ERR_RANGE
               GRAVEL_ERR_STATE == static_cast<int>(Error::state));
 static_assert(GRAVEL_ANY_SOURCE == kAnySource && GRAVEL_ANY_TAG == kAnyTag);
 
-std::unique_ptr<Job> job;
+// Not destroyed at the end of the process: a forked child ends, too, and must not touch what is its parent's.
+std::unique_ptr<Job>& job = *new std::unique_ptr<Job>;
 std::string reason;
 
 int refuse(Error error, const char* why) {

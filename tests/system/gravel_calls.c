@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Every call of gravel.h and every error of it, by two processes.  gravel_calls FOLDER RANK */
+#include <sys/wait.h>
+
 #include "tests/system/gravel_ends.h"
 
 enum { SIZE = 100000, TAG = 5 };
@@ -182,6 +184,14 @@ static void oneself(void) {
   GRAVEL_TRUE(memcmp(in, out, SIZE) == 0);
 }
 
+/* A child that ends leaves its parent's connections alone. */
+static void child(void) {
+  int status;
+  const pid_t pid = fork();
+  if (pid == 0) exit(0);
+  GRAVEL_TRUE(pid > 0 && waitpid(pid, &status, 0) == pid && status == 0);
+}
+
 static void start(struct gravel_folder* folder) {
   GRAVEL_GIVES(GRAVEL_ERR_ARGUMENT, gravel_start(0, 0, gravel_folder_gather, NULL));
   GRAVEL_GIVES(GRAVEL_ERR_ARGUMENT, gravel_start(2, 2, gravel_folder_gather, NULL));
@@ -228,6 +238,7 @@ int main(int argc, char** argv) {
     rank == 1 ? consumer() : producer();
     many();
     oneself();
+    child();
     gravel_meet(other);
     leave();
   }
