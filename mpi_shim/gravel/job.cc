@@ -17,6 +17,12 @@ constexpr channel::Tag kFarewell = 1;
 // slot of its buffer.
 constexpr std::uint64_t kEnd = std::uint64_t{1} << 63, kNothing = std::uint64_t{1} << 62;
 
+// How a transfer ended.
+Error outcome(channel::Error error) {
+  if (error == channel::Error::none) return Error::none;
+  return error == channel::Error::no_memory ? Error::memory : Error::peer;
+}
+
 std::uint64_t transfer_label(RequestId request, const Local& own) {
   return std::uint64_t{own.slot} << 32 | request;
 }
@@ -188,13 +194,14 @@ bool Job::get(Proc from, const Local& target, Remote source, RequestId request) 
 void Job::on_done(const channel::Completion& completion) {
   if (completion.label == kNothing) return;
   const llp::Guard lock(mutex_);
-  events_.push_back({completion.label, completion.status.error == channel::Error::none});
+  events_.push_back({completion.label, completion.status.error});
 }
 
 void Job::handle(const Event& event) {
-  if (event.label & kEnd) return machine_.on_gone(static_cast<Proc>(event.label & ~kEnd), event.ok);
+  if (event.label & kEnd)
+    return machine_.on_gone(static_cast<Proc>(event.label & ~kEnd), event.error == channel::Error::none);
   buffers_.leave(static_cast<std::uint32_t>(event.label >> 32));
-  machine_.on_moved(static_cast<RequestId>(event.label), event.ok);
+  machine_.on_moved(static_cast<RequestId>(event.label), outcome(event.error));
 }
 
 void Job::pump(Proc proc) {

@@ -59,7 +59,7 @@ class Job final : private Carrier, private channel::Listener {
   // What on_done() tells the thread that calls.
   struct Event {
     std::uint64_t label;
-    bool ok;
+    channel::Error error;
   };
 
   Job(const Bootstrap& bootstrap, Boards&& boards, std::shared_ptr<channel::Device> device);

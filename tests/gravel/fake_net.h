@@ -134,7 +134,7 @@ class Net {
         memcpy(p.to, p.octets.data(), p.octets.size());
         [[fallthrough]];
       case What::put_done:
-        (*this)[to]->on_moved(p.request, true);
+        (*this)[to]->on_moved(p.request, Error::none);
         break;
     }
     if (on_delivery) on_delivery(from, to, p);
@@ -144,7 +144,7 @@ class Net {
     for (const Packet& p : std::exchange(wire, {})) {
       const bool mine_to_end =
           outward ? p.what == What::put || p.what == What::get : p.what == What::put_done || p.what == What::get_done;
-      if (mine_to_end) (*this)[mine]->on_moved(p.request, false);
+      if (mine_to_end) (*this)[mine]->on_moved(p.request, Error::peer);
     }
   }
 

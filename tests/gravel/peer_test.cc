@@ -102,7 +102,7 @@ void transfers_come_back_before_the_request_ends(void**) {
     s.p.on_gone(kC, false);
     is(s.p.put(p, local(s.out), 0), Error::peer);
     not_done(s.p, p);
-    s.p.on_moved(p, false);
+    s.p.on_moved(p, Error::peer);
     ends(s.p, p, Error::peer);
   }
 }
@@ -112,9 +112,21 @@ void a_transfer_fails_before_the_end_is_known(void**) {
   s.receive();
   const RequestId p = s.put();
   is(s.p.put(p, local(s.out), 0), Error::none);
-  s.p.on_moved(p, false);
+  s.p.on_moved(p, Error::peer);
   is(s.p.put(p, local(s.out), 0), Error::peer);
   ends(s.p, p, Error::peer);
+}
+
+// No memory for it here, say: the request says so, not that the peer has ended; others go on.
+void a_transfer_fails_for_want_of_memory(void**) {
+  Scene s;
+  s.receive();
+  const RequestId p = s.put();
+  is(s.p.put(p, local(s.out), 0), Error::none);
+  s.p.on_moved(p, Error::memory);
+  is(s.p.send_fin(p), Error::memory);
+  ends(s.p, p, Error::memory);
+  assert_true(s.p.peer_state(kC) == Machine::PeerState::present);
 }
 
 void the_consumer_ends_behind_the_fin(void**) {
@@ -268,6 +280,7 @@ int main() {
       cmocka_unit_test(the_consumer_ends_in_the_middle_of_the_puts),
       cmocka_unit_test(transfers_come_back_before_the_request_ends),
       cmocka_unit_test(a_transfer_fails_before_the_end_is_known),
+      cmocka_unit_test(a_transfer_fails_for_want_of_memory),
       cmocka_unit_test(the_consumer_ends_behind_the_fin),
       cmocka_unit_test(the_consumer_ends_while_an_offer_is_out),
       cmocka_unit_test(the_producer_ends_while_it_is_read),

@@ -59,8 +59,8 @@ class Machine {
   Error look(Proc peer);
   // Looks at some peers, each time at others.
   void look_around();
-  // A transfer ended. ok: false if it was not carried out.
-  void on_moved(RequestId request, bool ok);
+  // A transfer ended. how: Error::none, or why it was not carried out.
+  void on_moved(RequestId request, Error how);
   // It ended in order, or not. Everything that came from it before has been placed.
   void on_gone(Proc peer, bool in_order);
 

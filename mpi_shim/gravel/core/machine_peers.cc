@@ -97,11 +97,11 @@ void Machine::look_around() {
 
 // --- ends ---
 
-void Machine::on_moved(RequestId request, bool ok) {
+void Machine::on_moved(RequestId request, Error how) {
   Request* r = requests_.find(request);
   assert(r != nullptr && r->transfers() && r->unended > 0);
   --r->unended;
-  if (!ok && r->error == Error::none) r->error = Error::peer;
+  if (r->error == Error::none) r->error = how;
   settle(*r);
 }
 
