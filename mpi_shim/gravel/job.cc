@@ -11,7 +11,7 @@
 namespace ewarp::gravel {
 namespace {
 
-constexpr channel::Tag kFarewell = 1;
+constexpr channel::Tag kFarewell = 1, kWatching = 2;
 
 // What a completion's label says: the end of a peer, nothing of interest, or otherwise a transfer's request and the
 // slot of its buffer.
@@ -88,6 +88,16 @@ std::unique_ptr<Job> Job::open(const Bootstrap& bootstrap, const std::string& se
   return job->endpoint_ ? std::move(job) : nullptr;
 }
 
+// The others wait for this process's card, whatever goes wrong here.
+std::unique_ptr<Job> Job::open_or_say_why(const Bootstrap& bootstrap, const std::string& secret, std::string* why) {
+  try {
+    return open(bootstrap, secret, why);
+  } catch (const std::exception& e) {
+    *why = e.what();
+    return nullptr;
+  }
+}
+
 Card Job::card() const {
   Card out;
   const Remote boards = boards_.remote();
@@ -125,7 +135,7 @@ std::unique_ptr<Job> Job::start(const Bootstrap& bootstrap, Error* error, std::s
   const std::string secret = share_secret(bootstrap);
   if (secret.empty()) return nullptr;
   std::string why;
-  auto job = open(bootstrap, secret, &why);
+  auto job = open_or_say_why(bootstrap, secret, &why);
   Card mine = job ? job->card() : Card{};
   if (!job) set_text(mine.why, why);
   const std::vector<Card> cards = bootstrap.all(mine);
@@ -143,26 +153,31 @@ std::unique_ptr<Job> Job::start(const Bootstrap& bootstrap, Error* error, std::s
 // --- ends of peers ---
 
 // A receive that nobody sends for before he leaves: it ends with him, in order or not. It makes the channel look after
-// a silent peer, too.
-void Job::watch(Proc proc) {
-  if (!is_peer(proc) || peer(proc).watched) return;
+// a silent peer, too. The peer is told, so that it says farewell even if it never has to do with this process.
+bool Job::watch(Proc proc) {
+  if (!is_peer(proc) || peer(proc).watched) return true;
   const auto request =
       endpoint_->irecv(peer(proc).id, kFarewell, {}, 0, {.report = report(kEnd | static_cast<std::uint64_t>(proc))});
-  peer(proc).watched = static_cast<bool>(request);
+  if (!request) return false;
+  peer(proc).watched = true;
+  endpoint_->isend(peer(proc).id, kWatching, {}, {.inject = true, .report = report(kNothing)});
+  return true;
 }
 
-void Job::watch_source(Proc proc) {
+bool Job::watch_source(Proc proc) {
   if (proc != kAnySource) return watch(proc);
-  if (std::exchange(watches_all_, true)) return;
-  for (Proc p = 0; p < machine_.procs(); ++p) watch(p);
+  while (watched_ < machine_.procs() && watch(watched_)) ++watched_;
+  return watched_ == machine_.procs();
+}
+
+bool Job::watches_us(Proc proc) {
+  return peer(proc).watched || endpoint_->iprobe(peer(proc).id, kWatching).has_value();
 }
 
 void Job::say_farewell() {
-  for (Proc proc = 0; proc < machine_.procs(); ++proc) {
-    const bool knows_us = is_peer(proc) && (peer(proc).watched || machine_.heard_of(proc));
-    if (knows_us && machine_.peer_state(proc) == Machine::PeerState::present)
+  for (Proc proc = 0; proc < machine_.procs(); ++proc)
+    if (is_peer(proc) && machine_.peer_state(proc) == Machine::PeerState::present && watches_us(proc))
       endpoint_->isend(peer(proc).id, kFarewell, {}, {.inject = true, .report = report(kNothing)});
-  }
 }
 
 // --- what carries the octets ---

@@ -64,6 +64,7 @@ class Job final : private Carrier, private channel::Listener {
 
   Job(const Bootstrap& bootstrap, Boards&& boards, std::shared_ptr<channel::Device> device);
   static std::unique_ptr<Job> open(const Bootstrap& bootstrap, const std::string& secret, std::string* why);
+  static std::unique_ptr<Job> open_or_say_why(const Bootstrap& bootstrap, const std::string& secret, std::string* why);
   Card card() const;
   // Error::none, or what keeps the job from starting.
   Error meet(const std::vector<Card>& cards, std::string* reason);
@@ -76,8 +77,10 @@ class Job final : private Carrier, private channel::Listener {
 
   Peer& peer(Proc proc) { return peers_[static_cast<std::size_t>(proc)]; }
   bool is_peer(Proc proc) const { return proc >= 0 && proc < machine_.procs() && proc != rank_; }
-  void watch(Proc proc);
-  void watch_source(Proc proc);
+  // False: there are too many requests now.
+  bool watch(Proc proc);
+  bool watch_source(Proc proc);
+  bool watches_us(Proc proc);
   // Handles what has come, and looks at this peer and at some others.
   void pump(Proc proc);
   void handle(const Event& event);
@@ -97,7 +100,7 @@ class Job final : private Carrier, private channel::Listener {
   Error say(Error error, Proc proc);
 
   const Proc rank_;
-  bool watches_all_ = false;  // each peer's end will be told
+  Proc watched_ = 0;  // the end of each peer below will be told
   std::shared_ptr<channel::Device> device_;
   Boards boards_;
   Machine machine_;

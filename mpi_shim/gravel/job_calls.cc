@@ -63,8 +63,7 @@ Error Job::find(const void* data, std::size_t size, Local* out) {
 
 Error Job::post(Proc proc, const Local& buffer, int tag, RequestId* request,
                 Error (Machine::*how)(Proc, const Local&, int, RequestId*)) {
-  watch(proc);
-  const Error e = until(proc, [&] { return (machine_.*how)(proc, buffer, tag, request); });
+  const Error e = until(proc, [&] { return watch(proc) ? (machine_.*how)(proc, buffer, tag, request) : Error::full; });
   if (e == Error::none) buffers_.use(buffer);
   return say(e, proc);
 }
@@ -82,16 +81,16 @@ Error Job::post_send_buffer(Proc proc, const void* data, std::size_t size, int t
 }
 
 Error Job::post_send_request(Proc proc, std::size_t size, int tag, RequestId* request) {
-  watch(proc);
-  return say(until(proc, [&] { return machine_.post_send_request(proc, size, tag, request); }), proc);
+  return say(
+      until(proc, [&] { return watch(proc) ? machine_.post_send_request(proc, size, tag, request) : Error::full; }),
+      proc);
 }
 
 template <class Take>
 Error Job::take(Proc* proc, Take&& take) {
   const Proc wanted = *proc;
-  watch_source(wanted);
   const bool valid = wanted >= 0 && wanted < machine_.procs();
-  const Error e = until(valid ? wanted : kAnySource, take);
+  const Error e = until(valid ? wanted : kAnySource, [&] { return watch_source(wanted) ? take() : Error::full; });
   return say(e, *proc);
 }
 

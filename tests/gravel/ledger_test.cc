@@ -110,6 +110,19 @@ void entries_of_a_board_are_apart(void**) {
   assert_true(board::kCounts + board::kCountsOctets <= board::kOctets && board::kOctets % Entry::kOctets == 0);
 }
 
+// Numbers go round 2^32: the next entry is always behind the last one, and known from that of the round before.
+void numbers_go_round(void**) {
+  for (std::uint32_t number = ~std::uint32_t{0} - 2 * kEntries; number != 2 * kEntries; ++number) {
+    const std::size_t at = board::offset(Ledger::send_info, number);
+    assert_int_equal(at, board::kLedgerOctets + (number - 1) % kEntries * Entry::kOctets);
+    assert_int_equal(board::offset(Ledger::send_info, number + kEntries), at);
+    Slot slot;
+    slot.set(emit(kEntry, number));
+    assert_true(read(slot.octets, number) == kEntry);
+    assert_false(read(slot.octets, number + kEntries).has_value());
+  }
+}
+
 void a_name_of_before_is_none(void**) {
   Requests requests;
   const RequestId first = requests.begin(Request::Kind::receive);
@@ -178,9 +191,9 @@ int main() {
       cmocka_unit_test(an_entry_keeps_what_is_in_it),  cmocka_unit_test(an_entry_of_another_number_is_none),
       cmocka_unit_test(half_an_entry_is_none),         cmocka_unit_test(an_entry_with_one_old_word_is_none),
       cmocka_unit_test(a_ledger_is_never_overwritten), cmocka_unit_test(a_reader_takes_each_entry_once),
-      cmocka_unit_test(entries_of_a_board_are_apart),  cmocka_unit_test(a_name_of_before_is_none),
-      cmocka_unit_test(there_are_so_many_names),       cmocka_unit_test(parts_of_buffers_are_found),
-      cmocka_unit_test(a_buffer_knows_its_users),
+      cmocka_unit_test(entries_of_a_board_are_apart),  cmocka_unit_test(numbers_go_round),
+      cmocka_unit_test(a_name_of_before_is_none),      cmocka_unit_test(there_are_so_many_names),
+      cmocka_unit_test(parts_of_buffers_are_found),    cmocka_unit_test(a_buffer_knows_its_users),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -13,7 +13,9 @@ from mpi_jobs import as_anybody, run_job
 from mpi_ucx import UCX
 
 BIN = BUILD / "bin"
-CALLS, STORM, VICTIM = (BIN / f"ewarp_gravel_{name}" for name in ("calls", "storm", "victim"))
+CALLS, STORM, VICTIM, ODD = (BIN / f"ewarp_gravel_{name}" for name in ("calls", "storm", "victim", "odd"))
+CLOSE_TIMEOUT = 2  # of the channel, seconds
+LEDGER = 64 * 32  # octets of entries
 NOTICED_WITHIN = 10  # seconds after kill -9
 CONNECT_TIMEOUT = 10  # of the channel, seconds: for a peer that ended before anybody connected to it
 
@@ -77,6 +79,8 @@ def one_ends(rig, state, number, within, late=False, env=None):
     for process in (victim, survivor):
         wait_until(lambda p=process: p.status is not None or "there" in p.output(), 30, process.said)
         check(process.status is None or "failed" in process.output(), f"{process.name} ended\n{process.said()}")
+    if state == "unasked":
+        wait_until(lambda: rig.octets(survivor.pid) >= LEDGER, 30, victim.said)
     os.kill(victim.pid, number)
     if late:
         check(victim.wait(10) == -signal.SIGKILL, victim.said())
@@ -96,8 +100,9 @@ def killed(rig):
 
 
 def killed_before(rig):
-    """It was killed before anybody had connected to it, or while nobody looked."""
-    for state in ("idle-buffer", "idle-anybody", "unread-receive", "receives", "offers") if FULL else ("idle-data", "receives"):
+    """It was killed before anybody had connected to it, or while nobody looked, or had connected to one who never asked."""
+    some = ("idle-data", "receives", "unasked")
+    for state in ("idle-buffer", "idle-anybody", "unread-receive", "offers", *some) if FULL else some:
         one_ends(rig, state, signal.SIGKILL, NOTICED_WITHIN + CONNECT_TIMEOUT, late=True)
 
 
@@ -106,6 +111,68 @@ def stopped(rig):
     env = {"EWARP_CHANNEL_DEATH_NS": "4000000000"}
     for state in ("idle-buffer", "took-buffer", "unread-offer", "receives") if FULL else ("idle-buffer", "took-buffer"):
         one_ends(rig, state, signal.SIGSTOP, 4 + NOTICED_WITHIN, env=env)
+
+
+def odd(rig, case, procs=2):
+    """The processes of a case, and their folder."""
+    place = folder(rig)
+    return place, [rig.start([ODD, place, rank, case], name=f"{case}, rank {rank}") for rank in range(procs)]
+
+
+def all_end_well(rig, processes, seconds):
+    for process in processes:
+        process.must_end_well(seconds)
+    print(f"  {processes[0].name.partition(',')[0]}", flush=True)
+    rig.end_children()
+    rig.ended()
+
+
+def said(process, word, seconds=30):
+    wait_until(lambda: process.status is not None or word in process.output(), seconds, process.said)
+    check(word in process.output(), process.said())
+
+
+def limits(rig):
+    """As many requests as there may be; offsets beyond 4 GiB; calls by threads in turn."""
+    for case, seconds in (("far", 30), ("threads", 60), ("outstanding", 120)):
+        all_end_well(rig, odd(rig, case)[1], seconds)
+
+
+def leaves(rig):
+    """One that nobody asked for anything leaves in order."""
+    place, (asks, posts, goes) = odd(rig, "leaves", 3)
+    said(asks, "told")
+    wait_until(lambda: rig.octets(goes.pid) >= LEDGER, 30, asks.said)
+    (place / "leave").touch()
+    goes.must_end_well(30)
+    (place / "post").touch()
+    all_end_well(rig, (asks, posts), 30)
+
+
+def ends(rig):
+    """Ends with transfers under way: by exit(), by gravel_finalize(), of forked children, of their parent before them."""
+    for case in ("exits", "finalizes"):
+        all_end_well(rig, odd(rig, case)[1], 60)
+    _, (survivor, parent) = odd(rig, "forks")
+    for process in (survivor, parent):
+        said(process, "there")
+    os.kill(parent.pid, signal.SIGKILL)
+    survivor.must_end_well(NOTICED_WITHIN)
+    os.kill(int(parent.output().split()[1]), signal.SIGKILL)
+    rig.end_children()
+    rig.ended()
+
+
+def delivers(rig):
+    """What was put before gravel_finalize() comes to one that stands still for longer than that takes."""
+    place, (consumer, producer) = odd(rig, "delivers")
+    for process in (consumer, producer):
+        said(process, "there")
+    os.kill(consumer.pid, signal.SIGSTOP)
+    (place / "go").touch()
+    time.sleep(CLOSE_TIMEOUT + 2)
+    os.kill(consumer.pid, signal.SIGCONT)
+    all_end_well(rig, (consumer, producer), 60)
 
 
 def example(name):
@@ -133,6 +200,17 @@ def examples(rig):
     verify(rig, "wavefront of 6", mpirun(rig, 6, example("gravel_wavefront2d"), 30, 10), 6)
 
 
+def fortran(rig):
+    """Every call in Fortran, by the module and by the header, of a process with itself."""
+    need("mpirun.openmpi")
+    for name in ("ewarp_gravel_f90", "ewarp_gravel_f77"):
+        job = rig.start_plain(mpirun(rig, 1, example(name)), name=name)
+        job.must_end_well(60)
+        check("verified" in job.output(), job.said())
+        print(f"  {name}", flush=True)
+    rig.end_children()
+
+
 def mpich(rig):
     """The same beside MPICH, which goes over the twin."""
     need("mpiexec.hydra")
@@ -152,4 +230,5 @@ def no_device(rig):
 
 
 if __name__ == "__main__":
-    main(calls, no_device, storms, hosts, killed, killed_before, stopped, examples, mpich)
+    main(calls, no_device, storms, hosts, limits, leaves, ends, delivers, killed, killed_before, stopped, examples, fortran,
+         mpich)  # fmt: skip

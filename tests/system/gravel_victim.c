@@ -113,6 +113,12 @@ static void victim_receives(void) {
 static void victim_offers(void) {
   GRAVEL_OK(gravel_post_send_buffer_rdma(0, out, SIZE, TAG, &r));
 }
+static void victim_fills_ledger(void) {
+  for (int i = 0; i < 64; ++i) {
+    GRAVEL_OK(gravel_post_send_request_rdma(0, 1, TAG, &r));
+    GRAVEL_OK(gravel_wait(r));
+  }
+}
 static void victim_takes_data(void) {
   proc = 0;
   take_data();
@@ -141,6 +147,7 @@ static const struct state {
     {"took-offer", victim_takes_data, post_offer, wait_for_all},
     {"gets", victim_gets, post_offer, wait_for_end},
     {"offers", victim_offers, take_data, get_for_ever},
+    {"unasked", victim_fills_ledger, nothing, fill_ledger},
 };
 
 static const struct state* state_of(const char* name) {

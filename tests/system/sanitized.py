@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from datagrams import both
-from gravel import calls, one_ends, storm
+from gravel import all_end_well, calls, odd, one_ends, storm
 from harness import BUILD, SANITIZER_RUNTIME, check, free_port, main, need
 from reliable import example
 from tools_loopback import devices_are_listed, rdma_client
@@ -95,9 +95,11 @@ def reliable_datagrams(rig):
 
 
 def gravel_programs(rig):
-    """Gravel and the channel, which were built with the sanitizer: every call, a storm, a partner that is killed."""
+    """Gravel and the channel, which were built with the sanitizer: every call, a storm, odd ends, a partner that is killed."""
     calls(rig)
     storm(rig, 3, 10)
+    for case in ("exits", "finalizes", "threads"):
+        all_end_well(rig, odd(rig, case)[1], SECONDS)
     for state in ("puts", "receives", "offers"):
         one_ends(rig, state, signal.SIGKILL, SECONDS)
 

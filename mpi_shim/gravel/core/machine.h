@@ -70,8 +70,6 @@ class Machine {
     lost,
   };
   PeerState peer_state(Proc peer) const { return peers_[index(peer)].state; }
-  // It has entered something.
-  bool heard_of(Proc peer) const { return peers_[index(peer)].heard; }
   // Requests that were not found done.
   std::size_t requests() const { return requests_.in_use(); }
   int procs() const { return static_cast<int>(peers_.size()); }
@@ -79,7 +77,6 @@ class Machine {
  private:
   struct Peer {
     PeerState state = PeerState::present;
-    bool heard = false;
     bool reported = false;  // lost: a wait for anybody has said so
     std::array<LedgerWriter, kLedgers.size()> out;
     std::array<LedgerReader, kLedgers.size()> in;

@@ -38,7 +38,6 @@ bool Machine::receive_info(Proc proc, Ledger ledger) {
     const auto entry = p.in[static_cast<std::size_t>(ledger)].take(board(proc), ledger);
     if (!entry) return true;
     if (!valid(ledger, *entry)) return false;
-    p.heard = true;
     p.arrivals.add(arrival_of(ledger, *entry), *entry);
   }
   return true;
@@ -52,12 +51,9 @@ bool Machine::on_fin(Proc proc, const Entry& entry) {
 }
 
 bool Machine::receive_fins(Proc proc) {
-  Peer& p = peer(proc);
-  LedgerReader& reader = p.in[static_cast<std::size_t>(Ledger::fin)];
-  while (const auto entry = reader.take(board(proc), Ledger::fin)) {
-    p.heard = true;
+  LedgerReader& reader = peer(proc).in[static_cast<std::size_t>(Ledger::fin)];
+  while (const auto entry = reader.take(board(proc), Ledger::fin))
     if (!on_fin(proc, *entry)) return false;
-  }
   return true;
 }
 
