@@ -1,6 +1,6 @@
 ! SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-! Gravel for Fortran 90 and later: the functions of gravel.h by ISO_C_BINDING. Each gives GRAVEL_SUCCESS or a
-! GRAVEL_ERR_.
+! Gravel for Fortran: a module with the functions of gravel.h, by ISO_C_BINDING and assumed types (Fortran 2018). Each
+! gives GRAVEL_SUCCESS or a GRAVEL_ERR_.
 !
 !   error = gravel_post_rcv_buffer_rdma(from, buffer, size, tag, request)
 !

@@ -2,7 +2,7 @@
 /*
  * Gravel: fast paths beside MPI (docs/user/gravel.md). An exchange is taken apart into calls of its own: a handshake
  * that makes a buffer known, transfers straight into or out of that buffer, and a FIN that ends it. The program decides
- * who begins, and what is computed in between. Nothing is copied.
+ * who begins, and what is computed in between.
  *
  *   consumer                                          producer
  *   gravel_post_rcv_buffer_rdma(1, in, n, 7, &r);     gravel_wait_rcv_buffer(&from, &tag, &size, &r);
@@ -16,7 +16,8 @@
  * Sizes and offsets are in octets. Processes are named by their ranks in the communicator of gravel_init(), from 0;
  * tags are 0 to 2^31 - 1. Every function returns GRAVEL_SUCCESS or a GRAVEL_ERR_; gravel_reason() says more.
  *
- * Threads: one call at a time, by any thread, as with MPI_THREAD_SERIALIZED. After fork() the child must not use it.
+ * Threads: one call at a time, by any thread, as with MPI_THREAD_SERIALIZED. After fork() the child must not call; it
+ * may end.
  */
 #ifndef GRAVEL_H
 #define GRAVEL_H
@@ -71,7 +72,7 @@ int gravel_start(int rank, int procs, gravel_allgather* gather, void* context);
 
 /*
  * Peers that wait for this process get GRAVEL_ERR_PEER from now on. GRAVEL_ERR_BUSY: requests were not done; they are
- * gone. Buffers that are registered still are so no longer.
+ * gone. Buffers that are registered still are so no longer. Without this call a process that ends is lost to its peers.
  */
 int gravel_finalize(void);
 
