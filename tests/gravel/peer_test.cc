@@ -100,11 +100,26 @@ void transfers_come_back_before_the_request_ends(void**) {
     is(s.p.put(p, local(s.out), 0), Error::none);
     if (fin) is(s.p.send_fin(p), Error::none);
     s.p.on_gone(kC, false);
-    is(s.p.put(p, local(s.out), 0), Error::peer);
+    is(s.p.put(p, local(s.out), 0), fin ? Error::state : Error::peer);
     not_done(s.p, p);
     s.p.on_moved(p, Error::peer);
     ends(s.p, p, Error::peer);
   }
+}
+
+// The consumer has all, and leaves; its farewell passes the ends of the puts.
+void the_consumer_leaves_before_the_puts_have_come_back(void**) {
+  Scene s;
+  const RequestId r = s.receive(), p = s.put();
+  is(s.p.put(p, local(s.out), 0), Error::none);
+  is(s.p.send_fin(p), Error::none);
+  s.net.step(kP, kC);
+  s.net.step(kP, kC);
+  ends(s.c, r);
+  s.p.on_gone(kC, true);
+  not_done(s.p, p);
+  s.net.run();
+  ends(s.p, p);
 }
 
 void a_transfer_fails_before_the_end_is_known(void**) {
@@ -279,6 +294,7 @@ int main() {
       cmocka_unit_test(the_consumer_ends_before_the_producer_asks),
       cmocka_unit_test(the_consumer_ends_in_the_middle_of_the_puts),
       cmocka_unit_test(transfers_come_back_before_the_request_ends),
+      cmocka_unit_test(the_consumer_leaves_before_the_puts_have_come_back),
       cmocka_unit_test(a_transfer_fails_before_the_end_is_known),
       cmocka_unit_test(a_transfer_fails_for_want_of_memory),
       cmocka_unit_test(the_consumer_ends_behind_the_fin),

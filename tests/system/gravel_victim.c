@@ -75,6 +75,16 @@ static int put_for_ever(void) {
     return error;
   }
 }
+/* More than fits on the way, and the FIN. */
+static int put_and_close(void) {
+  enum { PUTS = 40 };
+  for (int i = 0; i < PUTS; ++i) {
+    const int error = gravel_post_os_put(r, out, SIZE, 0);
+    if (error != GRAVEL_SUCCESS) return error;
+  }
+  const int error = gravel_send_fin(r);
+  return error == GRAVEL_SUCCESS ? gravel_wait(r) : error;
+}
 static int get_for_ever(void) {
   for (;;) {
     const int error = gravel_post_os_get(r, in, SIZE, 0);
@@ -148,6 +158,7 @@ static const struct state {
     {"gets", victim_gets, post_offer, wait_for_end},
     {"offers", victim_offers, take_data, get_for_ever},
     {"unasked", victim_fills_ledger, nothing, fill_ledger},
+    {"closing", victim_receives, take_buffer, put_and_close},
 };
 
 static const struct state* state_of(const char* name) {

@@ -108,10 +108,12 @@ void Machine::enter(Peer& p, PeerState to) {
   p.arrivals.clear();
 }
 
-// Transfers that are under way come back by themselves.
+// Transfers that are under way come back by themselves, and tell how a request ends that waits for nothing else: the
+// peer may have left because it has all of them.
 void Machine::end_requests(Proc proc) {
   requests_.for_each([&](Request& r) {
     if (r.proc != proc || r.state() == Request::State::done) return;
+    if (r.state() == Request::State::closing && !r.owes_fin) return;
     r.error = Error::peer;
     if (r.state() == Request::State::open) r.enter(r.unended > 0 ? Request::State::closing : Request::State::done);
     settle(r);
