@@ -207,6 +207,7 @@ static void leave(void) {
   int proc = other, tag = TAG;
   size_t size;
   GRAVEL_OK(gravel_post_rcv_buffer_rdma(other, in, SIZE, TAG, &r));
+  gravel_meet(other); /* nobody leaves before both have posted */
   if (rank == 0) {
     GRAVEL_GIVES(GRAVEL_ERR_PEER, gravel_wait(r));
     GRAVEL_GIVES(GRAVEL_ERR_PEER, gravel_wait_rcv_buffer(&proc, &tag, &size, &r));
@@ -239,7 +240,6 @@ int main(int argc, char** argv) {
     many();
     oneself();
     child();
-    gravel_meet(other);
     leave();
   }
   printf("done\n");
