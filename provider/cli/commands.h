@@ -30,6 +30,8 @@ using Settings = std::vector<std::pair<std::string, std::string>>;  // option na
 int run(const Settings& settings, const std::vector<std::string>& program);
 // Replaces this process by Open MPI's mpirun with these words, its ranks over EtherWARP. Returns only on failure.
 int mpirun(const std::vector<std::string>& words);
+// Starts so many processes of an ACP program on this host, and waits for them. The first bad status of one, else 0.
+int acprun(unsigned procs, const std::vector<std::string>& program);
 // Open MPI's mpirun in PATH, empty if there is none; other: an mpirun that is not Open MPI's.
 struct OpenMpi {
   std::string path, version, other;

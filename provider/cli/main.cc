@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <optional>
 
+#include "mpi_shim/acp/options.h"
 #include "mpi_shim/channel/environment.h"
 #include "provider/cli/commands.h"
 #include "provider/cli/table.h"
@@ -31,6 +32,8 @@ int list_options() {
       "\nOptions of the message channel (MPI and libfabric over EtherWARP, programs on the channel library):\n"
       "environment variables only.\n\n");
   for (const auto& d : channel::option_docs()) print_option(channel::option_variable(d.name), d);
+  fmt::print("\nOptions of ACP programs: environment variables only.\n\n");
+  for (const auto& d : acp::option_docs()) print_option(acp::option_variable(d.name), d);
   return 0;
 }
 
@@ -81,6 +84,7 @@ struct Arguments {
   std::vector<std::string> program;
   bool json = false;
   StatArguments stat;
+  unsigned procs = 1;
   std::string topic;
 };
 
@@ -100,6 +104,13 @@ class MpirunFormatter : public CLI::Formatter {
   }
 };
 
+class AcprunFormatter : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App*, std::string) const override {
+    return "Usage: etherwarp acprun [-n PROCESSES] [--] PROGRAM [ARGUMENTS...]\n";
+  }
+};
+
 CLI::App* find_command(CLI::App& app, const std::string& name) {
   for (auto* c : app.get_subcommands([&](const CLI::App* s) { return s->get_name() == name; })) return c;
   return nullptr;
@@ -115,6 +126,7 @@ void define(CLI::App& app, Arguments& a) {
       "  etherwarp run -- ibv_devinfo -v                 a verbs program over EtherWARP\n"
       "  etherwarp run --crc always -- rping -s          with an option\n"
       "  etherwarp mpirun -n 4 ./program                 an MPI program over EtherWARP\n"
+      "  etherwarp acprun -n 4 ./program                 an ACP program over EtherWARP\n"
       "  eval \"$(etherwarp env)\"                         for a whole shell\n"
       "  etherwarp stat --watch                          counters, live\n"
       "\n`etherwarp COMMAND --help` says more.");
@@ -136,6 +148,10 @@ void define(CLI::App& app, Arguments& a) {
       "  etherwarp mpirun -n 4 ./program\n"
       "  etherwarp mpirun --host one:2,other:2 ./program        EtherWARP in the same place on both hosts\n"
       "  ETHERWARP_CRC=always etherwarp mpirun -n 2 ./program");
+  auto* acprun = app.add_subcommand("acprun", "Run an ACP program over EtherWARP: so many processes on this host");
+  acprun->formatter(std::make_shared<AcprunFormatter>());
+  acprun->add_option("-n", a.procs, "Processes")->check(CLI::Range(1, 4096))->type_name("<processes>");
+  acprun->footer("Example:\n  etherwarp acprun -n 4 ./program");
   auto* env = app.add_subcommand("env", "Print the environment that `run` would make, as export lines for a shell");
   env->footer("Example:\n  eval \"$(etherwarp env --crc always)\"");
   add_settings(*env, a.settings);
@@ -223,6 +239,7 @@ int dispatch(CLI::App& app, const Arguments& a) {
   const std::string command = app.get_subcommands().front()->get_name();
   if (command == "run") return run(a.settings, a.program);
   if (command == "mpirun") return mpirun(a.program);
+  if (command == "acprun") return acprun(a.procs, a.program);
   if (command == "env") return env(a.settings);
   if (command == "devices") return devices(a.json);
   if (command == "doctor") return doctor();
@@ -241,7 +258,8 @@ int main_with(std::vector<std::string> words) {
     if (command == nullptr) return unknown_command(app, words[0]);
   }
   if (words.empty()) return fmt::print(stderr, "{}", app.help()), kUsage;
-  if (command != nullptr && command->get_name() == "run") split_program(words, *command, a.program);
+  const bool has_program = command != nullptr && (command->get_name() == "run" || command->get_name() == "acprun");
+  if (has_program) split_program(words, *command, a.program);
   if (command != nullptr && command->get_name() == "mpirun" && words.size() > 1 && words[1] != "--help" &&
       words[1] != "-h") {
     a.program.assign(words.begin() + 1, words.end());
@@ -257,6 +275,8 @@ int main_with(std::vector<std::string> words) {
   }
   if (command != nullptr && command->get_name() == "run" && a.program.empty())
     return fail(kUsage, "no program to run; for example `etherwarp run -- ibv_devices`");
+  if (command != nullptr && command->get_name() == "acprun" && a.program.empty())
+    return fail(kUsage, "no program to run; for example `etherwarp acprun -n 4 ./program`");
   if (command != nullptr && command->get_name() == "mpirun" && a.program.empty())
     return fail(kUsage, "no program to run; for example `etherwarp mpirun -n 2 ./program`");
   return dispatch(app, a);

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "mpi_shim/acp/channels.h"
+
+#include <cerrno>
+#include <cstdlib>
+#include <new>
+
+namespace ewarp::acp {
+
+EndTable::EndTable() : all_(static_cast<Slot*>(std::calloc(Immediate::kEnds, sizeof(Slot)))) {
+  if (all_ == nullptr) throw std::bad_alloc();
+}
+
+EndTable::~EndTable() {
+  std::free(all_);
+}
+
+std::uint32_t EndTable::reserve() {
+  if (free_ == Immediate::kEnds) return touched_ < Immediate::kEnds ? touched_++ : Immediate::kEnds;
+  const std::uint32_t number = free_;
+  free_ = all_[number].next_free;
+  return number;
+}
+
+void EndTable::release(std::uint32_t number) {
+  ++all_[number].generation;
+  all_[number].end = nullptr;
+  all_[number].next_free = free_;
+  free_ = number;
+}
+
+std::uint64_t EndTable::handle(const End& end) const {
+  return std::uint64_t{all_[end.number()].generation} << 32 | (end.number() + 1);
+}
+
+End* EndTable::find(std::uint64_t handle) const {
+  const std::uint32_t number = static_cast<std::uint32_t>(handle) - 1;
+  if (number >= touched_ || all_[number].generation != handle >> 32) return nullptr;
+  return all_[number].end;
+}
+
+Channels::Channels(Path& path, Area& area, const Options& options)
+    : path_(path),
+      area_(area),
+      send_shape_{options.slot_size, options.sb_slots, options.mode},
+      receive_shape_{options.slot_size, options.rb_slots, options.mode},
+      connect_requests_(area.requests) {}
+
+Channels::~Channels() {
+  ends_.each([this](End& end) { destroy(end); });
+}
+
+std::uint64_t Channels::create(int sender, int receiver) {
+  const int own = static_cast<int>(path_.rank), procs = static_cast<int>(path_.peers.procs());
+  const bool sends = sender == own;
+  const int other = sends ? receiver : sender;
+  if (sender == receiver || (!sends && receiver != own) || other < 0 || other >= procs) return errno = EINVAL, 0;
+  Peer& peer = path_.peers[static_cast<std::uint32_t>(other)];
+  if (peer.gone) return errno = ECONNRESET, 0;
+  const std::uint32_t number = ends_.reserve();
+  if (number == Immediate::kEnds) return errno = EAGAIN, 0;
+  std::uint32_t& created = sends ? peer.sends_created : peer.receives_created;
+  End* end = make(sends, {.peer = static_cast<std::uint32_t>(other), .number = number, .order = created});
+  if (end == nullptr) return ends_.release(number), errno = ENOMEM, 0;
+  ++created;
+  ends_.put(number, end);
+  if (sends)
+    chain(*end);
+  else
+    match(static_cast<Receiver&>(*end));
+  return ends_.handle(*end);
+}
+
+End* Channels::make(bool sends, const Place& place) {
+  const Shape& shape = sends ? send_shape_ : receive_shape_;
+  void* block = std::calloc(1, sends ? Sender::block_octets(shape) : Receiver::block_octets(shape));
+  if (block == nullptr) return nullptr;
+  End* end = sends ? static_cast<End*>(&Sender::create(block, place, shape)) : &Receiver::create(block, place, shape);
+  Registration r;
+  const bool registered = sends ? path_.transport.register_memory(&static_cast<Sender*>(end)->words(),
+                                                                  static_cast<Sender*>(end)->open_octets(), &r)
+                                : path_.transport.register_memory(&static_cast<Receiver*>(end)->words(),
+                                                                  static_cast<Receiver*>(end)->open_octets(), &r);
+  if (!registered) return std::free(block), nullptr;
+  end->region = r.handle;
+  return end;
+}
+
+void Channels::destroy(End& end) {
+  path_.transport.deregister(end.region);
+  ends_.release(end.number());
+  std::free(end.sends() ? static_cast<void*>(static_cast<Sender*>(&end)) : static_cast<Receiver*>(&end));
+}
+
+Request* Channels::begin(std::uint64_t channel, Kind kind, void* buffer, std::size_t octets) {
+  End* end = ends_.find(channel);
+  if (end == nullptr) return errno = EBADF, nullptr;
+  if (end->freed() || (kind != Kind::free && end->sends() != (kind == Kind::send))) return errno = EINVAL, nullptr;
+  Request* r = requests_.take(kind, buffer, octets);
+  if (r == nullptr) return errno = EAGAIN, nullptr;
+  if (kind == Kind::free) end->set_freed();
+  end->push(*r);
+  chain(*end);
+  return r;
+}
+
+void Channels::chain(End& end) {
+  if (end.chained) return;
+  end.chained = true;
+  end.next = nullptr;
+  (first_ == nullptr ? first_ : last_->next) = &end;
+  last_ = &end;
+}
+
+void Channels::advance(std::uint64_t now) {
+  End* end = first_;
+  first_ = nullptr;
+  while (end != nullptr) {
+    End* next = end->next;
+    end->chained = false;
+    const bool again = advance_end(*end, now);
+    const bool over = end->sends() ? static_cast<Sender*>(end)->over() : static_cast<Receiver*>(end)->over();
+    if (over)
+      destroy(*end);
+    else if (again)
+      chain(*end);
+    end = next;
+  }
+}
+
+// True: to be looked at again, though nothing will tell. In mode `paper` that is so while something is waited for.
+bool Channels::advance_end(End& end, std::uint64_t now) {
+  const bool paper = send_shape_.mode == Mode::paper;
+  if (end.sends()) {
+    auto& s = static_cast<Sender&>(end);
+    if (paper && s.state() == Sender::State::open) s.look_at_head();
+    const bool more = s.advance(*this, now);
+    return more || (paper && s.state() == Sender::State::open && s.has_requests());
+  }
+  auto& r = static_cast<Receiver&>(end);
+  if (paper && r.state() == Receiver::State::open) r.look_at_tail();
+  const bool more = r.advance(*this);
+  return more || (paper && r.state() == Receiver::State::open && r.has_requests());
+}
+
+void Channels::match(Receiver& end) {
+  Peer& peer = path_.peers[end.peer()];
+  if (end.order() != peer.receives_matched) return;
+  const auto request = connect_requests_.match(end.peer());
+  if (!request) return;
+  ++peer.receives_matched;
+  end.asked(*request);
+  chain(end);
+}
+
+void Channels::match_all(std::uint32_t rank) {
+  ends_.each([&](End& end) {
+    if (!end.sends() && end.peer() == rank) match(static_cast<Receiver&>(end));
+  });
+}
+
+void Channels::completed(const Completion& c, std::uint64_t now) {
+  End* end = ends_.at(static_cast<std::uint32_t>(of_subject(c.id)));
+  if (end == nullptr) return;
+  end->completed();
+  if (c.error != 0) {
+    lose(*end, c.error);
+  } else if (subject_of(c.id) == Subject::claim) {
+    static_cast<Sender&>(*end).claim_done(now);
+  } else if (subject_of(c.id) == Subject::put) {
+    static_cast<Sender&>(*end).written();
+  }
+  chain(*end);
+}
+
+void Channels::lose(End& end, int error) {
+  if (end.sends())
+    static_cast<Sender&>(end).lose(error);
+  else
+    static_cast<Receiver&>(end).lose(error);
+  chain(end);
+}
+
+void Channels::noticed(Immediate i) {
+  if (i.notice == Notice::request) {
+    if (i.end < ConnectRequests::kEntries) {
+      const std::uint32_t rank = area_.requests[i.end].rank;
+      if (connect_requests_.take(i.end)) return match_all(rank);
+    }
+    ++strange_;
+    return;
+  }
+  End* end = ends_.at(i.end);
+  if (end == nullptr || end->sends() == (i.notice == Notice::slot)) {
+    ++strange_;
+    return;
+  }
+  chain(*end);
+  if (i.notice == Notice::slot) {
+    if (!static_cast<Receiver&>(*end).arrived()) lose(*end, EPROTO);
+    return;
+  }
+  auto& s = static_cast<Sender&>(*end);
+  if (i.notice == Notice::credit && !s.credited(i.count)) lose(s, EPROTO);
+  if (i.notice == Notice::closed) s.receiver_closed();
+  if (i.notice == Notice::answer && s.state() == Sender::State::asking) {
+    s.answered();
+    ++path_.peers[s.peer()].sends_answered;
+  }
+}
+
+void Channels::gone(std::uint32_t rank) {
+  connect_requests_.forget(rank);
+  ends_.each([&](End& end) {
+    if (end.peer() == rank) lose(end, ECONNRESET);
+  });
+}
+
+bool Channels::idle() {
+  bool out = true;
+  ends_.each([&](End& end) { out = out && !end.freed(); });
+  return out;
+}
+
+}  // namespace ewarp::acp

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// What a process knows of each process of its job: the one table whose length is their number.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+
+namespace ewarp::acp {
+
+// How a process is reached; what it tells the coordinator.
+struct Contact {
+  std::uint8_t gid[16];
+  std::uint32_t qpn;
+  std::uint32_t rkey;     // of its area (area.h)
+  std::uint64_t address;  // of its area
+};
+static_assert(sizeof(Contact) == 32);
+
+struct Peer {
+  Contact contact;
+  void* path;  // the transport's; null: not used yet
+  // Channels between the two, by direction. They are connected one by one, in the order in which both have created
+  // them, so that the n-th of one is the n-th of the other.
+  std::uint32_t sends_created, sends_answered;
+  std::uint32_t receives_created, receives_matched;
+  bool gone;
+};
+static_assert(sizeof(Peer) == 64);  // of the 176 octets that a process may cost
+
+class PeerTable {
+ public:
+  // std::bad_alloc.
+  explicit PeerTable(std::uint32_t procs) : all_(static_cast<Peer*>(std::calloc(procs, sizeof(Peer)))), procs_(procs) {
+    if (all_ == nullptr) throw std::bad_alloc();
+  }
+  ~PeerTable() { std::free(all_); }
+  PeerTable(const PeerTable&) = delete;
+  PeerTable& operator=(const PeerTable&) = delete;
+
+  Peer& operator[](std::uint32_t rank) { return all_[rank]; }
+  std::uint32_t procs() const { return procs_; }
+
+ private:
+  Peer* all_;
+  std::uint32_t procs_;
+};
+
+}  // namespace ewarp::acp

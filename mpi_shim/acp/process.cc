@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "mpi_shim/acp/process.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+
+namespace ewarp::acp {
+namespace {
+
+constexpr std::uint64_t kLookNs = 1'000'000;  // between two looks at what the coordinator says
+constexpr std::uint64_t kSpinNs = 1'000'000;  // where several CPUs may be used
+constexpr int kNapMs = 1;                     // where nothing will tell that something has come
+constexpr int kSleepMs = 1000;                // where something will
+constexpr int kPolled = 32;                   // completions at a time
+
+std::uint64_t chosen_spin(std::int32_t spin_us) {
+  if (spin_us >= 0) return static_cast<std::uint64_t>(spin_us) * 1000;
+  cpu_set_t cpus;
+  return sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) > 1 ? kSpinNs : 0;
+}
+
+}  // namespace
+
+std::uint64_t now_ns() {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
+}
+
+void Process::FreeArea::operator()(Area* area) const {
+  std::free(area);
+}
+
+Process::Process(const Options& options, const JobPlace& place)
+    : options_(options), place_(place), spin_ns_(chosen_spin(options.spin_us)) {}
+
+std::unique_ptr<Process> Process::join(const Options& options, const JobPlace& place, std::string* why) {
+  std::unique_ptr<Process> out(new Process(options, place));
+  {
+    const llp::Guard guard(out->mutex_);
+    *why = out->open();
+  }
+  if (!why->empty()) return nullptr;
+  if (options.progress_thread) out->thread_ = std::thread(&Process::run_progress_thread, out.get());
+  return out;
+}
+
+std::string Process::open() {
+  if (auto why = transport_.open(options_.device, place_.root.empty() || place_.root.starts_with("127.")); !why.empty())
+    return why;
+  peers_ = std::make_unique<PeerTable>(place_.procs);
+  area_.reset(static_cast<Area*>(std::calloc(1, sizeof(Area) + options_.starter_size)));
+  if (area_ == nullptr) throw std::bad_alloc();
+  if (!transport_.register_memory(area_.get(), sizeof(Area) + options_.starter_size, &area_region_))
+    return std::string("ibv_reg_mr: ") + std::strerror(errno);
+  path_.reset(new Path{transport_, *peers_, place_.rank});
+  channels_ = std::make_unique<Channels>(*path_, *area_, options_);
+  regions_ = std::make_unique<OwnRegions>(*path_, *area_, options_.starter_size, area_region_);
+  accesses_ = std::make_unique<Accesses>(*path_, *regions_, options_.starter_size);
+  Contact own{};
+  transport_.introduce(&own);
+  own.rkey = area_region_.rkey;
+  own.address = reinterpret_cast<std::uintptr_t>(area_.get());
+  return member_.meet(place_, own, *peers_);
+}
+
+Process::~Process() {
+  ending_.store(true, std::memory_order_relaxed);
+  if (thread_.joinable()) thread_.join();
+  const llp::Guard guard(mutex_);
+  accesses_.reset();
+  regions_.reset();
+  channels_.reset();
+  if (peers_ != nullptr)
+    for (std::uint32_t rank = 0; rank < place_.procs; ++rank) transport_.forget((*peers_)[rank]);
+  if (area_region_.handle != nullptr) transport_.deregister(area_region_.handle);
+}
+
+void Process::progress() {
+  const std::uint64_t now = now_ns();
+  if (now - looked_ > kLookNs) {
+    looked_ = now;
+    look_at_job();
+  }
+  do {
+    channels_->advance(now);
+    accesses_->advance();
+  } while (poll_completions(now));
+}
+
+// True: there may be more to do.
+bool Process::poll_completions(std::uint64_t now) {
+  Completion all[kPolled];
+  const int n = transport_.poll(all, kPolled);
+  for (int i = 0; i < n; ++i) {
+    const Completion& c = all[i];
+    if (c.notice)
+      channels_->noticed(Immediate::parse(c.immediate));
+    else if (subject_of(c.id) == Subject::access)
+      accesses_->completed(c);
+    else
+      channels_->completed(c, now);
+  }
+  return n > 0;
+}
+
+void Process::look_at_job() {
+  if (!member_.look(*this)) lose_everybody();
+}
+
+void Process::gone(std::uint32_t rank) {
+  if (rank >= place_.procs || (*peers_)[rank].gone) return;
+  (*peers_)[rank].gone = somebody_gone_ = true;
+  while (poll_completions(now_ns())) continue;  // what it did before still counts
+  channels_->gone(rank);
+  accesses_->gone(rank);
+}
+
+// The coordinator has ended, and with it the job.
+void Process::lose_everybody() {
+  for (std::uint32_t rank = 0; rank < place_.procs; ++rank)
+    if (rank != place_.rank) gone(rank);
+  somebody_gone_ = true;
+}
+
+void Process::aborted() {
+  std::fprintf(stderr, "acp: rank %u ends: another process of the job called acp_abort()\n", place_.rank);
+  std::_Exit(1);
+}
+
+// The lock is open for a moment, or for as long as this sleeps.
+void Process::pause(std::uint64_t began) {
+  if (now_ns() - began >= spin_ns_) {
+    const bool told = options_.mode == Mode::immediate && !channels_->restless() && !accesses_->restless();
+    return sleep(told ? kSleepMs : kNapMs);
+  }
+  mutex_.unlock();
+  sched_yield();
+  mutex_.lock();
+}
+
+void Process::sleep(int timeout_ms) {
+  transport_.arm();
+  if (poll_completions(now_ns())) return;
+  pollfd all[] = {{transport_.descriptor(), POLLIN, 0}, {member_.descriptor(), POLLIN, 0}};
+  mutex_.unlock();
+  poll(all, 2, timeout_ms);
+  mutex_.lock();
+  if (all[0].revents != 0) transport_.drain();
+  if (all[1].revents != 0) looked_ = 0;
+}
+
+int Process::meet() {
+  const std::uint64_t before = member_.meetings();
+  member_.arrive();
+  wait_until([&]() EWARP_REQUIRES(mutex_) { return somebody_gone_ || member_.meetings() != before; });
+  return member_.meetings() != before ? 0 : ECONNRESET;
+}
+
+void Process::leave() {
+  member_.leave();
+}
+
+void Process::abort_job() {
+  const llp::Guard guard(mutex_);
+  member_.abort();
+}
+
+// Signals are the program's threads'.
+void Process::run_progress_thread() {
+  pthread_setname_np(pthread_self(), "acp");
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  while (!ending_.load(std::memory_order_relaxed)) {
+    const llp::Guard guard(mutex_);
+    progress();
+    sleep(options_.mode == Mode::paper || channels_->restless() || accesses_->restless() ? kNapMs : 100);
+  }
+}
+
+}  // namespace ewarp::acp

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// A process of a job, from acp_init() to acp_finalize(): everything that it has, and the one loop in which all of it
+// makes progress.
+//
+// Threading: everything but the constructor and the destructor is called with the lock held; wait_until() lets go of it
+// while it sleeps.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "llp/annotations.h"
+#include "llp/mutex.h"
+#include "mpi_shim/acp/accesses.h"
+#include "mpi_shim/acp/channels.h"
+#include "mpi_shim/acp/job/member.h"
+#include "mpi_shim/acp/verbs/rd_transport.h"
+
+namespace ewarp::acp {
+
+class Process final : private Member::Listener {
+ public:
+  // Meets the others of the job. Null with a reason.
+  static std::unique_ptr<Process> join(const Options& options, const JobPlace& place, std::string* why);
+  ~Process();
+
+  llp::Mutex& mutex() { return mutex_; }
+  std::uint32_t rank() const { return place_.rank; }
+  std::uint32_t procs() const { return place_.procs; }
+  const JobPlace& place() const { return place_; }
+  Channels& channels() EWARP_REQUIRES(mutex_) { return *channels_; }
+  Accesses& accesses() EWARP_REQUIRES(mutex_) { return *accesses_; }
+  OwnRegions& regions() EWARP_REQUIRES(mutex_) { return *regions_; }
+  std::byte* starter() { return area_->starter(); }
+  std::uint32_t starter_octets() const { return options_.starter_size; }
+
+  // What has come, and what can be posted.
+  void progress() EWARP_REQUIRES(mutex_);
+  // Until done() says so.
+  template <class Done>
+  void wait_until(Done done) EWARP_REQUIRES(mutex_);
+  // Until all have come here. 0, or ECONNRESET: one is gone.
+  int meet() EWARP_REQUIRES(mutex_);
+  // The coordinator will not take this process's end for a failure. The others' frees are still answered meanwhile.
+  void leave() EWARP_REQUIRES(mutex_);
+  void abort_job();
+
+ private:
+  struct FreeArea {
+    void operator()(Area* area) const;
+  };
+
+  Process(const Options& options, const JobPlace& place);
+  std::string open() EWARP_REQUIRES(mutex_);
+  void gone(std::uint32_t rank) override EWARP_REQUIRES(mutex_);
+  void aborted() override;
+  void look_at_job() EWARP_REQUIRES(mutex_);
+  void lose_everybody() EWARP_REQUIRES(mutex_);
+  bool poll_completions(std::uint64_t now) EWARP_REQUIRES(mutex_);
+  void pause(std::uint64_t began) EWARP_REQUIRES(mutex_);
+  void sleep(int timeout_ms) EWARP_REQUIRES(mutex_);
+  void run_progress_thread();
+
+  Options options_;
+  JobPlace place_;
+  std::uint64_t spin_ns_;
+  llp::Mutex mutex_;
+  Member member_ EWARP_GUARDED_BY(mutex_);
+  RdTransport transport_;
+  std::unique_ptr<PeerTable> peers_;
+  std::unique_ptr<Area, FreeArea> area_;
+  Registration area_region_;
+  std::unique_ptr<Path> path_;
+  std::unique_ptr<Channels> channels_ EWARP_GUARDED_BY(mutex_);
+  std::unique_ptr<OwnRegions> regions_ EWARP_GUARDED_BY(mutex_);
+  std::unique_ptr<Accesses> accesses_ EWARP_GUARDED_BY(mutex_);
+  std::uint64_t looked_ EWARP_GUARDED_BY(mutex_) = 0;  // ns: at what the coordinator says
+  bool somebody_gone_ EWARP_GUARDED_BY(mutex_) = false;
+  std::atomic<bool> ending_{false};
+  std::thread thread_;
+};
+
+std::uint64_t now_ns();
+
+template <class Done>
+void Process::wait_until(Done done) {
+  const std::uint64_t began = now_ns();
+  for (progress(); !done(); progress()) pause(began);
+}
+
+}  // namespace ewarp::acp

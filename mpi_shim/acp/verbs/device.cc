@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+#include "mpi_shim/acp/verbs/device.h"
+
+#include <fcntl.h>
+#include <infiniband/etherwarpdv.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace ewarp::acp {
+namespace {
+
+constexpr const char* kLoopback = "ewarp_lo";
+
+bool has_rd(ibv_context* context) {
+  etherwarpdv_device_attr attr{};
+  return etherwarpdv_query_device(context, &attr, sizeof attr) == 0 && (attr.device_caps & ETHERWARPDV_DEVICE_RD) != 0;
+}
+
+std::string failed(const char* what) {
+  return std::string(what) + ": " + std::strerror(errno);
+}
+
+}  // namespace
+
+std::string Device::open(const std::string& name, bool prefer_loopback, int completions) {
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  if (list == nullptr) return failed("ibv_get_device_list");
+  std::string why = "no RDMA device" + (name.empty() ? " with reliable datagrams" : " " + name) +
+                    "; run the program by `etherwarp acprun` or `etherwarp run`";
+  for (const bool loopback : {true, false})
+    for (int i = 0; i < count && context_ == nullptr; ++i) {
+      const std::string own = ibv_get_device_name(list[i]);
+      const bool suits = name.empty() ? loopback == (prefer_loopback && own == kLoopback) : loopback && own == name;
+      if (suits) why = open_one(list[i]);
+    }
+  ibv_free_device_list(list);
+  if (context_ == nullptr) return why;
+  if (ibv_query_gid(context_, 1, 0, &gid_) != 0) return failed("ibv_query_gid");
+  pd_ = ibv_alloc_pd(context_);
+  channel_ = ibv_create_comp_channel(context_);
+  if (pd_ == nullptr || channel_ == nullptr) return failed("ibv_alloc_pd, ibv_create_comp_channel");
+  if (fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK) != 0) return failed("fcntl");
+  cq_ = ibv_create_cq(context_, completions, nullptr, channel_, 0);
+  return cq_ == nullptr ? failed("ibv_create_cq") : "";
+}
+
+std::string Device::open_one(ibv_device* device) {
+  ibv_context* context = ibv_open_device(device);
+  if (context == nullptr) return failed(ibv_get_device_name(device));
+  if (has_rd(context)) {
+    context_ = context;
+    return {};
+  }
+  const std::string why = std::string(ibv_get_device_name(device)) + " has no reliable datagrams";
+  ibv_close_device(context);
+  return why;
+}
+
+Device::~Device() {
+  if (cq_ != nullptr) ibv_destroy_cq(cq_);
+  if (channel_ != nullptr) ibv_destroy_comp_channel(channel_);
+  if (pd_ != nullptr) ibv_dealloc_pd(pd_);
+  if (context_ != nullptr) ibv_close_device(context_);
+}
+
+void Device::arm() {
+  ibv_req_notify_cq(cq_, 0);
+}
+
+void Device::drain() {
+  ibv_cq* cq;
+  void* context;
+  while (ibv_get_cq_event(channel_, &cq, &context) == 0) ibv_ack_cq_events(cq, 1);
+}
+
+int error_of(ibv_wc_status status) {
+  switch (status) {
+    case IBV_WC_SUCCESS:
+      return 0;
+    case IBV_WC_REM_ACCESS_ERR:
+    case IBV_WC_REM_INV_REQ_ERR:
+      return EACCES;
+    case IBV_WC_LOC_PROT_ERR:
+      return EFAULT;
+    case IBV_WC_RETRY_EXC_ERR:
+    case IBV_WC_RNR_RETRY_EXC_ERR:
+    case IBV_WC_REM_OP_ERR:
+    case IBV_WC_WR_FLUSH_ERR:
+      return ECONNRESET;
+    default:
+      return EIO;
+  }
+}
+
+}  // namespace ewarp::acp

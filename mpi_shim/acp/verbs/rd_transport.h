@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// One queue pair of reliable datagrams for all peers (docs/design/rd.md): an address handle for each peer that is
+// talked to, and nothing else.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "mpi_shim/acp/verbs/device.h"
+
+namespace ewarp::acp {
+
+class RdTransport final : public Transport {
+ public:
+  static constexpr std::uint32_t kSends = 256;      // under way at once
+  static constexpr std::uint32_t kReceives = 1024;  // notices that wait to be polled; peers wait for more
+  static constexpr std::uint32_t kCopied = 256;     // octets
+
+  // Empty, or why not.
+  std::string open(const std::string& device, bool prefer_loopback);
+  ~RdTransport() override;
+  // Before the table of peers goes.
+  void forget(Peer& peer);
+
+  bool register_memory(void* memory, std::size_t octets, Registration* out) override;
+  void deregister(void* handle) override;
+  Registration registration(void* handle) const override;
+  void introduce(Contact* out) const override;
+  std::uint32_t room() const override { return kSends - under_way_; }
+  void post(Peer& to, const Post& post) override;
+  std::uint32_t most_copied() const override { return kCopied; }
+  int poll(Completion* out, int most) override;
+  int descriptor() const override { return device_.descriptor(); }
+  void arm() override { device_.arm(); }
+  void drain() override { device_.drain(); }
+
+ private:
+  std::string create_queue_pair();
+  bool bring_up();
+  ibv_ah* path_to(Peer& peer);
+  int build(Peer& to, const Post& p);
+  void begin_operation(const Post& p);
+  void post_receives();
+  bool take(const ibv_wc& wc, Completion* out);
+
+  Device device_;
+  ibv_qp* qp_ = nullptr;
+  ibv_qp_ex* qpx_ = nullptr;
+  std::uint64_t was_ = 0;  // where the results of `publish` go, which nobody reads
+  Registration was_region_;
+  std::uint32_t under_way_ = 0;
+  std::uint32_t missing_receives_ = kReceives;
+  std::vector<Completion> refused_;  // posts that the adapter did not take
+};
+
+}  // namespace ewarp::acp

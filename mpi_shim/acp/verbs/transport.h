@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// What carries a process's requests to the others: RDMA Writes, Reads and atomics, and notices (immediate data). One
+// kind of it is in use in a job: RD (verbs/rd_transport.h).
+//
+// What is posted to one peer takes effect there in the order of posting, with one exception: the octets of a plain
+// Write may be placed before their turn (docs/protocol/reliable-datagrams.md). So what publishes octets is a notice or
+// a `publish`, never a Write.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "mpi_shim/acp/core/peers.h"
+
+namespace ewarp::acp {
+
+enum class Operation : std::uint8_t {
+  write,         // local to remote
+  write_notice,  // the same, and `immediate` for the peer; octets may be 0
+  publish,       // the remote word, which was `compare`, becomes `value`, behind everything before it
+  read,          // remote to local
+  add,           // the remote word grows by `value`; local: what it was
+  swap_if,       // the remote word becomes `value` if it is `compare`; local: what it was
+};
+
+struct Post {
+  Operation what;
+  std::uint32_t peer = 0;
+  std::uint64_t id = 0;  // of its Completion
+  std::uint64_t remote = 0;
+  std::uint32_t rkey = 0;
+  std::uint32_t immediate = 0;
+  const void* local = nullptr;
+  std::uint32_t octets = 0;
+  std::uint32_t lkey = 0;
+  bool copied = false;  // the local octets (Transport::most_copied() at most) are read before post() returns
+  std::uint64_t value = 0, compare = 0;
+};
+
+struct Completion {
+  std::uint64_t id;
+  int error;    // 0 or an errno: ECONNRESET (the peer is gone), EACCES (not its memory), EFAULT (not ours), EIO
+  bool notice;  // of a peer: only `immediate` counts
+  std::uint32_t immediate;
+};
+
+// Memory that the adapter may reach.
+struct Registration {
+  void* handle = nullptr;
+  std::uint32_t lkey = 0, rkey = 0;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  // Peers may write, read and change this memory. False with errno.
+  virtual bool register_memory(void* memory, std::size_t octets, Registration* out) = 0;
+  virtual void deregister(void* handle) = 0;
+  virtual Registration registration(void* handle) const = 0;
+
+  // This process's gid and qpn.
+  virtual void introduce(Contact* out) const = 0;
+  // So many post() in a row will find room.
+  virtual std::uint32_t room() const = 0;
+  // Requires: room(). Whatever becomes of it, there is one Completion.
+  virtual void post(Peer& to, const Post& post) = 0;
+  virtual std::uint32_t most_copied() const = 0;  // octets
+  // At most `most`; their number.
+  virtual int poll(Completion* out, int most) = 0;
+
+  // The descriptor becomes readable when something can be polled, if nothing could when it was armed.
+  virtual int descriptor() const = 0;
+  virtual void arm() = 0;
+  virtual void drain() = 0;
+};
+
+}  // namespace ewarp::acp

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// `etherwarp acprun -n N PROGRAM`: starts the processes of an ACP job on this host, over EtherWARP, tells them of each
+// other, and waits for them.
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+
+#include "mpi_shim/acp/job/coordinator.h"
+#include "provider/cli/commands.h"
+#include "provider/cli/launch.h"
+#include "provider/cli/libraries.h"
+
+namespace ewarp::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kKilled = 128;                  // + the signal, as shells say it
+constexpr std::chrono::seconds kPatience{2};  // from SIGTERM to SIGKILL
+constexpr int kAwakeMs = 1000;
+
+std::string secret() {
+  std::array<std::uint64_t, 2> bits;
+  if (getrandom(bits.data(), sizeof bits, 0) != sizeof bits) return {};
+  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
+}
+
+class Job {
+ public:
+  Job(std::uint32_t procs, std::string key) : coordinator_(procs, key), secret_(std::move(key)), pids_(procs, 0) {}
+
+  int run(const std::string& path, const std::vector<std::string>& program) {
+    sigset_t watched;
+    sigemptyset(&watched);
+    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched, s);
+    sigprocmask(SIG_BLOCK, &watched, &before_);
+    signals_ = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    const int error = signals_ < 0 ? errno : coordinator_.listen();
+    if (error != 0) return fail(kCannotRun, "the job cannot be coordinated: {}", std::strerror(error));
+    for (std::uint32_t rank = 0; rank < pids_.size(); ++rank)
+      if (!start(rank, path, program)) return stop_all(), wait_for_all(), kCannotRun;
+    wait_for_all();
+    return status_;
+  }
+
+ private:
+  // In the child: the program, or the end.
+  void become(std::uint32_t rank, const std::string& path, const std::vector<std::string>& program) {
+    sigprocmask(SIG_SETMASK, &before_, nullptr);
+    setenv(acp::kRankVariable, std::to_string(rank).c_str(), 1);
+    setenv(acp::kProcsVariable, std::to_string(pids_.size()).c_str(), 1);
+    setenv(acp::kRootVariable, fmt::format("127.0.0.1:{}", coordinator_.port()).c_str(), 1);
+    setenv(acp::kSecretVariable, secret_.c_str(), 1);
+    _exit(replace_by(path, program));
+  }
+
+  bool start(std::uint32_t rank, const std::string& path, const std::vector<std::string>& program) {
+    const pid_t launcher = getpid(), child = fork();
+    if (child < 0) return fail(kCannotRun, "process {} cannot be started: {}", rank, std::strerror(errno)), false;
+    if (child == 0) {
+      // No process outlives its launcher.
+      prctl(PR_SET_PDEATHSIG, SIGTERM);
+      if (getppid() != launcher) _exit(kCannotRun);
+      become(rank, path, program);
+    }
+    pids_[rank] = child;
+    ++running_;
+    return true;
+  }
+
+  void wait_for_all() {
+    while (running_ != 0) {
+      std::vector<pollfd> own = {{signals_, POLLIN, 0}};
+      coordinator_.step(&own, kAwakeMs);
+      take_signals();
+      collect();
+      if (coordinator_.aborted()) stop_all();
+      if (stopping_ && Clock::now() > *stopping_ + kPatience) kill_all(SIGKILL);
+    }
+  }
+
+  void take_signals() {
+    signalfd_siginfo info;
+    while (read(signals_, &info, sizeof info) == sizeof info)
+      if (info.ssi_signo != SIGCHLD) {
+        note(kKilled + static_cast<int>(info.ssi_signo));
+        stop_all();
+      }
+  }
+
+  // What a process said before it ended was read first: ended() then finds out whether it had left.
+  void collect() {
+    int how;
+    for (pid_t child; (child = waitpid(-1, &how, WNOHANG)) > 0;)
+      for (std::uint32_t rank = 0; rank < pids_.size(); ++rank)
+        if (pids_[rank] == child) ended(rank, how);
+  }
+
+  void ended(std::uint32_t rank, int how) {
+    pids_[rank] = 0;
+    --running_;
+    std::vector<pollfd> none;
+    coordinator_.step(&none, 0);
+    coordinator_.ended(rank);
+    if (WIFSIGNALED(how) && !stopping_)
+      fail(1, "process {} was ended by signal {} ({})", rank, WTERMSIG(how), strsignal(WTERMSIG(how)));
+    note(WIFSIGNALED(how) ? kKilled + WTERMSIG(how) : WEXITSTATUS(how));
+  }
+
+  // The first that is not good is the job's.
+  void note(int status) {
+    if (status_ == 0) status_ = status;
+  }
+
+  void kill_all(int signal) {
+    for (const pid_t pid : pids_)
+      if (pid > 0) kill(pid, signal);
+  }
+  void stop_all() {
+    if (stopping_) return;
+    stopping_ = Clock::now();
+    kill_all(SIGTERM);
+  }
+
+  acp::Coordinator coordinator_;
+  std::string secret_;
+  std::vector<pid_t> pids_;  // by rank; 0: ended
+  std::size_t running_ = 0;
+  int status_ = 0;
+  int signals_ = -1;
+  sigset_t before_{};
+  std::optional<Clock::time_point> stopping_;
+};
+
+}  // namespace
+
+int acprun(unsigned procs, const std::vector<std::string>& program) {
+  const std::string path = resolve(program.front());
+  if (path.empty()) return fail(kNotFound, "program '{}' not found; check the path", program.front());
+  const Libraries libraries = find_libraries();
+  if (const int status = check_libraries(libraries); status != 0) return status;
+  if (const int status = check_interfaces({}); status != 0) return status;
+  setenv(kPreloadVariable, with_preload(environment(kPreloadVariable), libraries.preload).c_str(), 1);
+  const std::string key = secret();
+  if (key.empty()) return fail(kCannotRun, "no random numbers to be had: {}", std::strerror(errno));
+  return Job(procs, key).run(path, program);
+}
+
+}  // namespace ewarp::cli
