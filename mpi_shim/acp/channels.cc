@@ -94,8 +94,8 @@ void Channels::destroy(End& end) {
 
 Request* Channels::begin(std::uint64_t channel, Kind kind, void* buffer, std::size_t octets) {
   End* end = ends_.find(channel);
-  if (end == nullptr) return errno = EBADF, nullptr;
-  if (end->freed() || (kind != Kind::free && end->sends() != (kind == Kind::send))) return errno = EINVAL, nullptr;
+  if (end == nullptr || end->freed()) return errno = EBADF, nullptr;
+  if (kind != Kind::free && end->sends() != (kind == Kind::send)) return errno = EINVAL, nullptr;
   Request* r = requests_.take(kind, buffer, octets);
   if (r == nullptr) return errno = EAGAIN, nullptr;
   if (kind == Kind::free) end->set_freed();

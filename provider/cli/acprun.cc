@@ -84,7 +84,10 @@ class Job {
       coordinator_.step(&own, kAwakeMs);
       take_signals();
       collect();
-      if (coordinator_.aborted()) stop_all();
+      if (coordinator_.aborted()) {
+        note(1);
+        stop_all();
+      }
       if (stopping_ && Clock::now() > *stopping_ + kPatience) kill_all(SIGKILL);
     }
   }
