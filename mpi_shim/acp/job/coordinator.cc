@@ -104,7 +104,7 @@ bool Coordinator::understand(Member& m) {
 
 bool Coordinator::welcome(Member& m, std::uint32_t rank, const Hello& hello) {
   const bool good = hello.version == kJobVersion && hello.procs == ranks_.size() && rank < ranks_.size() &&
-                    m.rank == kNobody && ranks_[rank] == Rank::expected && same_secret(hello.secret, secret_);
+                    m.rank == kNobody && ranks_[rank] == Rank::expected && !broken_ && same_secret(hello.secret, secret_);
   if (!good) {
     say(m, Word::refused, 0);
     return false;
@@ -149,9 +149,6 @@ void Coordinator::send_table() {
     m.out.append(reinterpret_cast<const char*>(contacts_.data()), contacts_.size() * sizeof(Contact));
     write_some(m);
   }
-  // One that ended before all were there.
-  for (std::uint32_t rank = 0; rank < ranks_.size(); ++rank)
-    if (ranks_[rank] == Rank::gone) say_to_all(Word::gone, rank);
 }
 
 void Coordinator::say(Member& m, Word word, std::uint32_t value) {
@@ -182,7 +179,8 @@ void Coordinator::ended(std::uint32_t rank) {
   if (was == Rank::left || was == Rank::gone) return;
   ranks_[rank] = Rank::gone;
   // Before all have met, nobody has been told of anybody: whoever waits for the table is told that it will not come.
-  say_to_all(complete() ? Word::gone : Word::refused, rank);
+  broken_ = !complete();
+  say_to_all(broken_ ? Word::refused : Word::gone, rank);
 }
 
 }  // namespace ewarp::acp

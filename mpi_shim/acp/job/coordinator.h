@@ -65,6 +65,7 @@ class Coordinator {
   std::uint32_t arrivals_ = 0;
   int listener_ = -1;
   int port_ = 0;
+  bool broken_ = false;  // one ended before all had met: there will be no job
   bool aborted_ = false;
 };
 
