@@ -25,11 +25,7 @@ int join(const JobPlace& place) {
 
 // Everybody is here before anybody gives memory back to which another might write.
 int finish() {
-  const int error = with_process(ENOTCONN, [](Process& p) EWARP_REQUIRES(p.mutex()) {
-    const int met = p.meet();
-    p.leave();
-    return met;
-  });
+  const int error = with_process(ENOTCONN, [](Process& p) EWARP_REQUIRES(p.mutex()) { return p.leave(); });
   if (the_process == nullptr) return -1;
   the_process.reset();
   if (error != 0) errno = error;

@@ -128,19 +128,26 @@ void Channels::advance(std::uint64_t now) {
   }
 }
 
-// True: to be looked at again, though nothing will tell. In mode `paper` that is so while something is waited for.
-bool Channels::advance_end(End& end, std::uint64_t now) {
-  const bool paper = send_shape_.mode == Mode::paper;
+// Mode `paper`: nothing tells of the indices that the peer has written.
+void Channels::look_at_index(End& end) {
+  if (send_shape_.mode != Mode::paper) return;
   if (end.sends()) {
     auto& s = static_cast<Sender&>(end);
-    if (paper && s.state() == Sender::State::open) s.look_at_head();
-    const bool more = s.advance(*this, now);
-    return more || (paper && s.state() == Sender::State::open && s.has_requests());
+    if (s.state() == Sender::State::open) s.look_at_head();
+  } else {
+    auto& r = static_cast<Receiver&>(end);
+    if (r.state() == Receiver::State::open) r.look_at_tail();
   }
-  auto& r = static_cast<Receiver&>(end);
-  if (paper && r.state() == Receiver::State::open) r.look_at_tail();
-  const bool more = r.advance(*this);
-  return more || (paper && r.state() == Receiver::State::open && r.has_requests());
+}
+
+// True: to be looked at again, though nothing will tell. In mode `paper` that is so while something is waited for.
+bool Channels::advance_end(End& end, std::uint64_t now) {
+  look_at_index(end);
+  const bool more =
+      end.sends() ? static_cast<Sender&>(end).advance(*this, now) : static_cast<Receiver&>(end).advance(*this);
+  const bool open = end.sends() ? static_cast<Sender&>(end).state() == Sender::State::open
+                                : static_cast<Receiver&>(end).state() == Receiver::State::open;
+  return more || (send_shape_.mode == Mode::paper && open && end.has_requests());
 }
 
 void Channels::match(Receiver& end) {
@@ -212,13 +219,15 @@ void Channels::noticed(Immediate i) {
 void Channels::gone(std::uint32_t rank) {
   connect_requests_.forget(rank);
   ends_.each([&](End& end) {
-    if (end.peer() == rank) lose(end, ECONNRESET);
+    if (end.peer() != rank) return;
+    look_at_index(end);  // what came before still counts
+    lose(end, ECONNRESET);
   });
 }
 
-bool Channels::idle() {
+bool Channels::drained() {
   bool out = true;
-  ends_.each([&](End& end) { out = out && !end.freed(); });
+  ends_.each([&](const End& end) { out = out && (end.under_way() == 0 || path_.peers[end.peer()].gone); });
   return out;
 }
 

@@ -62,8 +62,8 @@ class Channels final : private Wire {
   void advance(std::uint64_t now);
   // Something is to be done that no completion will tell of.
   bool restless() const { return first_ != nullptr; }
-  // Ends that wait for their peers alone.
-  bool idle();
+  // Nothing is under way to peers that live.
+  bool drained();
   std::uint64_t strange_notices() const { return strange_; }
 
  private:
@@ -84,6 +84,7 @@ class Channels final : private Wire {
   void match(Receiver& end);
   void match_all(std::uint32_t rank);
   void chain(End& end);
+  void look_at_index(End& end);
   bool advance_end(End& end, std::uint64_t now);
   void lose(End& end, int error);
 

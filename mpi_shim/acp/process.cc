@@ -17,11 +17,12 @@
 namespace ewarp::acp {
 namespace {
 
-constexpr std::uint64_t kLookNs = 1'000'000;  // between two looks at what the coordinator says
-constexpr std::uint64_t kSpinNs = 1'000'000;  // where several CPUs may be used
-constexpr int kNapMs = 1;                     // where nothing will tell that something has come
-constexpr int kSleepMs = 1000;                // where something will
-constexpr int kPolled = 32;                   // completions at a time
+constexpr std::uint64_t kLookNs = 1'000'000;       // between two looks at what the coordinator says
+constexpr std::uint64_t kSpinNs = 1'000'000;       // where several CPUs may be used
+constexpr std::uint64_t kLeaveNs = 2'000'000'000;  // for what is under way when some are gone
+constexpr int kNapMs = 1;                          // where nothing will tell that something has come
+constexpr int kSleepMs = 1000;                     // where something will
+constexpr int kPolled = 32;                        // completions at a time
 
 std::uint64_t chosen_spin(std::int32_t spin_us) {
   if (spin_us >= 0) return static_cast<std::uint64_t>(spin_us) * 1000;
@@ -167,8 +168,12 @@ int Process::meet() {
   return member_.meetings() != before ? 0 : ECONNRESET;
 }
 
-void Process::leave() {
-  member_.leave();
+int Process::leave() {
+  const int error = meet();
+  if (error == 0) return member_.leave(), 0;
+  const std::uint64_t until = now_ns() + kLeaveNs;
+  wait_until([&]() EWARP_REQUIRES(mutex_) { return channels_->drained() || now_ns() > until; });
+  return error;
 }
 
 void Process::abort_job() {

@@ -43,8 +43,10 @@ class Process final : private Member::Listener {
   void wait_until(Done done) EWARP_REQUIRES(mutex_);
   // Until all have come here. 0, or ECONNRESET: one is gone.
   int meet() EWARP_REQUIRES(mutex_);
-  // The coordinator will not take this process's end for a failure. The others' frees are still answered meanwhile.
-  void leave() EWARP_REQUIRES(mutex_);
+  // Before the destructor. Where all have met, nobody waits for anything of this process. Where that cannot be, what is
+  // under way to those that live goes out, for a bounded time, and the coordinator tells them that this one is gone.
+  // 0, or ECONNRESET.
+  int leave() EWARP_REQUIRES(mutex_);
   void abort_job();
 
  private:

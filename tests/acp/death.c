@@ -136,7 +136,8 @@ static void others_go_on(int other) {
   acp_ch_t out = acp_create_ch(acp_rank(), other), in = acp_create_ch(other, acp_rank());
   CHECK(acp_send_ch(out, &value, sizeof value) == 0 && acp_recv_ch(in, &value, sizeof value) == (int)sizeof value);
   acp_request_t f = acp_nbfree_ch(in);
-  CHECK(acp_free_ch(out) == 0 && acp_wait_ch(f) == 0);
+  CHECK(acp_free_ch(out) == 0);
+  CHECK(acp_wait_ch(f) == 0);
 }
 
 int main(int argc, char** argv) {

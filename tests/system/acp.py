@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+"""ACP programs under `etherwarp acprun`: every call, storms, processes that are killed, memory by formula, the launcher."""
+import contextlib
+import json
+import re
+import socket
+import struct
+import time
+
+from harness import BUILD, FULL, check, main, wait_until
+
+MODES = ("immediate", "paper")
+HEARD_S = 5  # a process that was killed is heard of before; the network alone would take half a minute
+COUNTED = str(BUILD / "lib" / "ewarp_acp_counted.so")
+
+
+def start(rig, procs, program, *words, env=None, keep=False):
+    keeping = {"ETHERWARP_STATS_KEEP": "yes"} if keep else {}
+    return rig.start_plain([rig.etherwarp, "acprun", "-n", procs, BUILD / "bin" / program, *words],
+                           env={**keeping, **(env or {})}, name=f"{program} {' '.join(map(str, words))}")  # fmt: skip
+
+
+def job(rig, procs, program, *words, env=None, seconds=60, statuses=(0,), keep=False):
+    process = start(rig, procs, program, *words, env=env, keep=keep)
+    process.must_end_well(seconds, statuses)
+    return process.output()
+
+
+def ring(rig):
+    """The paper's figure 2 under eight processes; its messages go over EtherWARP, by reliable datagrams."""
+    said = job(rig, 8, "acp_ring", 2000, keep=True)
+    check("8 processes, 2000 rounds: right" in said, said)
+    processes = rig.ended()
+    check(len(processes) == 8, f"{len(processes)} processes used EtherWARP")
+    for p in processes:
+        check(sum(d["tx_octets"] for d in p["devices"]) > 2000 * 16, f"process {p['pid']} sent too little: {p['devices']}")
+
+
+def calls(rig):
+    """Every function and every error; both modes, small slots, with the thread, asleep."""
+    for env in ({"MODE": "immediate"}, {"MODE": "paper"}, {"SLOT_SIZE": "16384", "SB_SLOTS": "1", "RB_SLOTS": "1"},
+                {"PROGRESS_THREAD": "yes"}, {"SPIN_US": "0"}):  # fmt: skip
+        said = job(rig, 3, "ewarp_acp_calls", env={f"ACP_{k}": v for k, v in env.items()}, seconds=120)
+        check(said.count("all calls") == 3, said)
+        print(f"  {env}")
+
+
+def storm(rig):
+    """Random channels, sizes and orders; each octet is compared."""
+    shapes = ({}, {"SLOT_SIZE": "64"}, {"SLOT_SIZE": "512", "SB_SLOTS": "1", "RB_SLOTS": "3", "PROGRESS_THREAD": "yes"})
+    for seed in range(1, 21 if FULL else 3):
+        for mode in MODES:
+            for shape in shapes:
+                env = {f"ACP_{k}": v for k, v in {"MODE": mode, **shape}.items()}
+                said = job(rig, 4, "ewarp_acp_storm", seed, 2, env=env, seconds=120)
+                check("as it must be" in said, said)
+
+
+def killed(rig):
+    """A partner is killed in each state: an error at once, and the others go on."""
+    for mode in MODES:
+        for state in ("asking", "waiting", "receiving", "sending", "freeing", "half", "sync", "copy", "finalize"):
+            said = job(rig, 3, "ewarp_acp_death", state, env={"ACP_MODE": mode}, statuses=(137,))
+            check("process 1 was ended by signal 9" in said, said)
+            check(all(f"rank {r} ends well" in said for r in (0, 2)), said)
+            heard = re.search(r"heard after ([\d.]+) s", said)
+            check(state == "finalize" or float(heard[1]) < HEARD_S, said)
+    said = job(rig, 3, "ewarp_acp_death", "init", statuses=(137,))
+    check(said.count("init failed") == 2, said)
+
+
+def counted(rig, procs, *words, **options):
+    env = {"LD_PRELOAD": COUNTED, **{f"ACP_{k.upper()}": str(v) for k, v in options.items()}}
+    said = job(rig, procs, "ewarp_acp_memory", *words, env=env)
+    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+
+
+def channel_memory(rig):
+    """Tables II and III: a sender takes at most 168 + SB (slot + 16) octets, a receiver 160 + RB slot."""
+    for slot in (4096, 16384, 65536, 262144, 1048576):
+        for slots in (2, 4, 8):
+            rows = {r["what"]: r["octets"] for r in counted(rig, 2, slot_size=slot, sb_slots=slots, rb_slots=slots)}
+            check(0 < rows["sender"] <= 168 + slots * (slot + 16), f"slot {slot}, {slots}: sender {rows['sender']}")
+            check(0 < rows["receiver"] <= 160 + slots * slot, f"slot {slot}, {slots}: receiver {rows['receiver']}")
+
+
+def check_process_memory(row):
+    most = 2 * 2**20 + 176 * row["procs"]
+    check(row["most"] <= most, f"{row['procs']} processes: {row['most']} octets, not {most} at most")
+    print(f"  {row['procs']} processes: {row['most']} octets at most, resident {row['resident_kib']} KiB")
+
+
+def process_memory(rig):
+    """Table I: at most 2 MiB + 176 octets for each process of the job."""
+    for procs in (2, 8, 32):
+        rows = [r for r in counted(rig, procs, "table") if r["what"] == "init"]
+        check(len(rows) == procs, f"{len(rows)} reports of {procs}")
+        check_process_memory(max(rows, key=lambda r: r["most"]))
+
+
+def take(connection, octets):
+    got = b""
+    while len(got) < octets:
+        more = connection.recv(octets - len(got))
+        check(more, "the process closed its connection")
+        got += more
+    return got
+
+
+@contextlib.contextmanager
+def coordinator():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        listener.settimeout(30)
+        yield listener
+
+
+def many_processes(rig):
+    """Table I on: one process that is told of 1000, and of a million; this script plays the coordinator."""
+    for procs in (1000, 1000000):
+        with coordinator() as listener:
+            env = {"ACP_RANK": "5", "ACP_PROCS": str(procs), "ACP_SECRET": "0" * 32, "LD_PRELOAD": COUNTED,
+                   "ACP_ROOT": f"127.0.0.1:{listener.getsockname()[1]}"}  # fmt: skip
+            words = [rig.etherwarp, "run", "--", str(BUILD / "bin" / "ewarp_acp_memory"), "table"]
+            process = rig.start_plain(words, env=env, name=f"one of {procs}")
+            connection, _ = listener.accept()
+            connection.settimeout(60)
+            word, rank = struct.unpack("<II", take(connection, 8))
+            version, told, secret, contact = struct.unpack("<II32s32s", take(connection, 72))
+            check((word, rank, version, told, secret) == (1, 5, 1, procs, b"0" * 32), f"hello: {word, rank, version, told}")
+            connection.sendall(struct.pack("<II", 2, procs) + contact * procs)
+            check(take(connection, 8) == struct.pack("<II", 4, 0), "no arrival at acp_finalize()")
+            connection.sendall(struct.pack("<II", 5, 0))
+            process.must_end_well(30)
+            connection.close()
+        check_process_memory(json.loads(process.output()))
+
+
+def strangers(rig):
+    """The coordinator of a job lets in nobody but its members, and each of them once."""
+    process = start(rig, 2, "ewarp_acp_death", "init")  # rank 1 is killed; until then there is a coordinator
+    process.wait(20)
+    for secret, rank, procs, version in (("1" * 32, 0, 1, 1), (None, 7, 1, 1), (None, 0, 2, 1), (None, 0, 1, 9)):
+        outer = rig.start_plain([rig.etherwarp, "acprun", "-n", 1, "sh", "-c", "env | grep ^ACP_; exec sleep 30"], name="sh")
+        wait_until(lambda o=outer: "ACP_SECRET=" in o.output() and "ACP_ROOT" in o.output() and "ACP_PROCS" in o.output(), 10,
+                   outer.said)  # fmt: skip
+        said = dict(line.split("=", 1) for line in outer.output().splitlines() if "=" in line)
+        host, port = said["ACP_ROOT"].split(":")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            key = (secret or said["ACP_SECRET"]).encode()
+            connection.sendall(struct.pack("<IIII32s32s", 1, rank, version, procs, key, b""))
+            check(take(connection, 8)[:4] == struct.pack("<I", 3), "not refused")
+            check(connection.recv(1) == b"", "not hung up")
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(b"\xff" * 8)  # no frame
+            check(connection.recv(1) == b"", "not hung up")
+        outer.end()
+
+
+def launcher(rig):
+    """Exit statuses, what is said of them, acp_abort(), signals, and that nothing outlives the launcher."""
+    check("acp: rank 0 aborts: a ring has two processes" in job(rig, 1, "acp_ring", statuses=(1,)), "no word of acp_abort()")
+    for words, status in ((["sh", "-c", "exit 7"], 7), (["sh", "-c", "exit 0"], 0), (["nobody-has-this"], 127), ([], 2),
+                          (["sh", "-c", "kill -9 $$"], 137)):  # fmt: skip
+        rig.start_plain([rig.etherwarp, "acprun", "-n", 2, *words]).must_end_well(20, (status,))
+    rig.start_plain([rig.etherwarp, "acprun", "-n", 0, "true"]).must_end_well(20, (2,))
+    for ending in (15, 9):
+        process = rig.start_plain([rig.etherwarp, "acprun", "-n", 2, "sh", "-c", "echo pid $$; exec sleep 60"])
+        pids = wait_until(lambda p=process: [n for n in re.findall(r"pid (\d+)", p.output())][1:] and
+                          re.findall(r"pid (\d+)", p.output()), 10, process.said)  # fmt: skip
+        began = time.monotonic()
+        process.send(ending)
+        process.wait(10)
+        wait_until(lambda p=pids: not any(alive(n) for n in p), 10, f"{pids} live on behind signal {ending}")
+        print(f"  signal {ending}: all ended after {time.monotonic() - began:.2f} s")
+
+
+def alive(pid):
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", encoding="ascii") as f:
+        return f.read().rsplit(")", 1)[1].split()[0] != "Z"
+    return False
+
+
+def options(rig):
+    """Values that make no sense are said and ignored; processes whose slots differ do not connect; a program by itself."""
+    said = job(rig, 2, "acp_ring", 5, env={"ACP_SLOT_SIZE": "20", "ACP_MODUS": "paper", "ACP_DEVICE": "chosen"})
+    check(said.count("a multiple of 8 from 16") == 2 and said.count("did you mean ACP_MODE?") == 2 and "right" in said, said)
+    said = job(rig, 2, "acp_ring", 5, env={"ACP_DEVICE": "nobody"}, statuses=(1,))
+    check("no RDMA device nobody" in said, said)
+    script = f"[ $ACP_RANK = 0 ] || export ACP_SLOT_SIZE=1024; exec {BUILD}/bin/acp_ring 5"
+    process = rig.start_plain([rig.etherwarp, "acprun", "-n", 2, "sh", "-c", script])
+    process.must_end_well(20, (1,))
+    check("aborts: receive: Invalid argument" in process.output() or "aborts: send: Invalid" in process.output(), process.said())
+    alone = rig.start([BUILD / "bin" / "acp_ring"])
+    alone.must_end_well(20, (1,))
+    check("two processes at least" in alone.output(), alone.said())
+    plain = rig.start_plain([BUILD / "bin" / "acp_ring"], env={"ACP_RANK": "3", "ACP_PROCS": "2"})
+    plain.must_end_well(20, (1,))
+    check("do not name a process of a job" in plain.output(), plain.said())
+
+
+if __name__ == "__main__":
+    main(ring, calls, storm, killed, channel_memory, process_memory, many_processes, strangers, launcher, options)
