@@ -4,11 +4,14 @@
 #   lib/etherwarp/libetherwarp-preload.so
 #   lib/libibverbs/libetherwarp-rdmav34.so    beside rdma-core's own providers, with a link for each further interface
 #   lib/libetherwarpdv.so                     EtherWARP's own verbs (include/infiniband/etherwarpdv.h)
+#   lib/libewarp_acp.so                       the ACP interface (include/etherwarp/acp.h)
 #   lib/libfabric/libetherwarp-fi.so          where libfabric looks by itself, if the prefix is its own
 #   lib/libewarp_channel.a, and what it needs of ours, include/etherwarp/mpi_shim/channel/
 #   lib/libgravel.so, lib/libgravel_openmpi.a, libgravel_mpich.a, include/gravel/, lib/etherwarp/fortran/gravel.mod
-#   lib/pkgconfig/etherwarp.pc, etherwarp-channel.pc, etherwarpdv.pc, gravel.pc, gravel-openmpi.pc, gravel-mpich.pc
-#   share/doc/etherwarp/examples/             channel_pingpong.cc, rd_ping.c, rd_many.c, ud_media_stream.c, gravel_*
+#   lib/pkgconfig/etherwarp.pc, etherwarp-acp.pc, etherwarp-channel.pc, etherwarpdv.pc, gravel.pc, gravel-openmpi.pc,
+#   gravel-mpich.pc
+#   share/doc/etherwarp/examples/             acp_ring.c, channel_pingpong.cc, rd_ping.c, rd_many.c, ud_media_stream.c,
+#   gravel_*
 #   share/man/man1/etherwarp.1
 #   /etc/libibverbs.d/etherwarp.driver        (below the prefix, unless that is /usr or /usr/local)
 # Each file belongs to a component: runtime, or development (what programs are built with). cmake/Package.cmake makes a
@@ -54,6 +57,15 @@ install(FILES provider/direct/infiniband/etherwarpdv.h DESTINATION ${CMAKE_INSTA
         COMPONENT development)
 configure_file(provider/direct/etherwarpdv.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarpdv.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarpdv.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+        COMPONENT development)
+
+# As libetherwarpdv, on which it stands; both are in the same place, wherever that is.
+set_target_properties(ewarp_acp PROPERTIES INSTALL_RPATH $ORIGIN)
+install(TARGETS ewarp_acp LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime NAMELINK_COMPONENT development)
+install(FILES mpi_shim/acp/acp.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/etherwarp COMPONENT development)
+install(FILES mpi_shim/acp/examples/ring.c DESTINATION ${EWARP_EXAMPLES} COMPONENT development RENAME acp_ring.c)
+configure_file(${CMAKE_CURRENT_LIST_DIR}/etherwarp-acp.pc.in ${CMAKE_CURRENT_BINARY_DIR}/etherwarp-acp.pc @ONLY)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/etherwarp-acp.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
         COMPONENT development)
 
 # Decided when installing, because `cmake --install --prefix` may change the prefix then. An absolute name in the driver

@@ -11,13 +11,13 @@
 #include <time.h>
 
 /* Ends the process, and with it the job's success. */
-#define CHECK(condition)                                                                                       \
-  do {                                                                                                         \
-    if (!(condition)) {                                                                                        \
+#define CHECK(condition)                                                                                         \
+  do {                                                                                                           \
+    if (!(condition)) {                                                                                          \
       fprintf(stderr, "%s:%d: rank %d: not so: %s (errno %d, %s)\n", __FILE__, __LINE__, acp_rank(), #condition, \
-              errno, strerror(errno));                                                                         \
-      _Exit(1);                                                                                                \
-    }                                                                                                          \
+              errno, strerror(errno));                                                                           \
+      _Exit(1);                                                                                                  \
+    }                                                                                                            \
   } while (0)
 
 /* The call gives this result and this errno. */

@@ -25,11 +25,11 @@ def plain(text):
     return " ".join(text.split())
 
 
-def compare_options(section, prefix, source):
+def compare_options(section, prefix, source, least=20):
     """The options of a prefix are the paragraphs of a section, no more and no fewer."""
     said = output(tool, "options").stdout
     found = re.findall(rf"^{prefix}(\w+)  \((.*); default: (.*?)\)\n((?:    .*\n)+)", said, re.M)
-    if len(found) < 20:
+    if len(found) < least:
         complaints.append(f"`etherwarp options` was not understood: {len(found)} options {prefix}*")
     wanted = {f'{name.lower()} " ({unit}; default: {default})" ' + " ".join(meaning.replace("`", "").split())
               for name, unit, default, meaning in found}  # fmt: skip
@@ -65,7 +65,7 @@ def render():
                   env={**os.environ, "LC_ALL": "C.UTF-8", "MANWIDTH": "80", "MANROFFOPT": "-ww"})  # fmt: skip
     if done.stderr:
         complaints.append(f"man: {done.stderr}")
-    for section in ("NAME", "SYNOPSIS", "OPTIONS", "CHANNEL OPTIONS", "ENVIRONMENT", "FILES", "EXIT STATUS",
+    for section in ("NAME", "SYNOPSIS", "OPTIONS", "CHANNEL OPTIONS", "ACP OPTIONS", "ENVIRONMENT", "FILES", "EXIT STATUS",
                     "EXAMPLES"):  # fmt: skip
         if not re.search(rf"^{section}$", done.stdout, re.M):
             complaints.append(f"no section {section}")
@@ -75,6 +75,7 @@ with open(page, encoding="utf-8") as f:
     roff = f.read()
 compare_options("OPTIONS", "ETHERWARP_", roff)
 compare_options("CHANNEL OPTIONS", "EWARP_CHANNEL_", roff)
+compare_options("ACP OPTIONS", "ACP_", roff, 8)
 compare_commands(roff)
 render()
 print("\n".join(complaints))

@@ -13,7 +13,7 @@ from mpi_jobs import as_anybody
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MPI = [f"gravel-{library}" for library in ("mpich", "openmpi") if (BUILD / "lib" / f"libgravel_{library}.a").exists()]
-LIBRARIES = ("etherwarp", "etherwarp-channel", "etherwarpdv", "gravel", *MPI)
+LIBRARIES = ("etherwarp", "etherwarp-acp", "etherwarp-channel", "etherwarpdv", "gravel", *MPI)
 
 # A program on verbs alone: its devices, and that one of them opens.
 VERBS = r"""
@@ -230,6 +230,13 @@ def programs(rig):
         for name in ("rd_ping", "rd_many"):
             compiled(rig, moved, name, [examples / f"{name}.c", examples / "rd_end.c"], "etherwarpdv", "libibverbs")
         compiled(rig, moved, "media", [examples / "ud_media_stream.c", "-lm"], "libibverbs")
+
+        # etherwarp-acp.pc: its example, and the same in C++.
+        for compiler in ("cc", "c++"):
+            options = "-Wall -Wextra" + (" -x c++ -fpermissive" if compiler == "c++" else "")
+            acp = compiled(rig, moved, f"acp-{compiler}", [examples / "acp_ring.c"], "etherwarp-acp", compiler=compiler, options=options)
+            said = shell(rig, f"{rig.etherwarp} acprun -n 4 {acp} 100", **loader)
+            check("4 processes, 100 rounds: right" in said, said)
 
         # etherwarp-channel.pc: its example.
         pingpong = compiled(rig, moved, "pingpong", [examples / "channel_pingpong.cc"], "etherwarp-channel", compiler="c++",

@@ -98,6 +98,7 @@ ELSEWHERE = {
     "etherwarp run": "a name",
     "etherwarp env": "a name",
     "etherwarp mpirun": "a name",
+    "etherwarp acprun": "a name",
 }  # fmt: skip
 
 
@@ -132,7 +133,7 @@ def every_command(rig):
             listed = (ROOT / "tests" / "bench" / "CMakeLists.txt").read_text(encoding="utf-8")
             check(f"NAME {test} " in listed, f"a reason names the test {test}, which is not there: {reason}")
     listed = "".join((ROOT / layer / "examples" / "CMakeLists.txt").read_text(encoding="utf-8")
-                     for layer in ("provider", "mpi_shim/channel"))  # fmt: skip
+                     for layer in ("provider", "mpi_shim/acp", "mpi_shim/channel"))  # fmt: skip
     for command in told:  # a script that is typed by its name
         script = re.match(r"(?:[A-Z_]+=\S+ )*((?:\./|tests/|scripts/)\S+)", command)
         if script and (ROOT / script[1]).exists():
@@ -300,6 +301,19 @@ def channel(rig, server, client):
         check(re.search(r"^65536 octets: [\d.]+ us one way$", asked, re.M), served + asked)
 
 
+@types("cc program.c $(pkg-config --cflags --libs etherwarp-acp)", "etherwarp acprun -n 4 ./a.out",
+       "etherwarp acprun -n 8 build/bin/acp_ring")  # fmt: skip
+def acp(rig, compiler, acprun, example):
+    """An ACP program: the example, compiled and run as the page says."""
+    need("cc", "pkg-config")
+    with here(rig) as h:
+        (h.folder / "program.c").write_text((ROOT / "mpi_shim/acp/examples/ring.c").read_text(encoding="utf-8"), encoding="utf-8")
+        h.run(compiler, env={"PKG_CONFIG_PATH": str(h.folder / "prefix/lib/pkgconfig")})
+        said = h.run(acprun, env={"LD_LIBRARY_PATH": str(h.folder / "prefix/lib")}, seconds=60)
+        check("4 processes, 10000 rounds: right" in said, said)
+        check("8 processes, 10000 rounds: right" in h.run(example, seconds=120), example)
+
+
 @types("tshark -X lua_script:scripts/wireshark/etherwarp_datagram.lua",
        "tshark -X lua_script:scripts/wireshark/etherwarp_datagram.lua -r FILE -Y 'etherwarp.type == 8 && etherwarp.flags.x'")
 def wireshark(rig, live, filtered):
@@ -400,5 +414,5 @@ def cmake_install(rig, command):
 
 
 if __name__ == "__main__":
-    main(every_command, tool, two_processes, without_cm, any_program, counters_that_stay, reliable_datagrams, channel, wireshark,
-         open_mpi, gravel, ucx, cmake_install)  # fmt: skip
+    main(every_command, tool, two_processes, without_cm, any_program, counters_that_stay, reliable_datagrams, channel, acp,
+         wireshark, open_mpi, gravel, ucx, cmake_install)  # fmt: skip

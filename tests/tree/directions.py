@@ -39,7 +39,7 @@ ALLOWED = {
     "provider/direct": "provider/direct/infiniband",
     "provider/rdmav34": "llp provider/base provider/direct provider/engine provider/host provider/verbs provider/verbs/device"
                         " provider/verbs/memory provider/verbs/rc provider/verbs/rd provider/verbs/ud",
-    "provider/cli": "llp mpi_shim/channel mpi_shim/channel/core provider/base provider/rdmav34",
+    "provider/cli": "llp mpi_shim/acp mpi_shim/acp/job mpi_shim/channel mpi_shim/channel/core provider/base provider/rdmav34",
     # The channel and the libfabric provider use public verbs only.
     "mpi_shim/channel/core": "",
     "mpi_shim/channel/verbs": "llp/siphash.h mpi_shim/channel/core",
@@ -49,6 +49,11 @@ ALLOWED = {
     "mpi_shim/gravel/core": "",
     "mpi_shim/gravel": "llp/annotations.h llp/mutex.h mpi_shim/channel mpi_shim/channel/verbs mpi_shim/gravel/core",
     "mpi_shim/ofi": "llp/annotations.h llp/mutex.h mpi_shim/channel mpi_shim/channel/core mpi_shim/channel/verbs",
+    # The ACP interface, on public verbs and libetherwarpdv.
+    "mpi_shim/acp/core": "",
+    "mpi_shim/acp/job": "mpi_shim/acp/core",
+    "mpi_shim/acp/verbs": "mpi_shim/acp/core",
+    "mpi_shim/acp": "llp/annotations.h llp/mutex.h mpi_shim/acp/core mpi_shim/acp/job mpi_shim/acp/verbs provider/base",
 }
 TOP = ("llp", "mpa", "ddp", "rdmap", "provider", "mpi_shim")
 LONGEST = 400  # lines
