@@ -26,8 +26,12 @@ static void before_init(void) {
 }
 
 /* A word in the starter memory of each process, at this index. */
-static acp_ga_t word_of(int who, int index) { return acp_query_starter_ga(who) + (acp_ga_t)index * 8; }
-static uint64_t* own_word(int index) { return acp_query_address(word_of(rank, index)); }
+static acp_ga_t word_of(int who, int index) {
+  return acp_query_starter_ga(who) + (acp_ga_t)index * 8;
+}
+static uint64_t* own_word(int index) {
+  return acp_query_address(word_of(rank, index));
+}
 
 static void addresses(void) {
   static char memory[100];
@@ -94,8 +98,8 @@ static void copies(void) {
     CHECK(acp_copy(others + 3 * kBig, its, n, ACP_HANDLE_NULL) != ACP_HANDLE_NULL);
     CHECK(acp_complete(ACP_HANDLE_ALL) == 0 && acp_inquire(ACP_HANDLE_ALL) == 0);
     CHECK(acp_sync() == 0);
-    CHECK(filled(memory + kBig, n, (unsigned)third));       /* written by the one before */
-    CHECK(filled(memory + 2 * kBig, n, (unsigned)next));    /* read */
+    CHECK(filled(memory + kBig, n, (unsigned)third));     /* written by the one before */
+    CHECK(filled(memory + 2 * kBig, n, (unsigned)next));  /* read */
     CHECK(filled(memory + 3 * kBig, n, (unsigned)third)); /* relayed */
     if (n < kBig) CHECK(memory[kBig + n] == 0xee && memory[2 * kBig + n] == 0xee && memory[3 * kBig + n] == 0xee);
   }
@@ -165,7 +169,8 @@ static void atomics(void) {
   if (rank == 1) {
     *found = ~0ull;
     CHECK(acp_complete(acp_cas4(result, half + 4, 7, 9, ACP_HANDLE_NULL)) == 0 && *found == 0xffffffff11111111u);
-    CHECK(acp_complete(acp_cas4(result, half + 4, 0x11111111, 9, ACP_HANDLE_NULL)) == 0 && (uint32_t)*found == 0x11111111);
+    CHECK(acp_complete(acp_cas4(result, half + 4, 0x11111111, 9, ACP_HANDLE_NULL)) == 0 &&
+          (uint32_t)*found == 0x11111111);
     CHECK(acp_complete(acp_swap4(result, half + 4, 8, ACP_HANDLE_NULL)) == 0 && (uint32_t)*found == 9);
     CHECK(acp_complete(acp_add4(result, half + 4, ~0u, ACP_HANDLE_NULL)) == 0 && (uint32_t)*found == 8);
     CHECK(acp_complete(acp_xor4(result, half + 4, 1, ACP_HANDLE_NULL)) == 0 && (uint32_t)*found == 7);
@@ -187,7 +192,8 @@ static void atomics(void) {
   }
   CHECK(acp_complete(ACP_HANDLE_ALL) == 0);
   CHECK(acp_sync() == 0);
-  if (rank == 0) CHECK(*own_word(8) == 200u * (unsigned)procs && *own_word(9) == 200ull * (unsigned)procs * 0x200000001ull);
+  if (rank == 0)
+    CHECK(*own_word(8) == 200u * (unsigned)procs && *own_word(9) == 200ull * (unsigned)procs * 0x200000001ull);
   CHECK(acp_sync() == 0);
 }
 
@@ -291,8 +297,8 @@ int main(int argc, char** argv) {
   procs = acp_procs();
   CHECK(procs == 3 && rank >= 0 && rank < 3);
   for (int i = 0; i < 3; ++i) CHECK(acp_sync() == 0);
-  void (*const parts[])(void) = {addresses, all_tags, copies, tags_that_come_back, atomics, channel_errors, messages,
-                                 several_channels, end_of_a_channel, too_many_requests};
+  void (*const parts[])(void) = {addresses,      all_tags, copies,           tags_that_come_back, atomics,
+                                 channel_errors, messages, several_channels, end_of_a_channel,    too_many_requests};
   for (unsigned i = 0; i < sizeof parts / sizeof *parts; ++i) {
     if (argc > 1) fprintf(stderr, "rank %d: part %u\n", rank, i);
     parts[i]();

@@ -36,13 +36,17 @@ static int look(struct dl_phdr_info* module, size_t size, void* unused) {
   return 1;
 }
 
-__attribute__((constructor)) static void find_library(void) { dl_iterate_phdr(look, NULL); }
+__attribute__((constructor)) static void find_library(void) {
+  dl_iterate_phdr(look, NULL);
+}
 
 static size_t place_of(void* memory, bool empty) {
   size_t i = ((uintptr_t)memory >> 4) * 0x9e3779b97f4a7c15u % kPlaces;
   for (size_t n = 0; n < kPlaces; ++n, i = (i + 1) % kPlaces)
-    if (places[i].memory == memory || (empty && places[i].memory == (void*)1)) return i;
-    else if (places[i].memory == NULL) return empty ? i : kPlaces;
+    if (places[i].memory == memory || (empty && places[i].memory == (void*)1))
+      return i;
+    else if (places[i].memory == NULL)
+      return empty ? i : kPlaces;
   return kPlaces;
 }
 
@@ -70,17 +74,29 @@ static void forget(void* memory) {
   atomic_flag_clear(&busy);
 }
 
-SEEN void* malloc(size_t n) { return counted(__libc_malloc(n), n, __builtin_return_address(0)); }
-SEEN void* calloc(size_t n, size_t size) { return counted(__libc_calloc(n, size), n * size, __builtin_return_address(0)); }
+SEEN void* malloc(size_t n) {
+  return counted(__libc_malloc(n), n, __builtin_return_address(0));
+}
+SEEN void* calloc(size_t n, size_t size) {
+  return counted(__libc_calloc(n, size), n * size, __builtin_return_address(0));
+}
 SEEN void free(void* memory) {
   forget(memory);
   __libc_free(memory);
 }
 /* operator new and delete of C++, which libstdc++ would answer by malloc(). */
-SEEN void* _Znwm(size_t n) { return counted(__libc_malloc(n), n, __builtin_return_address(0)); }
-SEEN void* _Znam(size_t n) { return counted(__libc_malloc(n), n, __builtin_return_address(0)); }
-SEEN void _ZdlPv(void* memory) { free(memory); }
-SEEN void _ZdaPv(void* memory) { free(memory); }
+SEEN void* _Znwm(size_t n) {
+  return counted(__libc_malloc(n), n, __builtin_return_address(0));
+}
+SEEN void* _Znam(size_t n) {
+  return counted(__libc_malloc(n), n, __builtin_return_address(0));
+}
+SEEN void _ZdlPv(void* memory) {
+  free(memory);
+}
+SEEN void _ZdaPv(void* memory) {
+  free(memory);
+}
 SEEN void _ZdlPvm(void* memory, size_t n) {
   (void)n;
   free(memory);
@@ -90,5 +106,9 @@ SEEN void _ZdaPvm(void* memory, size_t n) {
   free(memory);
 }
 
-SEEN size_t ewarp_counted_live(void) { return live; }
-SEEN size_t ewarp_counted_most(void) { return most; }
+SEEN size_t ewarp_counted_live(void) {
+  return live;
+}
+SEEN size_t ewarp_counted_most(void) {
+  return most;
+}

@@ -14,8 +14,12 @@ static void die(void) {
 }
 
 /* The victim shows that it has come to its state: rank 0 then gives the word. */
-static acp_ga_t word(int who, int index) { return acp_query_starter_ga(who) + (acp_ga_t)index * 8; }
-static volatile uint64_t* own(int index) { return acp_query_address(word(acp_rank(), index)); }
+static acp_ga_t word(int who, int index) {
+  return acp_query_starter_ga(who) + (acp_ga_t)index * 8;
+}
+static volatile uint64_t* own(int index) {
+  return acp_query_address(word(acp_rank(), index));
+}
 
 static void tell(int who, int index) {
   *own(7) = 1;
@@ -30,7 +34,9 @@ static void hear(int index) {
 
 static unsigned char buffer[1 << 20];
 
-static void victim_before_create(void) { hear(0); }
+static void victim_before_create(void) {
+  hear(0);
+}
 static void survivor_asking(void) {
   /* Nobody answers the request. */
   acp_ch_t ch = acp_create_ch(0, 1);
@@ -101,7 +107,9 @@ static void survivor_half(void) {
   FAILS(acp_wait_ch(r), -1, ECONNRESET);
 }
 
-static void victim_sync(void) { hear(0); }
+static void victim_sync(void) {
+  hear(0);
+}
 static void survivor_sync(void) {
   tell(1, 0);
   FAILS(acp_sync(), -1, ECONNRESET);
@@ -112,7 +120,8 @@ static void survivor_copy(void) {
   int failed = 0;
   tell(1, 0);
   for (int i = 0; !failed; ++i) {
-    acp_handle_t h = i % 2 ? acp_copy(word(1, 2), word(0, 2), 8, ACP_HANDLE_NULL) : acp_add4(word(0, 2), word(1, 2), 1, ACP_HANDLE_NULL);
+    acp_handle_t h = i % 2 ? acp_copy(word(1, 2), word(0, 2), 8, ACP_HANDLE_NULL)
+                           : acp_add4(word(0, 2), word(1, 2), 1, ACP_HANDLE_NULL);
     failed = h == ACP_HANDLE_NULL || acp_complete(h) != 0;
   }
   CHECK(errno == ECONNRESET);
@@ -124,10 +133,14 @@ static const struct {
   void (*victim)(void);
   void (*survivor)(void);
 } states[] = {
-    {"asking", victim_before_create, survivor_asking},   {"waiting", victim_before_create, survivor_waiting},
-    {"receiving", victim_connected, survivor_receiving}, {"sending", victim_connected, survivor_sending},
-    {"freeing", victim_connected, survivor_freeing},     {"half", victim_half, survivor_half},
-    {"sync", victim_sync, survivor_sync},                {"copy", victim_sync, survivor_copy},
+    {"asking", victim_before_create, survivor_asking},
+    {"waiting", victim_before_create, survivor_waiting},
+    {"receiving", victim_connected, survivor_receiving},
+    {"sending", victim_connected, survivor_sending},
+    {"freeing", victim_connected, survivor_freeing},
+    {"half", victim_half, survivor_half},
+    {"sync", victim_sync, survivor_sync},
+    {"copy", victim_sync, survivor_copy},
 };
 
 /* Rank 0 and the one that has nothing to do with the dead. */

@@ -14,7 +14,9 @@ static size_t counted(const char* what) {
   CHECK(f != NULL);
   return f();
 }
-static size_t live(void) { return counted("ewarp_counted_live"); }
+static size_t live(void) {
+  return counted("ewarp_counted_live");
+}
 
 static long resident_kib(void) {
   long pages = 0;
@@ -40,7 +42,8 @@ static void channel(int rank) {
   CHECK(ch != ACP_CH_NULL);
   const size_t created = live() - before;
   for (int i = 0; i < 20; ++i)
-    CHECK(rank == 0 ? acp_send_ch(ch, buffer, sizeof buffer) == 0 : acp_recv_ch(ch, buffer, sizeof buffer) == sizeof buffer);
+    CHECK(rank == 0 ? acp_send_ch(ch, buffer, sizeof buffer) == 0
+                    : acp_recv_ch(ch, buffer, sizeof buffer) == sizeof buffer);
   CHECK(live() - before == created);
   printf("{\"what\": \"%s\", \"octets\": %zu}\n", rank == 0 ? "sender" : "receiver", created);
   CHECK(acp_free_ch(ch) == 0);
@@ -52,8 +55,9 @@ int main(int argc, char** argv) {
   const double began = seconds();
   CHECK(acp_init(&argc, &argv) == 0);
   const int rank = acp_rank();
-  printf("{\"what\": \"init\", \"procs\": %d, \"octets\": %zu, \"most\": %zu, \"resident_kib\": %ld, \"seconds\": %.3f}\n",
-         acp_procs(), live() - before, counted("ewarp_counted_most"), resident_kib(), seconds() - began);
+  printf(
+      "{\"what\": \"init\", \"procs\": %d, \"octets\": %zu, \"most\": %zu, \"resident_kib\": %ld, \"seconds\": %.3f}\n",
+      acp_procs(), live() - before, counted("ewarp_counted_most"), resident_kib(), seconds() - began);
   if (argc == 1 && rank < 2) channel(rank);
   CHECK(acp_finalize() == 0);
   CHECK(live() == before);

@@ -20,7 +20,9 @@ static uint64_t mixed(uint64_t x) {
 static unsigned seed, round_number;
 static uint64_t state; /* of this process's own choices */
 
-static unsigned chosen(unsigned below) { return (unsigned)((state = mixed(state)) % below); }
+static unsigned chosen(unsigned below) {
+  return (unsigned)((state = mixed(state)) % below);
+}
 
 struct one_way {
   acp_ch_t ch;
@@ -91,7 +93,8 @@ static void run_round(struct one_way* all, unsigned count) {
     open = 0;
     for (unsigned i = 0; i < count; ++i) open |= all[i].ended < kMessages;
   }
-  for (unsigned i = 0; i < count; ++i) CHECK((frees[i] = acp_nbfree_ch(all[(i + state) % count].ch)) != ACP_REQUEST_NULL);
+  for (unsigned i = 0; i < count; ++i)
+    CHECK((frees[i] = acp_nbfree_ch(all[(i + state) % count].ch)) != ACP_REQUEST_NULL);
   CHECK(acp_waitall_ch(frees, (int)count, NULL) == 0);
 }
 
