@@ -18,7 +18,7 @@ Handle handle(std::uint64_t number) {
 }
 
 acp_request_t begin(acp_ch_t channel, Kind kind, void* buffer, size_t octets) {
-  return with_process(ACP_REQUEST_NULL, [&](Process& p) EWARP_REQUIRES(p.mutex()) {
+  return with_process(ACP_REQUEST_NULL, [&](Process& p) EWARP_REQUIRES(p.mutex) {
     if (octets > INT_MAX || (buffer == nullptr && octets != 0)) return errno = EINVAL, ACP_REQUEST_NULL;
     const Request* r = p.channels().begin(number(channel), kind, buffer, octets);
     const int error = errno;
@@ -33,7 +33,7 @@ acp_request_t begin(acp_ch_t channel, Kind kind, void* buffer, size_t octets) {
 extern "C" {
 
 EWARP_ACP_EXPORT acp_ch_t acp_create_ch(int sender, int receiver) {
-  return with_process(ACP_CH_NULL, [&](Process& p) EWARP_REQUIRES(p.mutex()) {
+  return with_process(ACP_CH_NULL, [&](Process& p) EWARP_REQUIRES(p.mutex) {
     const std::uint64_t channel = p.channels().create(sender, receiver);
     const int error = errno;
     p.progress();
@@ -55,7 +55,7 @@ EWARP_ACP_EXPORT acp_request_t acp_nbrecv_ch(acp_ch_t channel, void* buffer, siz
 }
 
 EWARP_ACP_EXPORT int acp_wait_ch(acp_request_t request) {
-  return with_process(-1, [&](Process& p) EWARP_REQUIRES(p.mutex()) {
+  return with_process(-1, [&](Process& p) EWARP_REQUIRES(p.mutex) {
     RequestPool& pool = p.channels().requests();
     Request* r = pool.find(number(request));
     if (r == nullptr) return errno = EBADF, -1;

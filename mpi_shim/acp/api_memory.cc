@@ -8,7 +8,7 @@ namespace {
 
 // One more than are kept waits for the first.
 acp_handle_t begin(const Wanted& wanted) {
-  return with_process(ACP_HANDLE_NULL, [&](Process& p) EWARP_REQUIRES(p.mutex()) {
+  return with_process(ACP_HANDLE_NULL, [&](Process& p) EWARP_REQUIRES(p.mutex) {
     Accesses& accesses = p.accesses();
     if (!accesses.has_room()) p.wait_until([&] { return accesses.has_room(); });
     const acp_handle_t handle = accesses.begin(wanted);
@@ -37,23 +37,23 @@ EWARP_ACP_EXPORT acp_ga_t acp_query_starter_ga(int rank) {
 }
 
 EWARP_ACP_EXPORT acp_atkey_t acp_register_memory(void* memory, size_t octets, int color) {
-  return with_process(ACP_ATKEY_NULL, [&](Process& p) EWARP_REQUIRES(p.mutex()) -> acp_atkey_t {
+  return with_process(ACP_ATKEY_NULL, [&](Process& p) EWARP_REQUIRES(p.mutex) -> acp_atkey_t {
     if (color != 0) return errno = EINVAL, ACP_ATKEY_NULL;
     return p.regions().add(memory, octets);
   });
 }
 
 EWARP_ACP_EXPORT int acp_unregister_memory(acp_atkey_t key) {
-  return with_process(-1, [&](Process& p) EWARP_REQUIRES(p.mutex()) { return p.regions().remove(key) ? 0 : -1; });
+  return with_process(-1, [&](Process& p) EWARP_REQUIRES(p.mutex) { return p.regions().remove(key) ? 0 : -1; });
 }
 
 EWARP_ACP_EXPORT acp_ga_t acp_query_ga(acp_atkey_t key, void* address) {
-  return with_process(
-      ACP_GA_NULL, [&](Process& p) EWARP_REQUIRES(p.mutex()) -> acp_ga_t { return p.regions().global(key, address); });
+  return with_process(ACP_GA_NULL,
+                      [&](Process& p) EWARP_REQUIRES(p.mutex) -> acp_ga_t { return p.regions().global(key, address); });
 }
 
 EWARP_ACP_EXPORT void* acp_query_address(acp_ga_t ga) {
-  return with_process(static_cast<void*>(nullptr), [&](Process& p) EWARP_REQUIRES(p.mutex()) -> void* {
+  return with_process(static_cast<void*>(nullptr), [&](Process& p) EWARP_REQUIRES(p.mutex) -> void* {
     void* at = ga == ACP_GA_NULL ? nullptr : p.regions().local(GlobalAddress::parse(ga), 0).at;
     if (at == nullptr) errno = EINVAL;
     return at;
@@ -102,7 +102,7 @@ EWARP_ACP_CHANGE(and, Change::conjunction)
 #undef EWARP_ACP_CHANGE
 
 EWARP_ACP_EXPORT int acp_complete(acp_handle_t handle) {
-  return with_process(-1, [&](Process& p) EWARP_REQUIRES(p.mutex()) {
+  return with_process(-1, [&](Process& p) EWARP_REQUIRES(p.mutex) {
     Accesses& accesses = p.accesses();
     if (handle == ACP_HANDLE_NULL) return 0;
     if (handle > 0 && !accesses.begun(handle)) return 0;
@@ -114,7 +114,7 @@ EWARP_ACP_EXPORT int acp_complete(acp_handle_t handle) {
 }
 
 EWARP_ACP_EXPORT int acp_inquire(acp_handle_t handle) {
-  return with_process(0, [&](Process& p) EWARP_REQUIRES(p.mutex()) {
+  return with_process(0, [&](Process& p) EWARP_REQUIRES(p.mutex) {
     p.progress();
     const bool none = handle == ACP_HANDLE_NULL || (handle > 0 && !p.accesses().begun(handle));
     return none || p.accesses().ended(handle) ? 0 : 1;

@@ -25,7 +25,7 @@ int join(const JobPlace& place) {
 
 // Everybody is here before anybody gives memory back to which another might write.
 int finish() {
-  const int error = with_process(ENOTCONN, [](Process& p) EWARP_REQUIRES(p.mutex()) { return p.leave(); });
+  const int error = with_process(ENOTCONN, [](Process& p) EWARP_REQUIRES(p.mutex) { return p.leave(); });
   if (the_process == nullptr) return -1;
   the_process.reset();
   if (error != 0) errno = error;
@@ -72,7 +72,7 @@ EWARP_ACP_EXPORT void acp_abort(const char* text) {
 }
 
 EWARP_ACP_EXPORT int acp_sync(void) {
-  return with_process(-1, [](Process& p) EWARP_REQUIRES(p.mutex()) {
+  return with_process(-1, [](Process& p) EWARP_REQUIRES(p.mutex) {
     const int error = p.meet();
     if (error != 0) errno = error;
     return error == 0 ? 0 : -1;

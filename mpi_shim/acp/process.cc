@@ -48,7 +48,7 @@ Process::Process(const Options& options, const JobPlace& place)
 std::unique_ptr<Process> Process::join(const Options& options, const JobPlace& place, std::string* why) {
   std::unique_ptr<Process> out(new Process(options, place));
   {
-    const llp::Guard guard(out->mutex_);
+    const llp::Guard guard(out->mutex);
     *why = out->open();
   }
   if (!why->empty()) return nullptr;
@@ -78,7 +78,7 @@ std::string Process::open() {
 Process::~Process() {
   ending_.store(true, std::memory_order_relaxed);
   if (thread_.joinable()) thread_.join();
-  const llp::Guard guard(mutex_);
+  const llp::Guard guard(mutex);
   accesses_.reset();
   regions_.reset();
   channels_.reset();
@@ -145,18 +145,18 @@ void Process::pause(std::uint64_t began) {
     const bool told = options_.mode == Mode::immediate && !channels_->restless() && !accesses_->restless();
     return sleep(told ? kSleepMs : kNapMs);
   }
-  mutex_.unlock();
+  mutex.unlock();
   sched_yield();
-  mutex_.lock();
+  mutex.lock();
 }
 
 void Process::sleep(int timeout_ms) {
   transport_.arm();
   if (poll_completions(now_ns())) return;
   pollfd all[] = {{transport_.descriptor(), POLLIN, 0}, {member_.descriptor(), POLLIN, 0}};
-  mutex_.unlock();
+  mutex.unlock();
   poll(all, 2, timeout_ms);
-  mutex_.lock();
+  mutex.lock();
   if (all[0].revents != 0) transport_.drain();
   if (all[1].revents != 0) looked_ = 0;
 }
@@ -164,7 +164,7 @@ void Process::sleep(int timeout_ms) {
 int Process::meet() {
   const std::uint64_t before = member_.meetings();
   member_.arrive();
-  wait_until([&]() EWARP_REQUIRES(mutex_) { return somebody_gone_ || member_.meetings() != before; });
+  wait_until([&]() EWARP_REQUIRES(mutex) { return somebody_gone_ || member_.meetings() != before; });
   return member_.meetings() != before ? 0 : ECONNRESET;
 }
 
@@ -172,12 +172,12 @@ int Process::leave() {
   const int error = meet();
   if (error == 0) return member_.leave(), 0;
   const std::uint64_t until = now_ns() + kLeaveNs;
-  wait_until([&]() EWARP_REQUIRES(mutex_) { return channels_->drained() || now_ns() > until; });
+  wait_until([&]() EWARP_REQUIRES(mutex) { return channels_->drained() || now_ns() > until; });
   return error;
 }
 
 void Process::abort_job() {
-  const llp::Guard guard(mutex_);
+  const llp::Guard guard(mutex);
   member_.abort();
 }
 
@@ -188,7 +188,7 @@ void Process::run_progress_thread() {
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
   while (!ending_.load(std::memory_order_relaxed)) {
-    const llp::Guard guard(mutex_);
+    const llp::Guard guard(mutex);
     progress();
     sleep(options_.mode == Mode::paper || channels_->restless() || accesses_->restless() ? kNapMs : 100);
   }

@@ -26,27 +26,27 @@ class Process final : private Member::Listener {
   static std::unique_ptr<Process> join(const Options& options, const JobPlace& place, std::string* why);
   ~Process();
 
-  llp::Mutex& mutex() { return mutex_; }
+  llp::Mutex mutex;  // of everything below
   std::uint32_t rank() const { return place_.rank; }
   std::uint32_t procs() const { return place_.procs; }
   const JobPlace& place() const { return place_; }
-  Channels& channels() EWARP_REQUIRES(mutex_) { return *channels_; }
-  Accesses& accesses() EWARP_REQUIRES(mutex_) { return *accesses_; }
-  OwnRegions& regions() EWARP_REQUIRES(mutex_) { return *regions_; }
+  Channels& channels() EWARP_REQUIRES(mutex) { return *channels_; }
+  Accesses& accesses() EWARP_REQUIRES(mutex) { return *accesses_; }
+  OwnRegions& regions() EWARP_REQUIRES(mutex) { return *regions_; }
   std::byte* starter() { return area_->starter(); }
   std::uint32_t starter_octets() const { return options_.starter_size; }
 
   // What has come, and what can be posted.
-  void progress() EWARP_REQUIRES(mutex_);
+  void progress() EWARP_REQUIRES(mutex);
   // Until done() says so.
   template <class Done>
-  void wait_until(Done done) EWARP_REQUIRES(mutex_);
+  void wait_until(Done done) EWARP_REQUIRES(mutex);
   // Until all have come here. 0, or ECONNRESET: one is gone.
-  int meet() EWARP_REQUIRES(mutex_);
+  int meet() EWARP_REQUIRES(mutex);
   // Before the destructor. Where all have met, nobody waits for anything of this process. Where that cannot be, what is
   // under way to those that live goes out, for a bounded time, and the coordinator tells them that this one is gone.
   // 0, or ECONNRESET.
-  int leave() EWARP_REQUIRES(mutex_);
+  int leave() EWARP_REQUIRES(mutex);
   void abort_job();
 
  private:
@@ -55,31 +55,30 @@ class Process final : private Member::Listener {
   };
 
   Process(const Options& options, const JobPlace& place);
-  std::string open() EWARP_REQUIRES(mutex_);
-  void gone(std::uint32_t rank) override EWARP_REQUIRES(mutex_);
+  std::string open() EWARP_REQUIRES(mutex);
+  void gone(std::uint32_t rank) override EWARP_REQUIRES(mutex);
   void aborted() override;
-  void look_at_job() EWARP_REQUIRES(mutex_);
-  void lose_everybody() EWARP_REQUIRES(mutex_);
-  bool poll_completions(std::uint64_t now) EWARP_REQUIRES(mutex_);
-  void pause(std::uint64_t began) EWARP_REQUIRES(mutex_);
-  void sleep(int timeout_ms) EWARP_REQUIRES(mutex_);
+  void look_at_job() EWARP_REQUIRES(mutex);
+  void lose_everybody() EWARP_REQUIRES(mutex);
+  bool poll_completions(std::uint64_t now) EWARP_REQUIRES(mutex);
+  void pause(std::uint64_t began) EWARP_REQUIRES(mutex);
+  void sleep(int timeout_ms) EWARP_REQUIRES(mutex);
   void run_progress_thread();
 
   Options options_;
   JobPlace place_;
   std::uint64_t spin_ns_;
-  llp::Mutex mutex_;
-  Member member_ EWARP_GUARDED_BY(mutex_);
+  Member member_ EWARP_GUARDED_BY(mutex);
   RdTransport transport_;
   std::unique_ptr<PeerTable> peers_;
   std::unique_ptr<Area, FreeArea> area_;
   Registration area_region_;
   std::unique_ptr<Path> path_;
-  std::unique_ptr<Channels> channels_ EWARP_GUARDED_BY(mutex_);
-  std::unique_ptr<OwnRegions> regions_ EWARP_GUARDED_BY(mutex_);
-  std::unique_ptr<Accesses> accesses_ EWARP_GUARDED_BY(mutex_);
-  std::uint64_t looked_ EWARP_GUARDED_BY(mutex_) = 0;  // ns: at what the coordinator says
-  bool somebody_gone_ EWARP_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<Channels> channels_ EWARP_GUARDED_BY(mutex);
+  std::unique_ptr<OwnRegions> regions_ EWARP_GUARDED_BY(mutex);
+  std::unique_ptr<Accesses> accesses_ EWARP_GUARDED_BY(mutex);
+  std::uint64_t looked_ EWARP_GUARDED_BY(mutex) = 0;  // ns: at what the coordinator says
+  bool somebody_gone_ EWARP_GUARDED_BY(mutex) = false;
   std::atomic<bool> ending_{false};
   std::thread thread_;
 };

@@ -5,7 +5,7 @@
     tests/bench/acp_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--smoke]
 
 Two processes under `etherwarp acprun` on this host; each setting is measured in every round, one after the other. The
-figures are medians over the rounds. Writes acp.md, acp.json and an SVG for each figure.
+figures are medians over the rounds. Writes a page, JSON, and an SVG for each figure.
 """
 import argparse
 import datetime

@@ -11,20 +11,20 @@
 
 static int myrank, procs;
 
-static void create_proc_ring(int *left, int *right) {
+static void create_proc_ring(int* left, int* right) {
   *left = (myrank + procs - 1) % procs;
   *right = (myrank + 1) % procs;
 }
 
 /* The first word goes round the ring; the others grow by it. */
-static void calc(uint64_t *buf, uint64_t lval, int n) {
+static void calc(uint64_t* buf, uint64_t lval, int n) {
   int i;
   for (i = 1; i < n; i++) buf[i] += lval;
   buf[0] = lval;
 }
 
 /* What calc() makes of the words that come from all ranks, one after the other. */
-static int is_right(const uint64_t *buf, int rounds) {
+static int is_right(const uint64_t* buf, int rounds) {
   uint64_t sum = 0;
   int i;
   for (i = 1; i <= rounds; i++) sum += (uint64_t)(((myrank - i) % procs + procs) % procs);
@@ -33,7 +33,7 @@ static int is_right(const uint64_t *buf, int rounds) {
   return 1;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   acp_ch_t ch[2];
   acp_request_t req[2];
   int left, right, i, rounds;
