@@ -104,7 +104,8 @@ bool Coordinator::understand(Member& m) {
 
 bool Coordinator::welcome(Member& m, std::uint32_t rank, const Hello& hello) {
   const bool good = hello.version == kJobVersion && hello.procs == ranks_.size() && rank < ranks_.size() &&
-                    m.rank == kNobody && ranks_[rank] == Rank::expected && !broken_ && same_secret(hello.secret, secret_);
+                    m.rank == kNobody && ranks_[rank] == Rank::expected && !broken_ &&
+                    same_secret(hello.secret, secret_);
   if (!good) {
     say(m, Word::refused, 0);
     return false;
