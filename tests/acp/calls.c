@@ -71,7 +71,7 @@ static void all_tags(void) {
   }
 }
 
-enum { kBig = 3 << 20 };
+enum { kBig = (1 << 20) + 8 };
 
 /* Every process tells where its memory is, and copies: its own to the next, the next's to its own, the next's to the
  * one after that. */
@@ -107,10 +107,10 @@ static void copies(void) {
   CHECK(acp_sync() == 0);
 
   /* Each in its place behind the one before. */
-  for (int i = 0; i < 600; ++i) CHECK(acp_copy(its + 8 * (acp_ga_t)(i + 1), its + 8 * (acp_ga_t)i, 8, ACP_HANDLE_CONT));
+  for (int i = 0; i < 520; ++i) CHECK(acp_copy(its + 8 * (acp_ga_t)(i + 1), its + 8 * (acp_ga_t)i, 8, ACP_HANDLE_CONT));
   CHECK(acp_complete(ACP_HANDLE_ALL) == 0);
   CHECK(acp_sync() == 0);
-  for (int i = 1; i <= 600; ++i) CHECK(memcmp(memory, memory + 8 * i, 8) == 0);
+  for (int i = 1; i <= 520; ++i) CHECK(memcmp(memory, memory + 8 * i, 8) == 0);
 
   FAILS(acp_copy(ACP_GA_NULL, own, 1, ACP_HANDLE_NULL), ACP_HANDLE_NULL, EINVAL);
   FAILS(acp_copy(own, own + 4 * kBig, 1, ACP_HANDLE_NULL), ACP_HANDLE_NULL, EACCES);
@@ -224,7 +224,7 @@ static void channel_errors(void) {
 static void messages(void) {
   const int next = (rank + 1) % procs, before = (rank + procs - 1) % procs;
   acp_ch_t in = acp_create_ch(before, rank), out = acp_create_ch(rank, next);
-  const size_t sizes[] = {0, 1, 247, 248, 249, 4096, 65528, 65529, 1000000, kBig};
+  const size_t sizes[] = {0, 1, 248, 249, 65528, 65529, kBig};
   unsigned char *sent = malloc(kBig), *got = malloc(kBig);
   for (unsigned i = 0; i < sizeof sizes / sizeof *sizes; ++i)
     for (unsigned j = 0; j < sizeof sizes / sizeof *sizes; ++j) {

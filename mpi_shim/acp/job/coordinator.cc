@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace ewarp::acp {
 namespace {
@@ -67,7 +68,7 @@ void Coordinator::accept_all() {
   for (int fd; (fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0;) {
     const int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    members_.push_back({.fd = fd, .rank = kNobody, .in = {}, .out = {}});
+    members_.push_back({.fd = fd, .rank = kNobody, .in = {}, .out = {}, .arrived = false});
   }
 }
 
@@ -120,7 +121,7 @@ bool Coordinator::welcome(Member& m, std::uint32_t rank, const Hello& hello) {
 bool Coordinator::hear(Member& m, Frame frame) {
   switch (frame.word) {
     case Word::arrived:
-      arrived();
+      arrived(m);
       return true;
     case Word::leaving:
       ranks_[m.rank] = Rank::left;
@@ -134,10 +135,11 @@ bool Coordinator::hear(Member& m, Frame frame) {
   }
 }
 
-// Who is gone will never arrive; the others have been told.
-void Coordinator::arrived() {
-  if (++arrivals_ < ranks_.size()) return;
+// Who is gone will never arrive. The others have been told, and may come here again and again.
+void Coordinator::arrived(Member& m) {
+  if (std::exchange(m.arrived, true) || ++arrivals_ < ranks_.size()) return;
   arrivals_ = 0;
+  for (auto& other : members_) other.arrived = false;
   say_to_all(Word::all_arrived, 0);
 }
 

@@ -42,6 +42,7 @@ class Coordinator {
     int fd;
     std::uint32_t rank = kNobody;
     std::string in, out;
+    bool arrived = false;  // at the present meeting
   };
 
   void accept_all();
@@ -51,7 +52,7 @@ class Coordinator {
   bool understand(Member& m);
   bool welcome(Member& m, std::uint32_t rank, const Hello& hello);
   bool hear(Member& m, Frame frame);
-  void arrived();
+  void arrived(Member& m);
   void say(Member& m, Word word, std::uint32_t value);
   void say_to_all(Word word, std::uint32_t value);
   void send_table();
