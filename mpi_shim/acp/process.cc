@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -22,6 +23,7 @@ constexpr std::uint64_t kSpinNs = 1'000'000;       // where several CPUs may be 
 constexpr std::uint64_t kLeaveNs = 2'000'000'000;  // for what is under way when some are gone
 constexpr int kNapMs = 1;                          // where nothing will tell that something has come
 constexpr int kSleepMs = 1000;                     // where something will
+constexpr int kThreadSleepMs = 100;                // until it looks whether it has to end
 constexpr int kPolled = 32;                        // completions at a time
 
 std::uint64_t chosen_spin(std::int32_t spin_us) {
@@ -150,13 +152,24 @@ void Process::pause(std::uint64_t began) {
   mutex.lock();
 }
 
+// One thread at a time sleeps on the descriptors: of two, one could take the event that the other needs.
 void Process::sleep(int timeout_ms) {
+  if (asleep_) {
+    woken_.wait_for(mutex, std::chrono::milliseconds(timeout_ms));
+    return;
+  }
   transport_.arm();
-  if (poll_completions(now_ns())) return;
+  if (!poll_completions(now_ns())) sleep_for_all(timeout_ms);
+  woken_.notify_all();
+}
+
+void Process::sleep_for_all(int timeout_ms) {
   pollfd all[] = {{transport_.descriptor(), POLLIN, 0}, {member_.descriptor(), POLLIN, 0}};
+  asleep_ = true;
   mutex.unlock();
   poll(all, 2, timeout_ms);
   mutex.lock();
+  asleep_ = false;
   if (all[0].revents != 0) transport_.drain();
   if (all[1].revents != 0) looked_ = 0;
 }
@@ -187,10 +200,15 @@ void Process::run_progress_thread() {
   sigset_t all;
   sigfillset(&all);
   pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  const llp::Guard guard(mutex);
   while (!ending_.load(std::memory_order_relaxed)) {
-    const llp::Guard guard(mutex);
+    if (waiting_ != 0) {
+      // Another thread makes progress, and this one would be in its way.
+      woken_.wait_for(mutex, std::chrono::milliseconds(kNapMs));
+      continue;
+    }
     progress();
-    sleep(options_.mode == Mode::paper || channels_->restless() || accesses_->restless() ? kNapMs : 100);
+    sleep(options_.mode == Mode::paper || channels_->restless() || accesses_->restless() ? kNapMs : kThreadSleepMs);
   }
 }
 

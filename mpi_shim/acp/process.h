@@ -7,6 +7,7 @@
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <string>
 #include <thread>
@@ -63,6 +64,7 @@ class Process final : private Member::Listener {
   bool poll_completions(std::uint64_t now) EWARP_REQUIRES(mutex);
   void pause(std::uint64_t began) EWARP_REQUIRES(mutex);
   void sleep(int timeout_ms) EWARP_REQUIRES(mutex);
+  void sleep_for_all(int timeout_ms) EWARP_REQUIRES(mutex);
   void run_progress_thread();
 
   Options options_;
@@ -79,6 +81,9 @@ class Process final : private Member::Listener {
   std::unique_ptr<Accesses> accesses_ EWARP_GUARDED_BY(mutex);
   std::uint64_t looked_ EWARP_GUARDED_BY(mutex) = 0;  // ns: at what the coordinator says
   bool somebody_gone_ EWARP_GUARDED_BY(mutex) = false;
+  unsigned waiting_ EWARP_GUARDED_BY(mutex) = 0;  // threads in wait_until(): they make progress
+  bool asleep_ EWARP_GUARDED_BY(mutex) = false;   // one sleeps on the descriptors, for all
+  std::condition_variable_any woken_;             // it does not any more
   std::atomic<bool> ending_{false};
   std::thread thread_;
 };
@@ -88,7 +93,9 @@ std::uint64_t now_ns();
 template <class Done>
 void Process::wait_until(Done done) {
   const std::uint64_t began = now_ns();
+  ++waiting_;
   for (progress(); !done(); progress()) pause(began);
+  --waiting_;
 }
 
 }  // namespace ewarp::acp
