@@ -111,6 +111,7 @@ void Accesses::end(std::int64_t handle, int error) {
 void Accesses::post(std::int64_t handle, const GlobalAddress& with, Post p) {
   p.id = id_of(Subject::access, static_cast<std::uint64_t>(handle));
   p.peer = with.rank;
+  at(handle).with = with.rank;
   ++at(handle).under_way;
   path_.post(p);
 }
@@ -295,7 +296,12 @@ void Accesses::gone(std::uint32_t rank) {
     Access& a = at(handle);
     const bool with =
         GlobalAddress::parse(a.wanted.to).rank == rank || GlobalAddress::parse(a.wanted.from).rank == rank;
-    if (with && a.state != State::done) end(handle, ECONNRESET);
+    if (!with || a.state == State::done) continue;
+    // What another, who lives, has been asked for may still be placed, so that its memory is in use until then.
+    if (a.under_way != 0 && a.with != rank)
+      a.error = ECONNRESET;
+    else
+      end(handle, ECONNRESET);
   }
 }
 

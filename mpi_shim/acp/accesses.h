@@ -69,6 +69,7 @@ class Accesses {
     std::uint64_t posted;     // octets of a copy
     std::uint64_t seen;       // of an atomic: the 8 octets that were read
     std::uint32_t under_way;  // posts
+    std::uint32_t with;       // the rank of the latest
     int error;
     State state;
     bool anew;  // the entries of regions were read for this access

@@ -10,7 +10,7 @@
  * (an argument makes no sense), EBADF (a handle that is none, or no longer), ENOTCONN (before acp_init() or behind
  * acp_finalize()), ECONNRESET (the other process is gone), EAGAIN (too many requests are under way), ENOMEM, EACCES
  * (memory that nobody has registered, or no longer), EPIPE (the sender has freed the channel), EPROTO (the other
- * process broke the protocol). After fork() the child must not use the library.
+ * process broke the protocol). In a child of fork() every function fails with ENOTCONN.
  */
 #ifndef EWARP_ACP_H
 #define EWARP_ACP_H
@@ -24,7 +24,7 @@ extern "C" {
 
 /* --- processes --- */
 
-/* Waits until all processes of the job are there. argc and argv are not looked at. 0, or -1. */
+/* Waits until all processes of the job are there. argc and argv are not looked at. Once in a process. 0, or -1. */
 int acp_init(int* argc, char*** argv);
 /* Waits until all processes have called it, then gives everything back, channels that were not freed included.
  * 0; -1 if a process was gone, and everything is given back all the same. */

@@ -57,9 +57,10 @@ EWARP_ACP_EXPORT acp_request_t acp_nbrecv_ch(acp_ch_t channel, void* buffer, siz
 EWARP_ACP_EXPORT int acp_wait_ch(acp_request_t request) {
   return with_process(-1, [&](Process& p) EWARP_REQUIRES(p.mutex) {
     RequestPool& pool = p.channels().requests();
-    Request* r = pool.find(number(request));
+    Request* r = nullptr;
+    // Another thread may wait for the same one, and end its handle.
+    p.wait_until([&] { return (r = pool.find(number(request))) == nullptr || r->done; });
     if (r == nullptr) return errno = EBADF, -1;
-    p.wait_until([&] { return r->done; });
     const int error = r->error, result = r->kind == Kind::receive ? static_cast<int>(r->moved) : 0;
     pool.give_back(*r);
     if (error != 0) errno = error;

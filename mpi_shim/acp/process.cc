@@ -59,8 +59,8 @@ std::unique_ptr<Process> Process::join(const Options& options, const JobPlace& p
 }
 
 std::string Process::open() {
-  if (auto why = transport_.open(options_.device, place_.root.empty() || place_.root.starts_with("127.")); !why.empty())
-    return why;
+  const bool one_host = place_.root.empty() || place_.root.starts_with("127.");
+  if (auto why = transport_.open(options_.device, one_host, place_.qkey()); !why.empty()) return why;
   peers_ = std::make_unique<PeerTable>(place_.procs);
   area_.reset(static_cast<Area*>(std::calloc(1, sizeof(Area) + options_.starter_size)));
   if (area_ == nullptr) throw std::bad_alloc();
@@ -77,9 +77,18 @@ std::string Process::open() {
   return member_.meet(place_, own, *peers_);
 }
 
-Process::~Process() {
+void Process::rest() {
   ending_.store(true, std::memory_order_relaxed);
   if (thread_.joinable()) thread_.join();
+}
+
+// The child's one thread; whoever held the lock is not there.
+void Process::forget_in_child() EWARP_NO_LOCK_ANALYSIS {
+  member_.close();
+}
+
+Process::~Process() {
+  rest();
   const llp::Guard guard(mutex);
   accesses_.reset();
   regions_.reset();

@@ -49,8 +49,23 @@ class Process final : private Member::Listener {
   // 0, or ECONNRESET.
   int leave() EWARP_REQUIRES(mutex);
   void abort_job();
+  // Where the program ends without leave(): the thread ends; nothing is given back, because others may be in a call.
+  void rest();
+  // A forked child has none of this; what it must not keep open is closed.
+  void forget_in_child();
 
  private:
+  // A thread in wait_until(), until it leaves, by std::bad_alloc as well.
+  class Waiting {
+   public:
+    explicit Waiting(unsigned& count) : count_(count) { ++count_; }
+    ~Waiting() { --count_; }
+    Waiting(const Waiting&) = delete;
+    Waiting& operator=(const Waiting&) = delete;
+
+   private:
+    unsigned& count_;
+  };
   struct FreeArea {
     void operator()(Area* area) const;
   };
@@ -93,9 +108,8 @@ std::uint64_t now_ns();
 template <class Done>
 void Process::wait_until(Done done) {
   const std::uint64_t began = now_ns();
-  ++waiting_;
+  const Waiting counted(waiting_);
   for (progress(); !done(); progress()) pause(began);
-  --waiting_;
 }
 
 }  // namespace ewarp::acp

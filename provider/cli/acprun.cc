@@ -1,21 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // `etherwarp acprun -n N PROGRAM`: starts the processes of an ACP job on this host, over EtherWARP, tells them of each
 // other, and waits for them.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <optional>
+#include <set>
+#include <vector>
 
 #include "mpi_shim/acp/job/coordinator.h"
+#include "mpi_shim/acp/job/host.h"
 #include "provider/cli/commands.h"
 #include "provider/cli/launch.h"
 #include "provider/cli/libraries.h"
@@ -28,11 +34,13 @@ using Clock = std::chrono::steady_clock;
 constexpr int kKilled = 128;                  // + the signal, as shells say it
 constexpr std::chrono::seconds kPatience{2};  // from SIGTERM to SIGKILL
 constexpr int kAwakeMs = 1000;
+constexpr rlim_t kOtherDescriptors = 32;  // of this program, beside one for each process
 
-std::string secret() {
-  std::array<std::uint64_t, 2> bits;
-  if (getrandom(bits.data(), sizeof bits, 0) != sizeof bits) return {};
-  return fmt::format("{:016x}{:016x}", bits[0], bits[1]);
+// Those of this process: the job's, and what the job's have left behind (PR_SET_CHILD_SUBREAPER). Empty also where the
+// kernel does not tell.
+std::vector<pid_t> children() {
+  std::ifstream list("/proc/thread-self/children");
+  return {std::istream_iterator<pid_t>(list), {}};
 }
 
 class Job {
@@ -45,18 +53,38 @@ class Job {
     for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched, s);
     sigprocmask(SIG_BLOCK, &watched, &before_);
     signals_ = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
+    // What a process of the job leaves behind becomes this one's child, and ends with the job if that is stopped.
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    if (!make_room_for_connections()) return kCannotRun;
     const int error = signals_ < 0 ? errno : coordinator_.listen();
     if (error != 0) return fail(kCannotRun, "the job cannot be coordinated: {}", std::strerror(error));
     for (std::uint32_t rank = 0; rank < pids_.size(); ++rank)
-      if (!start(rank, path, program)) return stop_all(), wait_for_all(), kCannotRun;
+      if (!start(rank, path, program)) {
+        stop_all();
+        wait_for_all();
+        return kCannotRun;
+      }
     wait_for_all();
     return status_;
   }
 
  private:
-  // In the child: the program, or the end.
+  bool make_room_for_connections() {
+    if (getrlimit(RLIMIT_NOFILE, &descriptors_) != 0) return true;
+    rlimit wanted = descriptors_;
+    wanted.rlim_cur = std::max(wanted.rlim_cur, std::min(wanted.rlim_max, pids_.size() + kOtherDescriptors));
+    if (wanted.rlim_cur >= pids_.size() + kOtherDescriptors) return setrlimit(RLIMIT_NOFILE, &wanted), true;
+    fail(kCannotRun, "{} processes need {} descriptors here, and {} are allowed; see `ulimit -Hn`", pids_.size(),
+         pids_.size() + kOtherDescriptors, descriptors_.rlim_max);
+    return false;
+  }
+
+  // In the child: the program, or the end. The first process alone reads what this one could.
   void become(std::uint32_t rank, const std::string& path, const std::vector<std::string>& program) {
     sigprocmask(SIG_SETMASK, &before_, nullptr);
+    setrlimit(RLIMIT_NOFILE, &descriptors_);
+    if (const int nothing = rank == 0 ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC); nothing >= 0)
+      dup2(nothing, STDIN_FILENO);
     setenv(acp::kRankVariable, std::to_string(rank).c_str(), 1);
     setenv(acp::kProcsVariable, std::to_string(pids_.size()).c_str(), 1);
     setenv(acp::kRootVariable, fmt::format("127.0.0.1:{}", coordinator_.port()).c_str(), 1);
@@ -79,7 +107,7 @@ class Job {
   }
 
   void wait_for_all() {
-    while (running_ != 0) {
+    while (running_ != 0 || (stopping_ && !childless_)) {
       std::vector<pollfd> own = {{signals_, POLLIN, 0}};
       coordinator_.step(&own, kAwakeMs);
       take_signals();
@@ -88,7 +116,7 @@ class Job {
         note(1);
         stop_all();
       }
-      if (stopping_ && Clock::now() > *stopping_ + kPatience) kill_all(SIGKILL);
+      if (stopping_) end_all(Clock::now() > *stopping_ + kPatience ? SIGKILL : SIGTERM);
     }
   }
 
@@ -104,9 +132,11 @@ class Job {
   // What a process said before it ended was read first: ended() then finds out whether it had left.
   void collect() {
     int how;
-    for (pid_t child; (child = waitpid(-1, &how, WNOHANG)) > 0;)
+    pid_t child;
+    while ((child = waitpid(-1, &how, WNOHANG)) > 0)
       for (std::uint32_t rank = 0; rank < pids_.size(); ++rank)
         if (pids_[rank] == child) ended(rank, how);
+    childless_ = child < 0;
   }
 
   void ended(std::uint32_t rank, int how) {
@@ -125,20 +155,24 @@ class Job {
     if (status_ == 0) status_ = status;
   }
 
-  void kill_all(int signal) {
-    for (const pid_t pid : pids_)
-      if (pid > 0) kill(pid, signal);
-  }
   void stop_all() {
-    if (stopping_) return;
-    stopping_ = Clock::now();
-    kill_all(SIGTERM);
+    if (!stopping_) stopping_ = Clock::now();
+  }
+  // Each of them gets SIGTERM once.
+  void end_all(int signal) {
+    auto all = children();
+    if (all.empty()) all = pids_;
+    for (const pid_t pid : all)
+      if (pid > 0 && (signal != SIGTERM || told_.insert(pid).second)) kill(pid, signal);
   }
 
   acp::Coordinator coordinator_;
   std::string secret_;
   std::vector<pid_t> pids_;  // by rank; 0: ended
   std::size_t running_ = 0;
+  bool childless_ = true;
+  std::set<pid_t> told_;  // to end
+  rlimit descriptors_{};  // of the programs, and of this one before it changed it
   int status_ = 0;
   int signals_ = -1;
   sigset_t before_{};
@@ -148,13 +182,13 @@ class Job {
 }  // namespace
 
 int acprun(unsigned procs, const std::vector<std::string>& program) {
-  const std::string path = resolve(program.front());
-  if (path.empty()) return fail(kNotFound, "program '{}' not found; check the path", program.front());
+  std::string path;
+  if (const int status = find_program(program.front(), &path); status != 0) return status;
   const Libraries libraries = find_libraries();
   if (const int status = check_libraries(libraries); status != 0) return status;
   if (const int status = check_interfaces({}); status != 0) return status;
   setenv(kPreloadVariable, with_preload(environment(kPreloadVariable), libraries.preload).c_str(), 1);
-  const std::string key = secret();
+  const std::string key = acp::new_secret();
   if (key.empty()) return fail(kCannotRun, "no random numbers to be had: {}", std::strerror(errno));
   return Job(procs, key).run(path, program);
 }

@@ -2,6 +2,8 @@
 // What run, env and mpirun share.
 #include "provider/cli/launch.h"
 
+#include <elf.h>
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,11 +11,34 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 
 #include "provider/cli/commands.h"
 #include "provider/cli/libraries.h"
 
 namespace ewarp::cli {
+namespace {
+
+// True for an ELF program without dynamic loader: nothing can be preloaded into it.
+bool is_static(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  Elf64_Ehdr header{};
+  bool elf = pread(fd, &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header) &&
+             std::memcmp(header.e_ident, ELFMAG, SELFMAG) == 0 && header.e_ident[EI_CLASS] == ELFCLASS64;
+  // The loader itself may be asked to run a program with other libraries than the system's.
+  bool loader = std::filesystem::path(path).filename().string().starts_with("ld-linux");
+  for (unsigned i = 0; elf && i < header.e_phnum; ++i) {
+    Elf64_Phdr segment{};
+    const auto at = static_cast<off_t>(header.e_phoff + i * sizeof segment);
+    elf = pread(fd, &segment, sizeof segment, at) == static_cast<ssize_t>(sizeof segment);
+    loader = loader || segment.p_type == PT_INTERP;
+  }
+  close(fd);
+  return elf && !loader;
+}
+
+}  // namespace
 
 std::string environment(const char* variable) {
   const char* value = std::getenv(variable);
@@ -63,6 +88,24 @@ std::string resolve(const std::string& program) {
     at = end + 1;
   }
   return {};
+}
+
+int find_program(const std::string& program, std::string* out) {
+  const std::string path = resolve(program);
+  if (path.empty())
+    return fail(kNotFound, "program '{}' not found{}", program,
+                program.find('/') == std::string::npos ? " in PATH; install it or give its path" : "; check the path");
+  struct stat st {};
+  if (::stat(path.c_str(), &st) == 0 && (S_ISDIR(st.st_mode) || access(path.c_str(), X_OK) != 0))
+    return fail(kCannotRun, "'{}' is not an executable program; check the path, or chmod +x", path);
+  if (is_static(path))
+    return fail(kCannotRun, "'{}' is statically linked, so EtherWARP cannot be loaded into it; link it dynamically",
+                path);
+  if ((st.st_mode & S_ISUID) != 0 && st.st_uid != geteuid())
+    return fail(kCannotRun,
+                "'{}' is set-user-ID, so the loader ignores LD_PRELOAD; list the library in /etc/ld.so.preload", path);
+  *out = path;
+  return 0;
 }
 
 int replace_by(const std::string& path, const std::vector<std::string>& program) {

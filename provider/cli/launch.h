@@ -26,6 +26,10 @@ int check_interfaces(const Settings& settings);
 // The path that execvp() would take, empty if there is none.
 std::string resolve(const std::string& program);
 
+// The program's path, after having seen that EtherWARP can be loaded into it. 0, or the exit status after having said
+// why not.
+int find_program(const std::string& program, std::string* path);
+
 // Executes the file; returns only on failure, with the exit status.
 int replace_by(const std::string& path, const std::vector<std::string>& program);
 

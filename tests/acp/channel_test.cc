@@ -39,7 +39,7 @@ struct Ends : Scene {
     assert_true(sender.state() == Sender::State::open);
     assert_true(receiver.state() == Receiver::State::open);
   }
-  RequestPool pool{1024};
+  RequestPool pool{4096};
 };
 
 void formulas(void**) {
@@ -183,6 +183,23 @@ void a_full_receive_buffer_stops_the_sender(void**) {
   e.settle();
   assert_int_equal(e.puts, 6);
   assert_int_equal(e.credits, 1);  // a batch of two
+}
+
+// Slots are counted modulo 2^32, which is not a multiple of these rings. Counts wrap after 100 slots.
+void the_counts_wrap(void**) {
+  for (const Mode mode : {Mode::paper, Mode::immediate})
+    for (const std::uint32_t slots : {3u, 5u, 7u}) {
+      Ends e({.send_slots = slots, .receive_slots = slots, .mode = mode});
+      e.connect();
+      for (unsigned first = 0; first < 250; first += slots) {
+        std::vector<Octets> out(slots), in(slots, Octets(40));
+        for (unsigned i = 0; i < slots; ++i) e.begin(e.sender, Kind::send, &(out[i] = pattern(40, first + i)));
+        e.settle();  // all slots are full
+        for (unsigned i = 0; i < slots; ++i) e.begin(e.receiver, Kind::receive, &in[i]);
+        e.settle();
+        assert_true(in == out);
+      }
+    }
 }
 
 // Three operations a slot against one and a half batches: what figure 8 measures.
@@ -360,6 +377,7 @@ int main() {
       cmocka_unit_test_prestate(sizes, &immediate),
       cmocka_unit_test(a_send_is_done_when_it_is_copied),
       cmocka_unit_test(a_full_receive_buffer_stops_the_sender),
+      cmocka_unit_test(the_counts_wrap),
       cmocka_unit_test(the_modes_differ_in_what_they_post),
       cmocka_unit_test(copied_puts_need_no_place_in_the_send_buffer),
       cmocka_unit_test(free_of_both_ends),

@@ -9,6 +9,7 @@ import struct
 import time
 
 from harness import BUILD, FULL, check, main, need, wait_until
+from mpi_jobs import as_anybody
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -130,6 +131,14 @@ def killed(rig):
     check(said.count("init failed") == 2, said)
 
 
+def threads(rig):
+    """Several threads, children by fork(), programs that end without acp_finalize(): with and without the thread, asleep."""
+    for env in ({}, {"PROGRESS_THREAD": "yes"}, {"SPIN_US": "0"}, {"MODE": "paper", "SPIN_US": "0"}):
+        for subject in ("both", "many", "fork", "exit"):
+            said = job(rig, 2, "ewarp_acp_threads", subject, env={f"ACP_{k}": v for k, v in env.items()}, seconds=120)
+            check(said.count("over") == 2, f"{subject}, {env}: {said}")
+
+
 def counted(rig, procs, *words, **options):
     env = {"LD_PRELOAD": COUNTED, **{f"ACP_{k.upper()}": str(v) for k, v in options.items()}}
     said = job(rig, procs, "ewarp_acp_memory", *words, env=env)
@@ -223,7 +232,7 @@ def launcher(rig):
     """Exit statuses, what is said of them, acp_abort(), signals, and that nothing outlives the launcher."""
     check("acp: rank 0 aborts: a ring has two processes" in job(rig, 1, "acp_ring", statuses=(1,)), "no word of acp_abort()")
     for words, status in ((["sh", "-c", "exit 7"], 7), (["sh", "-c", "exit 0"], 0), (["nobody-has-this"], 127), ([], 2),
-                          (["sh", "-c", "kill -9 $$"], 137)):  # fmt: skip
+                          (["sh", "-c", "kill -9 $$"], 137), (["/etc/passwd"], 126), (["/etc"], 126)):  # fmt: skip
         rig.start_plain([rig.etherwarp, "acprun", "-n", 2, *words]).must_end_well(20, (status,))
     rig.start_plain([rig.etherwarp, "acprun", "-n", 0, "true"]).must_end_well(20, (2,))
     for ending in (15, 9):
@@ -235,6 +244,61 @@ def launcher(rig):
         process.wait(10)
         wait_until(lambda p=pids: not any(alive(n) for n in p), 10, f"{pids} live on behind signal {ending}")
         print(f"  signal {ending}: all ended after {time.monotonic() - began:.2f} s")
+
+
+def left_behind(rig):
+    """What the processes of a job have started ends with a job that is stopped, also if they ended before, or do not listen."""
+    for script in ("sleep 60 & echo pid $!; wait", "(trap '' TERM; echo pid $(exec sh -c 'echo $PPID'); sleep 60; sleep 60) & wait",
+                   "(sleep 60 & echo pid $!); [ $ACP_RANK = 0 ] || exec sleep 60"):  # fmt: skip
+        process = rig.start_plain([rig.etherwarp, "acprun", "-n", 2, "sh", "-c", script], name=script)
+        wait_until(lambda p=process: p.output().count("pid ") == 2, 10, process.said)
+        pids = re.findall(r"pid (\d+)", process.output())
+        check(all(alive(n) for n in pids), f"{pids}: {process.said()}")
+        process.send(15)
+        process.must_end_well(10, (143,))
+        check(not any(alive(n) for n in pids), f"{pids} live on: {script}")
+
+
+def surroundings(rig):
+    """The first process alone has the standard input; descriptors for more processes than are allowed at first."""
+    script = f"printf 'a line\n' | {rig.etherwarp} acprun -n 3 sh -c 'echo \"$ACP_RANK:$(cat):\"'"
+    said = rig.start_plain(["sh", "-c", script])
+    said.must_end_well(20)
+    check(sorted(said.output().split("\n")[:3]) == ["0:a line:", "1::", "2::"], said.said())
+    script = f"ulimit -Sn 40; exec {rig.etherwarp} acprun -n 40 sh -c 'ulimit -Sn'"
+    said = rig.start_plain(["sh", "-c", script])
+    said.must_end_well(20)
+    check(said.output().split() == ["40"] * 40, said.said())
+    said = rig.start_plain(["sh", "-c", f"ulimit -n 40; exec {rig.etherwarp} acprun -n 40 true"])
+    said.must_end_well(20, (126,))
+    check("40 processes need 72 descriptors" in said.output(), said.said())
+    said = rig.start_plain([rig.etherwarp, "acprun", "-n", 2, "sh", "-c", f"[ $ACP_RANK = 0 ] || exec {BUILD}/bin/acp_ring 5"])
+    said.must_end_well(20, (1,))  # rank 0 ends without acp_init(): there is no job
+    check("a process of the job has ended" in said.output(), said.said())
+
+
+def open_mpi(rig):
+    """Open MPI's mpirun starts a job, which rank 0 coordinates; two jobs at a time; a rank that is killed."""
+    need("mpirun.openmpi")
+
+    def start_mpi(procs, program, *words, **how):
+        command = [rig.etherwarp, "mpirun", *as_anybody(), "-n", procs, BUILD / "bin" / program, *words]
+        return rig.start_plain(command, name=program, **how)
+
+    for procs in (1, 2, 8):
+        process = start_mpi(procs, "acp_ring", 500)
+        process.must_end_well(60, (1,) if procs == 1 else (0,))
+        check(("two processes at least" if procs == 1 else f"{procs} processes, 500 rounds: right") in process.output(),
+              process.said())  # fmt: skip
+    both = [start_mpi(2, "ewarp_acp_storm", seed, 2) for seed in (1, 2)]  # at a time: each finds its own
+    for process in both:
+        process.must_end_well(120)
+        check("as it must be" in process.output(), process.said())
+    calls_of_three = start_mpi(3, "ewarp_acp_calls")
+    calls_of_three.must_end_well(120)
+    check(calls_of_three.output().count("all calls") == 3, calls_of_three.said())
+    process = start_mpi(3, "ewarp_acp_death", "receiving")
+    process.must_end_well(60, (137,))
 
 
 def alive(pid):
@@ -262,4 +326,5 @@ def options(rig):
 
 
 if __name__ == "__main__":
-    main(ring, figure, calls, storm, killed, channel_memory, process_memory, many_processes, strangers, launcher, options)
+    main(ring, figure, calls, storm, killed, threads, channel_memory, process_memory, many_processes, strangers, launcher, left_behind,
+         surroundings, open_mpi, options)  # fmt: skip

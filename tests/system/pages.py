@@ -301,16 +301,17 @@ def channel(rig, server, client):
         check(re.search(r"^65536 octets: [\d.]+ us one way$", asked, re.M), served + asked)
 
 
-@types("cc program.c $(pkg-config --cflags --libs etherwarp-acp)", "etherwarp acprun -n 4 ./a.out",
+@types("cc program.c $(pkg-config --cflags --libs etherwarp-acp)", "etherwarp acprun -n 4 ./a.out", "etherwarp mpirun -n 4 ./a.out",
        "etherwarp acprun -n 8 build/bin/acp_ring 2000")  # fmt: skip
-def acp(rig, compiler, acprun, example):
+def acp(rig, compiler, acprun, mpirun, example):
     """An ACP program: the example, compiled and run as the page says."""
-    need("cc", "pkg-config")
+    need("cc", "pkg-config", "mpirun.openmpi")
     with here(rig) as h:
         (h.folder / "program.c").write_text((ROOT / "mpi_shim/acp/examples/ring.c").read_text(encoding="utf-8"), encoding="utf-8")
         h.run(compiler, env={"PKG_CONFIG_PATH": str(h.folder / "prefix/lib/pkgconfig")})
-        said = h.run(acprun, env={"LD_LIBRARY_PATH": str(h.folder / "prefix/lib")}, seconds=60)
-        check("4 processes, 10000 rounds: right" in said, said)
+        for started in (acprun, mpirun):
+            said = h.run(started, env={"LD_LIBRARY_PATH": str(h.folder / "prefix/lib"), **MPI}, seconds=60)
+            check("4 processes, 10000 rounds: right" in said, said)
         check("8 processes, 2000 rounds: right" in h.run(example, seconds=120), example)
 
 

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 
+import acp
 from datagrams import both
 from gravel import all_end_well, calls, odd, one_ends, storm
 from harness import BUILD, SANITIZER_RUNTIME, check, free_port, main, need
@@ -104,6 +105,18 @@ def gravel_programs(rig):
         one_ends(rig, state, signal.SIGKILL, SECONDS)
 
 
+def acp_programs(rig):
+    """ACP programs, which were built with the sanitizer: every call, storms, threads, forks, partners that are killed."""
+    for env in ({}, {"ACP_MODE": "paper", "ACP_PROGRESS_THREAD": "yes"}):
+        said = acp.job(rig, 3, "ewarp_acp_calls", env={**env, **rig.leaks_are_errors()}, seconds=SECONDS)
+        check(said.count("all calls") == 3, said)
+        acp.job(rig, 4, "ewarp_acp_storm", 1, 1, env={"ACP_SLOT_SIZE": "64", **env}, seconds=SECONDS)
+        for subject in ("both", "many", "fork", "exit"):
+            acp.job(rig, 2, "ewarp_acp_threads", subject, env=env, seconds=SECONDS)
+        for state in ("asking", "sending", "freeing", "copy"):
+            acp.job(rig, 3, "ewarp_acp_death", state, env=env, seconds=SECONDS, statuses=(137,))
+
+
 if __name__ == "__main__":
     main(the_runtime_is_there, the_provider_is_instrumented, devices_are_listed, sessions, rping, ucmatose, rdma_client, pingpongs, udaddy,
-         reliable_datagrams, gravel_programs)  # fmt: skip
+         reliable_datagrams, gravel_programs, acp_programs)  # fmt: skip

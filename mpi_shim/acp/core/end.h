@@ -41,6 +41,21 @@ struct Shape {
   std::uint32_t payload() const { return slot_size - static_cast<std::uint32_t>(sizeof(SlotHeader)); }
 };
 
+// Slots so far are counted modulo 2^32. Counts begin shortly before they wrap, so that every test sees it.
+inline constexpr std::uint32_t kFirstCount = 0u - 100;
+
+// Where the next slot of a ring is. A count modulo the length of the ring would jump where the count wraps.
+class RingPlace {
+ public:
+  std::uint32_t at() const { return at_; }
+  void advance(std::uint32_t slots) {
+    if (++at_ >= slots) at_ = 0;
+  }
+
+ private:
+  std::uint32_t at_ = 0;
+};
+
 enum class Put {
   no_room,  // nothing was posted: ask again
   posted,   // Sender::written() will be told when the slot's memory may be used again

@@ -15,7 +15,9 @@ std::size_t Receiver::block_octets(const Shape& shape) {
 }
 
 Receiver& Receiver::create(void* block, const Place& place, const Shape& shape) {
-  return *new (block) Receiver(place, shape);
+  Receiver& r = *new (block) Receiver(place, shape);
+  r.words().tail = kFirstCount;
+  return r;
 }
 
 void Receiver::enter(State to) {
@@ -67,7 +69,7 @@ bool Receiver::take_all(Wire& wire) {
 
 // False: the slot stays.
 bool Receiver::take_slot(Request& r) {
-  const std::byte* at = slot(taken_ % shape_.slots);
+  const std::byte* at = slot(next_.at());
   SlotHeader header;
   std::memcpy(&header, at, sizeof header);
   if (header.octets > shape_.payload()) {
@@ -79,8 +81,13 @@ bool Receiver::take_slot(Request& r) {
     return state_ == State::open;
   }
   if (r.kind == Kind::receive) receive_slot(r, header, at + sizeof header);
-  ++taken_;  // a slot that comes before a free is thrown away
+  empty_slot();  // one that comes before a free is thrown away
   return true;
+}
+
+void Receiver::empty_slot() {
+  ++taken_;
+  next_.advance(shape_.slots);
 }
 
 // The smaller of both sizes is received.
@@ -94,7 +101,7 @@ void Receiver::receive_slot(Request& r, SlotHeader header, const std::byte* payl
 // The sender has freed its end: no receive will find a message. The slot stays until this end is freed, too.
 void Receiver::end_of_channel(Request& r) {
   if (r.kind != Kind::free) return queue_.end_front(EPIPE);
-  ++taken_;
+  empty_slot();
   queue_.end_front();
   if (state_ == State::open) enter(State::closing);
 }

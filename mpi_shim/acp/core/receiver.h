@@ -51,15 +51,17 @@ class Receiver final : public End {
   void enter(State to);
   bool take_all(Wire& wire);
   bool take_slot(Request& r);
+  void empty_slot();
   void receive_slot(Request& r, SlotHeader header, const std::byte* payload);
   bool give_back(Wire& wire, std::uint32_t least);
   void end_of_channel(Request& r);
 
   State state_ = State::waiting;
   std::int16_t error_ = 0;
-  std::uint32_t arrived_ = 0;   // slots so far (modulo 2^32, like the others)
-  std::uint32_t taken_ = 0;     // of these, emptied
-  std::uint32_t credited_ = 0;  // of these, told to the sender
+  std::uint32_t arrived_ = kFirstCount;   // slots so far
+  std::uint32_t taken_ = kFirstCount;     // of these, emptied
+  std::uint32_t credited_ = kFirstCount;  // of these, told to the sender
+  RingPlace next_;                        // the slot that is emptied next
   const Shape& shape_;
 };
 static_assert(sizeof(Receiver) + sizeof(ReceiverWords) <= 160, "the formula of what a channel costs");

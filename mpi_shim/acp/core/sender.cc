@@ -15,7 +15,9 @@ std::size_t Sender::block_octets(const Shape& shape) {
 }
 
 Sender& Sender::create(void* block, const Place& place, const Shape& shape) {
-  return *new (block) Sender(place, shape);
+  Sender& s = *new (block) Sender(place, shape);
+  s.words().head = kFirstCount;
+  return s;
 }
 
 void Sender::enter(State to) {
@@ -99,13 +101,16 @@ bool Sender::send_end(Wire& wire) {
 }
 
 bool Sender::put(Wire& wire, SlotHeader header, const std::byte* payload) {
-  const std::uint32_t from = staged_ % shape_.slots;
+  const std::uint32_t from = from_.at();
   std::memcpy(slot(from), &header, sizeof header);
   if (header.octets != 0) std::memcpy(slot(from) + sizeof header, payload, header.octets);
-  const Put how = wire.put(*this, from, filled_ % receive_slots_, header.octets + sizeof header, filled_ + 1);
+  const Put how = wire.put(*this, from, to_.at(), header.octets + sizeof header, filled_ + 1);
   if (how == Put::no_room) return false;
   ++filled_;
-  if (how == Put::posted) ++staged_;
+  to_.advance(receive_slots_);
+  if (how == Put::copied) return true;
+  ++staged_;
+  from_.advance(shape_.slots);
   return true;
 }
 

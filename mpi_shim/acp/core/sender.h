@@ -72,11 +72,13 @@ class Sender final : public End {
   std::uint16_t entry_ = 0;  // of the CRB
   std::uint16_t tries_ = 0;  // entries that were taken, in this round
   std::uint32_t receive_slots_ = 0;
-  std::uint32_t filled_ = 0;    // slots of the receive buffer, so far (modulo 2^32, like the others)
-  std::uint32_t emptied_ = 0;   // of these
-  std::uint32_t staged_ = 0;    // slots of the send buffer that were posted, so far
-  std::uint32_t returned_ = 0;  // of these, placed
-  std::uint64_t again_ = 0;     // ns: no claim before
+  std::uint32_t filled_ = kFirstCount;    // slots of the receive buffer, so far
+  std::uint32_t emptied_ = kFirstCount;   // of these
+  std::uint32_t staged_ = kFirstCount;    // slots of the send buffer that were posted, so far
+  std::uint32_t returned_ = kFirstCount;  // of these, placed
+  RingPlace to_;                          // the next slot of the receive buffer
+  RingPlace from_;                        // the next one of the send buffer
+  std::uint64_t again_ = 0;               // ns: no claim before
   const Shape& shape_;
 };
 static_assert(sizeof(Sender) + sizeof(SenderWords) <= 168, "the formula of what a channel costs");

@@ -165,6 +165,11 @@ void Coordinator::say_to_all(Word word, std::uint32_t value) {
     if (m.fd >= 0 && m.rank != kNobody) say(m, word, value);
 }
 
+bool Coordinator::finished() const {
+  return complete() &&
+         std::all_of(ranks_.begin(), ranks_.end(), [](Rank r) { return r == Rank::left || r == Rank::gone; });
+}
+
 // What does not go now goes when the socket has room (step()); a fault shows when it is read.
 void Coordinator::write_some(Member& m) {
   const ssize_t n = send(m.fd, m.out.data(), m.out.size(), MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -33,6 +33,8 @@ class Coordinator {
   bool has_left(std::uint32_t rank) const { return ranks_[rank] == Rank::left; }
   // Every member is there, or has been.
   bool complete() const { return met_ == ranks_.size(); }
+  // Every member was there, and has left or is gone.
+  bool finished() const;
 
  private:
   enum class Rank : std::uint8_t { expected, here, left, gone };

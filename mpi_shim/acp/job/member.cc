@@ -9,19 +9,11 @@
 
 #include <cerrno>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
-#include "mpi_shim/acp/core/global_address.h"
-
 namespace ewarp::acp {
 namespace {
-
-std::string_view variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string_view() : value;
-}
 
 bool read_number(std::string_view text, std::uint32_t* out) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
@@ -34,21 +26,13 @@ std::string failed(const std::string& what) {
 
 }  // namespace
 
-std::string JobPlace::from_environment(JobPlace* out) {
-  const auto rank = variable(kRankVariable), procs = variable(kProcsVariable);
-  if (rank.empty() && procs.empty()) return {};
-  if (!read_number(rank, &out->rank) || !read_number(procs, &out->procs) || out->rank >= out->procs ||
-      out->procs > GlobalAddress::kMostProcs)
-    return std::string(kRankVariable) + " and " + kProcsVariable + " do not name a process of a job";
-  out->root = variable(kRootVariable);
-  out->secret = variable(kSecretVariable);
-  if (out->secret.size() != kSecretOctets)
-    return std::string(kSecretVariable) + " has to have " + std::to_string(kSecretOctets) + " digits";
-  return out->root.empty() ? std::string(kRootVariable) + " does not say where the coordinator is" : "";
+Member::~Member() {
+  close();
 }
 
-Member::~Member() {
-  if (fd_ >= 0) close(fd_);
+void Member::close() {
+  if (fd_ >= 0) ::close(fd_);
+  fd_ = -1;
 }
 
 std::string Member::connect_to(const std::string& root) {
@@ -107,7 +91,7 @@ void Member::say(Word word) {
   const Frame frame{word, 0};
   if (fd_ >= 0)
     (void)!send(fd_, &frame, sizeof frame, MSG_NOSIGNAL);
-  else if (word == Word::arrived)
+  else if (word == Word::arrived && !lost_)
     ++meetings_;  // alone
 }
 
@@ -117,13 +101,20 @@ bool Member::look(Listener& listener) {
         recv(fd_, reinterpret_cast<char*>(&part_) + part_octets_, sizeof part_ - part_octets_, MSG_DONTWAIT);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) return true;
-    if (n <= 0) return false;
+    if (n <= 0) return lose();
     part_octets_ += static_cast<std::size_t>(n);
     if (part_octets_ < sizeof part_) continue;
     part_octets_ = 0;
-    if (!hear(part_, listener)) return false;
+    if (!hear(part_, listener)) return lose();
   }
   return true;
+}
+
+// A closed connection would be ready for ever.
+bool Member::lose() {
+  close();
+  lost_ = true;
+  return false;
 }
 
 bool Member::hear(Frame frame, Listener& listener) {

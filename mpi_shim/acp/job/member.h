@@ -5,19 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "mpi_shim/acp/job/place.h"
 #include "mpi_shim/acp/job/protocol.h"
 
 namespace ewarp::acp {
-
-// What the environment says of this process's job.
-struct JobPlace {
-  std::uint32_t rank = 0, procs = 1;
-  std::string root;  // empty: no coordinator, a job of one
-  std::string secret;
-
-  // Empty, or what is wrong. Without any of the variables the process is a job of its own.
-  static std::string from_environment(JobPlace* out);
-};
 
 class Member {
  public:
@@ -28,9 +19,10 @@ class Member {
 
   // Tells the coordinator where this process is, and waits until all are known. Empty, or why not.
   std::string meet(const JobPlace& place, const Contact& own, PeerTable& peers);
+  void close();
   int descriptor() const { return fd_; }  // -1: none
 
-  // Reads what has come, without waiting; what it says to the listener. False: the coordinator is gone.
+  // Reads what has come, without waiting; what it says to the listener. False, once: the coordinator is gone.
   class Listener {
    public:
     virtual void gone(std::uint32_t rank) = 0;
@@ -52,8 +44,10 @@ class Member {
   bool read_all(void* to, std::size_t octets);
   void say(Word word);
   bool hear(Frame frame, Listener& listener);
+  bool lose();
 
   int fd_ = -1;
+  bool lost_ = false;  // there was a coordinator
   std::uint64_t meetings_ = 0;
   Frame part_{};
   std::size_t part_octets_ = 0;  // of part_, so far

@@ -11,7 +11,6 @@
 namespace ewarp::acp {
 namespace {
 
-constexpr std::uint32_t kQkey = 0x41435031;  // "ACP1"; keys of memory are what keeps strangers out
 constexpr std::uint32_t kReceiveBatch = 64;
 constexpr int kPolled = 32;
 constexpr std::uint64_t kReceive = ~std::uint64_t{0};  // the wr_id of all of them
@@ -24,7 +23,8 @@ std::string failed(const char* what) {
 
 }  // namespace
 
-std::string RdTransport::open(const std::string& device, bool prefer_loopback) {
+std::string RdTransport::open(const std::string& device, bool prefer_loopback, std::uint32_t qkey) {
+  qkey_ = qkey;
   std::string why = device_.open(device, prefer_loopback, kSends + kReceives);
   if (why.empty()) why = create_queue_pair();
   if (!why.empty()) return why;
@@ -57,7 +57,7 @@ std::string RdTransport::create_queue_pair() {
 bool RdTransport::bring_up() {
   ibv_qp_attr attr{};
   attr.port_num = 1;
-  attr.qkey = kQkey;
+  attr.qkey = qkey_;
   attr.qp_state = IBV_QPS_INIT;
   if (ibv_modify_qp(qp_, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) != 0) return false;
   attr.qp_state = IBV_QPS_RTR;
@@ -140,7 +140,7 @@ int RdTransport::build(Peer& to, const Post& p) {
   qpx_->wr_id = p.id;
   qpx_->wr_flags = IBV_SEND_SIGNALED;
   begin_operation(p);
-  ibv_wr_set_ud_addr(qpx_, path, to.contact.qpn, kQkey);
+  ibv_wr_set_ud_addr(qpx_, path, to.contact.qpn, qkey_);
   if (p.what == Operation::publish)
     ibv_wr_set_sge(qpx_, was_region_.lkey, reinterpret_cast<std::uintptr_t>(&was_), sizeof was_);
   else if (p.copied)

@@ -17,8 +17,8 @@ class RdTransport final : public Transport {
   static constexpr std::uint32_t kReceives = 1024;  // notices that wait to be polled; peers wait for more
   static constexpr std::uint32_t kCopied = 256;     // octets
 
-  // Empty, or why not.
-  std::string open(const std::string& device, bool prefer_loopback);
+  // qkey: of all processes of the job. Empty, or why not.
+  std::string open(const std::string& device, bool prefer_loopback, std::uint32_t qkey);
   ~RdTransport() override;
   // Before the table of peers goes.
   void forget(Peer& peer);
@@ -45,6 +45,7 @@ class RdTransport final : public Transport {
   bool take(const ibv_wc& wc, Completion* out);
 
   Device device_;
+  std::uint32_t qkey_ = 0;
   ibv_qp* qp_ = nullptr;
   ibv_qp_ex* qpx_ = nullptr;
   std::uint64_t was_ = 0;  // where the results of `publish` go, which nobody reads

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Copies and atomics on a transport that does nothing until it is told: which posts are made, whose memory they name,
+// and what becomes of an access when a process is gone or an entry of a region's table is old.
+#include "mpi_shim/acp/accesses.h"
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+extern "C" {
+#include <cmocka.h>
+}
+
+namespace ewarp::acp::test {
+namespace {
+
+constexpr std::uint32_t kStarter = 4096;
+
+class Recorder final : public Transport {
+ public:
+  bool register_memory(void* memory, std::size_t, Registration* out) override {
+    *out = {memory, 1, 2};
+    return true;
+  }
+  void deregister(void*) override {}
+  Registration registration(void* handle) const override { return {handle, 1, 2}; }
+  void introduce(Contact*) const override {}
+  std::uint32_t room() const override { return free; }
+  void post(Peer&, const Post& p) override { posts.push_back(p); }
+  std::uint32_t most_copied() const override { return 0; }
+  int poll(Completion*, int) override { return 0; }
+  int descriptor() const override { return -1; }
+  void arm() override {}
+  void drain() override {}
+
+  std::vector<Post> posts;
+  std::uint32_t free = 100;
+};
+
+// Rank 0 of four; the others have their areas at addresses that nobody touches.
+struct Ranks {
+  Ranks() : area(static_cast<Area*>(std::calloc(1, sizeof(Area) + kStarter)), &std::free) {
+    for (std::uint32_t r = 0; r < 4; ++r) peers[r].contact.address = 0x1'0000'0000u * (r + 1);
+    own = std::make_unique<OwnRegions>(path, *area, kStarter, Registration{area.get(), 1, 2});
+    accesses = std::make_unique<Accesses>(path, *own, kStarter);
+  }
+  static std::uint64_t starter(std::uint32_t rank, std::uint64_t offset = 0) {
+    return GlobalAddress{rank, 0, offset}.emit();
+  }
+  std::int64_t copy(std::uint64_t to, std::uint64_t from, std::uint64_t octets, std::int64_t order = 0) {
+    const std::int64_t handle =
+        accesses->begin({.what = Change::copy, .to = to, .from = from, .octets = octets, .order = order});
+    assert_true(handle > 0);
+    accesses->advance();
+    return handle;
+  }
+  // The oldest post ends.
+  void end(int error = 0) {
+    assert_false(transport.posts.empty());
+    const Post p = transport.posts.front();
+    transport.posts.erase(transport.posts.begin());
+    accesses->completed({.id = p.id, .error = error, .notice = false, .immediate = 0});
+    accesses->advance();
+  }
+  const Post& only() {
+    assert_int_equal(transport.posts.size(), 1);
+    return transport.posts.front();
+  }
+  void fails(std::int64_t handle, int error) {
+    assert_true(accesses->ended(handle));
+    assert_int_equal(accesses->take(handle), error);
+  }
+  // The process is no more.
+  void gone(std::uint32_t rank) {
+    peers[rank].gone = true;
+    accesses->gone(rank);
+    accesses->advance();
+  }
+
+  Recorder transport;
+  PeerTable peers{4};
+  Path path{transport, peers, 0};
+  std::unique_ptr<Area, void (*)(void*)> area;
+  std::unique_ptr<OwnRegions> own;
+  std::unique_ptr<Accesses> accesses;
+};
+
+void between_two_others(void**) {
+  Ranks r;
+  const auto handle = r.copy(r.starter(2), r.starter(1), 100);
+  assert_true(r.only().what == Operation::read && r.only().peer == 1);
+  r.end();
+  assert_true(r.only().what == Operation::write && r.only().peer == 2);
+  assert_false(r.accesses->ended(handle));
+  r.end();
+  r.fails(handle, 0);
+}
+
+// The buffer between two others belongs to one at a time, until nothing is placed there any more.
+void who_lives_still_writes_to_the_buffer(void**) {
+  Ranks r;
+  const auto first = r.copy(r.starter(2), r.starter(1), 100);
+  const auto second = r.copy(r.starter(1), r.starter(3), 100);
+  assert_true(r.only().peer == 1);
+  r.gone(2);
+  assert_true(r.only().peer == 1);  // the second waits: rank 1 is still answering
+  r.end();
+  r.fails(first, ECONNRESET);
+  assert_true(r.only().what == Operation::read && r.only().peer == 3);
+  r.end();
+  r.end();
+  r.fails(second, 0);
+}
+
+// It would take half a minute to hear that its post has failed.
+void who_was_asked_and_is_gone_is_not_waited_for(void**) {
+  Ranks r;
+  const auto first = r.copy(r.starter(2), r.starter(1), 100);
+  const auto second = r.copy(r.starter(2), r.starter(3), 100);
+  r.gone(1);
+  r.fails(first, ECONNRESET);
+  assert_int_equal(r.transport.posts.size(), 2);
+  r.end(ECONNRESET);  // of the first, late
+  assert_true(r.only().peer == 3);
+  r.end();
+  r.end();
+  r.fails(second, 0);
+}
+
+void what_comes_behind_a_failure_is_cancelled(void**) {
+  Ranks r;
+  const auto first = r.copy(r.starter(1), r.starter(0), 8);
+  const auto second = r.copy(r.starter(2), r.starter(0), 8, first);
+  assert_true(r.only().peer == 1);
+  r.end(EACCES);
+  assert_true(r.only().peer == 1);  // an old entry of a table, perhaps: once more
+  r.end(EACCES);
+  assert_true(r.transport.posts.empty());
+  assert_true(r.accesses->ended(second));
+  assert_int_equal(r.accesses->take(first), EACCES);
+  assert_int_equal(r.accesses->take(second), ECANCELED);
+}
+
+void no_room(void**) {
+  Ranks r;
+  r.transport.free = 0;
+  const auto handle = r.copy(r.starter(1), r.starter(0), 8);
+  assert_true(r.transport.posts.empty() && r.accesses->restless());
+  r.transport.free = 1;
+  r.accesses->advance();
+  r.end();
+  r.fails(handle, 0);
+}
+
+// A program that removes a region while a copy of it is under way: an error, and no other memory is read.
+void a_region_that_is_removed_under_way(void**) {
+  Ranks r;
+  std::vector<std::byte> memory(3u << 20);
+  const auto key = r.own->add(memory.data(), memory.size());
+  r.transport.free = 1;
+  const auto handle = r.copy(r.starter(1), r.starter(0), 8);
+  r.end();
+  r.fails(handle, 0);
+  const auto ga = r.own->global(key, memory.data());
+  const auto bulk = r.accesses->begin({.what = Change::copy, .to = r.starter(1), .from = ga, .octets = 4096});
+  assert_true(bulk > 0);
+  assert_true(r.own->remove(key));
+  r.accesses->advance();
+  assert_true(r.transport.posts.empty());
+  r.fails(bulk, EACCES);
+}
+
+void an_atomic_that_others_disturb(void**) {
+  Ranks r;
+  const auto handle =
+      r.accesses->begin({.what = Change::swap, .to = r.starter(0, 8), .from = r.starter(1), .octets = 4, .value = 5});
+  r.accesses->advance();
+  assert_true(r.only().what == Operation::read);
+  auto* word = static_cast<std::uint64_t*>(const_cast<void*>(r.only().local));
+  *word = 0x1111111122222222u;
+  r.end();
+  assert_true(r.only().what == Operation::swap_if && r.only().compare == 0x1111111122222222u);
+  assert_int_equal(r.only().value, 0x1111111100000005u);
+  *word = 0x3333333322222222u;  // found: another has changed the other half
+  r.end();
+  assert_true(r.only().compare == 0x3333333322222222u && r.only().value == 0x3333333300000005u);
+  r.end();
+  r.fails(handle, 0);
+  std::uint32_t found;
+  std::memcpy(&found, r.area->starter() + 8, sizeof found);
+  assert_int_equal(found, 0x22222222);
+}
+
+}  // namespace
+}  // namespace ewarp::acp::test
+
+int main() {
+  using namespace ewarp::acp::test;
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(between_two_others),
+      cmocka_unit_test(who_lives_still_writes_to_the_buffer),
+      cmocka_unit_test(who_was_asked_and_is_gone_is_not_waited_for),
+      cmocka_unit_test(what_comes_behind_a_failure_is_cancelled),
+      cmocka_unit_test(no_room),
+      cmocka_unit_test(a_region_that_is_removed_under_way),
+      cmocka_unit_test(an_atomic_that_others_disturb),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
