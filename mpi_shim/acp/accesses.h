@@ -102,6 +102,7 @@ class Accesses {
   void posts_done(std::int64_t handle);
   // Atomics (accesses_atomic.cc).
   bool begin_atomic(std::int64_t handle);
+  bool word_is_in_use(std::int64_t handle);
   bool read_word(std::int64_t handle);
   bool try_word(std::int64_t handle);
   void word_read(std::int64_t handle);

@@ -54,9 +54,23 @@ bool adapters_have(const Wanted& w) {
 bool Accesses::begin_atomic(std::int64_t handle) {
   Access& a = at(handle);
   if (a.from.address % a.wanted.octets != 0) return end(handle, EINVAL), true;
-  if (!adapters_have(a.wanted)) return read_word(handle);
+  if (!adapters_have(a.wanted)) return word_is_in_use(handle) || read_word(handle);
   enter(a, State::trying);
   return try_word(handle);
+}
+
+// An earlier one of this process is changing the same word: if both tried, one of them would try in vain. This one
+// stays as it is, and is looked at again when the other has ended.
+bool Accesses::word_is_in_use(std::int64_t handle) {
+  const Access& a = at(handle);
+  for (std::int64_t before = active_; before < handle; ++before) {
+    const Access& b = at(before);
+    const bool changes = b.wanted.what != Change::copy && (b.state == State::reading || b.state == State::trying);
+    if (changes && !adapters_have(b.wanted) && b.with == GlobalAddress::parse(a.wanted.from).rank &&
+        b.from.address / 8 == a.from.address / 8)
+      return true;
+  }
+  return false;
 }
 
 bool Accesses::read_word(std::int64_t handle) {

@@ -195,6 +195,23 @@ void an_atomic_that_others_disturb(void**) {
   assert_int_equal(found, 0x22222222);
 }
 
+// One after the other: of several that try at a time, all but one would try in vain.
+void changes_of_one_word(void**) {
+  Ranks r;
+  std::int64_t handles[3];
+  for (std::uint64_t i = 0; i < 3; ++i)
+    handles[i] = r.accesses->begin(
+        {.what = Change::add, .to = r.starter(0, 8), .from = r.starter(1, i < 2 ? 4 * i : 8), .octets = 4, .value = 1});
+  r.accesses->advance();
+  assert_int_equal(r.transport.posts.size(), 2);  // of the first and the third, which is another word
+  for (int i = 0; i < 4; ++i) r.end();
+  assert_true(r.accesses->ended(handles[0]) && !r.accesses->ended(handles[1]));
+  assert_true(r.only().what == Operation::read);
+  r.end();
+  r.end();
+  for (const auto handle : handles) r.fails(handle, 0);
+}
+
 }  // namespace
 }  // namespace ewarp::acp::test
 
@@ -208,6 +225,7 @@ int main() {
       cmocka_unit_test(no_room),
       cmocka_unit_test(a_region_that_is_removed_under_way),
       cmocka_unit_test(an_atomic_that_others_disturb),
+      cmocka_unit_test(changes_of_one_word),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
