@@ -108,13 +108,14 @@ def gravel_programs(rig):
 def acp_programs(rig):
     """ACP programs, which were built with the sanitizer: every call, storms, threads, forks, partners that are killed."""
     for env in ({}, {"ACP_MODE": "paper", "ACP_PROGRESS_THREAD": "yes"}):
-        said = acp.job(rig, 3, "ewarp_acp_calls", env={**env, **rig.leaks_are_errors()}, seconds=SECONDS)
+        said = acp.job(rig, 3, "ewarp_acp_calls", env={**env, **rig.leaks_are_errors()}, seconds=2 * SECONDS)
         check(said.count("all calls") == 3, said)
-        acp.job(rig, 4, "ewarp_acp_storm", 1, 1, env={"ACP_SLOT_SIZE": "64", **env}, seconds=SECONDS)
-        for subject in ("both", "many", "fork", "exit"):
-            acp.job(rig, 2, "ewarp_acp_threads", subject, env=env, seconds=SECONDS)
-        for state in ("asking", "sending", "freeing", "copy"):
-            acp.job(rig, 3, "ewarp_acp_death", state, env=env, seconds=SECONDS, statuses=(137,))
+        acp.job(rig, 2, "ewarp_acp_threads", "many", env=env, seconds=SECONDS)
+    acp.job(rig, 4, "ewarp_acp_storm", 1, 1, env={"ACP_SLOT_SIZE": "64"}, seconds=SECONDS)
+    for subject in ("both", "fork", "exit"):
+        acp.job(rig, 2, "ewarp_acp_threads", subject, seconds=SECONDS)
+    for state in ("asking", "sending", "freeing", "copy"):
+        acp.job(rig, 3, "ewarp_acp_death", state, seconds=SECONDS, statuses=(137,))
 
 
 if __name__ == "__main__":
