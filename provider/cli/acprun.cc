@@ -34,7 +34,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kKilled = 128;                  // + the signal, as shells say it
 constexpr std::chrono::seconds kPatience{2};  // from SIGTERM to SIGKILL
 constexpr int kAwakeMs = 1000;
-constexpr rlim_t kOtherDescriptors = 32;  // of this program, beside one for each process
+constexpr rlim_t kOtherDescriptors = acp::Coordinator::kMostStrangers + 32;  // beside one for each process
 
 // Those of this process: the job's, and what the job's have left behind (PR_SET_CHILD_SUBREAPER). Empty also where the
 // kernel does not tell.

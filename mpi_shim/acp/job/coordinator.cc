@@ -69,7 +69,14 @@ void Coordinator::accept_all() {
     const int one = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     members_.push_back({.fd = fd, .rank = kNobody, .in = {}, .out = {}, .arrived = false});
+    if (too_many_strangers()) hang_up(*std::find_if(members_.begin(), members_.end(), is_stranger));
   }
+}
+
+// Beside those that are still expected. A member says who it is at once, so that the oldest one is none.
+bool Coordinator::too_many_strangers() const {
+  const auto strangers = std::count_if(members_.begin(), members_.end(), is_stranger);
+  return static_cast<std::size_t>(strangers) > kMostStrangers + ranks_.size() - met_;
 }
 
 void Coordinator::look(Member& m, short events) {

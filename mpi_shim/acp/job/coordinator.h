@@ -14,6 +14,8 @@ namespace ewarp::acp {
 
 class Coordinator {
  public:
+  static constexpr std::size_t kMostStrangers = 64;  // connections that have not said who they are
+
   Coordinator(std::uint32_t procs, std::string secret);
   ~Coordinator();
   Coordinator(const Coordinator&) = delete;
@@ -46,8 +48,10 @@ class Coordinator {
     std::string in, out;
     bool arrived = false;  // at the present meeting
   };
+  static bool is_stranger(const Member& m) { return m.fd >= 0 && m.rank == kNobody; }
 
   void accept_all();
+  bool too_many_strangers() const;
   void look(Member& m, short events);
   void read_some(Member& m);
   void write_some(Member& m);
