@@ -149,6 +149,8 @@ static void tags_that_come_back(void) {
   }
 }
 
+enum { kAdds = 80 };
+
 /* The word 8 of rank 0 and its halves 9 and 9.5, changed by all. */
 static void atomics(void) {
   const acp_ga_t at = word_of(0, 8), half = word_of(0, 9), result = word_of(rank, 3);
@@ -186,14 +188,15 @@ static void atomics(void) {
   CHECK(acp_sync() == 0);
   if (rank == 0) *own_word(8) = *own_word(9) = 0;
   CHECK(acp_sync() == 0);
-  for (int i = 0; i < 200; ++i) {
+  for (int i = 0; i < kAdds; ++i) {
     CHECK(acp_add8(result, at, 1, ACP_HANDLE_NULL) && acp_add4(result, half, 1, ACP_HANDLE_NULL) &&
           acp_add4(result, half + 4, 2, ACP_HANDLE_NULL));
   }
   CHECK(acp_complete(ACP_HANDLE_ALL) == 0);
   CHECK(acp_sync() == 0);
   if (rank == 0)
-    CHECK(*own_word(8) == 200u * (unsigned)procs && *own_word(9) == 200ull * (unsigned)procs * 0x200000001ull);
+    CHECK(*own_word(8) == kAdds * (unsigned)procs &&
+          *own_word(9) == (uint64_t)kAdds * (unsigned)procs * 0x200000001ull);
   CHECK(acp_sync() == 0);
 }
 
