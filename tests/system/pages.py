@@ -32,7 +32,7 @@ ELSEWHERE = {
     "tests/system/inject.py --full --seconds 1800": "takes half an hour",
     "tests/system/inject.py --point POINT": "takes the name of a finding",
     "scripts/soak --hours 8": "takes hours",
-    "scripts/soak --minutes 2 --seed 7": "a test by itself",
+    "scripts/soak --minutes 2 --seed 7": ".ci/run has it",
     "./scripts/test --sanitizers": "runs other tests",
     "./scripts/test --quick -- -R wire": "runs other tests",
     "python3 tests/tree/conformance.py --write .": "writes the page; tree_conformance compares it",

@@ -59,7 +59,7 @@ def main():
             shutil.copy(SOURCE / file, root / file)
         (root / ".gitignore").write_text("/build*/\n")
         program(root / "scripts/common.sh", COMMON)
-        for step in ("demo", "lint", "fuzz"):
+        for step in ("demo", "lint", "soak"):
             program(root / "scripts" / step, "#!/bin/bash\n")
         program(root / "scripts/test", RELEASE)
         program(root / "build-asan/Testing/Temporary/LastTest.log", PRINTED)
@@ -102,6 +102,10 @@ def main():
         for status in (0, 1):
             program(harness / "setup.sh", f"#!/bin/bash\necho no source\nexit {status}\n")
             assert siw_of(EWARP_SIW=str(harness)) == (("none", True) if status else (str(harness), False)), status
+
+        for status, outcome in ((1, 1), (77, 0), (0, 0)):
+            program(root / "scripts/soak", f"#!/bin/bash\nexit {status}\n")
+            assert run(root, 0, passed)[0].returncode == outcome, f"scripts/soak ended with {status}"
 
         failed = "0% tests passed, 1 tests failed out of 1"
         ended, record = run(root, 8, failed)
