@@ -167,7 +167,7 @@ def quick_network_cases(t):
     """Each step once; between namespaces only what is started otherwise there."""
     if t.place.mtu is not None:
         return [latency(t, 8), cpu_time(t)]
-    return [latency(t, 8), latency(t, 64 << 10), many_latency(t), datagram_latency(t, 8), bandwidth(t, 64 << 10),
+    return [latency(t, 8), many_latency(t), datagram_latency(t, 8), bandwidth(t, 64 << 10),
             many_bandwidth(t, 64 << 10), both_ways(t, 1 << 10), rate(t), cpu_time(t)]  # fmt: skip
 
 

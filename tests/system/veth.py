@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Two hosts: network namespaces with a veth pair between them, and the loopback interface left alone."""
 import re
+import signal
 
-from harness import PATIENCE, check, free_port, main, need, wait_until
+from harness import check, free_port, main, need, wait_until
 from perftest import check_report
 
 DEVICE = "ewarp_ew0"
@@ -79,7 +80,7 @@ def link_goes_down(rig):
     need("ib_write_bw", "ibv_devinfo")
     hosts = two_hosts(rig)
     port = free_port()
-    words = ["ib_write_bw", "-R", "-F", "-d", DEVICE, "-p", port, "-s", 65536, "-n", int(40_000 * PATIENCE),
+    words = ["ib_write_bw", "-R", "-F", "-d", DEVICE, "-p", port, "-s", 65536, "-n", 10_000_000,
              "--rate_limit", 2, "--rate_limit_type", "SW"]  # fmt: skip
     server = rig.start_server(words, port, netns=hosts[0])
     client = rig.start([*words, SERVER], netns=hosts[1], name="ib_write_bw (client)")
@@ -108,12 +109,12 @@ def link_goes_down(rig):
     still = arrived()
     check(still - down < 16 << 20, f"{still - down} octets arrived over a link that is down")
     rig.ip("-n", hosts[0], "link", "set", "ew0", "up")
-    wait_until(lambda: arrived() > still + (64 << 20), 60, lambda: f"the transfer does not go on\n{client.said()}")
-    client.must_end_well(60)
-    server.must_end_well(20)
-    check(re.search(r"^\s*65536(\s+[\d.]+){4}\s*$", client.output(), re.M), f"no figures:\n{client.said()}")
-    moved = max(d["rx_octets"] for p in rig.ended() for d in p["devices"])
-    print(f"  {still >> 20} MiB before the link went down, {(moved - still) >> 20} MiB after it")
+    # Far more than what waited to be sent.
+    wait_until(lambda: arrived() > still + (512 << 20), 60, lambda: f"the transfer does not go on\n{client.said()}")
+    print(f"  {still >> 20} MiB before the link went down, {(arrived() - still) >> 20} MiB after it")
+    for process in (client, server):
+        process.send(signal.SIGKILL)
+        process.wait(10)
 
 
 def port_events(rig):
