@@ -21,6 +21,8 @@ constexpr std::uint64_t kWorthATurn = kLocalRing / 4;
 // The socket tells of a peer that died without a word. It is asked each so many times that there was nothing to do.
 constexpr unsigned kLooksForAQuestion = 64;
 constexpr int kBellsAtOnce = 16;  // a peer may ring without end
+// The peer is told of so many octets at a time, and copies the first while we copy the next (docs/design/llp.md).
+constexpr std::size_t kPiece = 16 * 1024;
 
 // A stretch of the octets of a ring, in one or two pieces.
 struct Place {
@@ -174,15 +176,29 @@ long LocalStream::send(std::span<const iovec> from) {
   for (const iovec& v : from) wanted += v.iov_len;
   if (room() < wanted && !look_for_room()) return -ECONNRESET;
   if (room() == 0) return -EAGAIN;
-  std::size_t given = 0;
+  std::size_t given = 0, told = 0;
+  bool whole = true;
   for (const iovec& v : from) {
-    const std::size_t n = std::min<std::uint64_t>(v.iov_len, room() - given);
-    const auto* const octets = static_cast<const std::byte*>(v.iov_base);
-    const bool whole = Place{out_octets_, written_ + given}.pieces(
-        n, [octets](std::byte* to, std::size_t at, std::size_t some) { return guarded_copy(to, octets + at, some); });
-    if (!whole) return -EFAULT;  // the peer has seen nothing of it
-    given += n;
-    if (n < v.iov_len) break;
+    const auto* octets = static_cast<const std::byte*>(v.iov_base);
+    std::uint64_t left = std::min<std::uint64_t>(v.iov_len, room() - given);
+    const bool last = left < v.iov_len;
+    while (whole && left > 0) {
+      const std::size_t n = std::min<std::uint64_t>(left, kPiece - (given - told));
+      whole = Place{out_octets_, written_ + given}.pieces(
+          n, [octets](std::byte* to, std::size_t at, std::size_t some) { return guarded_copy(to, octets + at, some); });
+      if (!whole) break;
+      octets += n;
+      left -= n;
+      given += n;
+      if (given - told < kPiece) continue;
+      out_.written.store(written_ + given, std::memory_order_release);
+      told = given;
+    }
+    if (last || !whole) break;
+  }
+  if (!whole) {
+    if (told == 0) return -EFAULT;  // the peer has seen nothing of it
+    given = told;
   }
   written_ += given;
   // Pairs with arm(), which wishes, then looks for octets.
