@@ -78,8 +78,8 @@ class Window {
 
 class Endpoint {
  public:
-  // Null and *error (what was refused and why) if the device cannot be used.
-  static std::unique_ptr<Endpoint> open(const EndpointOptions& options, std::string* error);
+  // Null, *error (what was refused and why) and *code (as an errno, if code is not null) if the device cannot be used.
+  static std::unique_ptr<Endpoint> open(const EndpointOptions& options, std::string* error, int* code = nullptr);
   ~Endpoint();
   Endpoint(const Endpoint&) = delete;
   Endpoint& operator=(const Endpoint&) = delete;

@@ -28,19 +28,17 @@ Endpoint::~Endpoint() {
   close();
 }
 
-std::unique_ptr<Endpoint> Endpoint::open(const EndpointOptions& options, std::string* error) {
+std::unique_ptr<Endpoint> Endpoint::open(const EndpointOptions& options, std::string* error, int* code) {
+  const auto refuse = [&](const Refusal& why) {
+    *error = why.text;
+    if (code != nullptr) *code = why.code;
+    return nullptr;
+  };
+  if (const auto bad = bad_tuning(options.tuning)) return refuse({.text = *bad, .code = EINVAL});
   const auto address = Address::parse(options.address);
-  if (const auto bad = bad_tuning(options.tuning)) {
-    *error = *bad;
-    return nullptr;
-  }
-  if (!address) {
-    *error = "\"" + options.address + "\" is no address; ip:port is";
-    return nullptr;
-  }
+  if (!address) return refuse({.text = "\"" + options.address + "\" is no address; ip:port is", .code = EINVAL});
   auto impl = std::make_unique<Impl>(options, *address);
-  *error = impl->open();
-  if (!error->empty()) return nullptr;
+  if (const Refusal why = impl->open()) return refuse(why);
   return std::unique_ptr<Endpoint>(new Endpoint(std::move(impl)));
 }
 

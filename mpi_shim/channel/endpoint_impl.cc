@@ -34,15 +34,15 @@ Endpoint::Impl::Impl(const EndpointOptions& o, const Address& address)
       spin_ns_(spin_ns(o.spin_us)),
       progress(*this) {}
 
-std::string Endpoint::Impl::open() {
+Refusal Endpoint::Impl::open() {
   assert(!machine);
-  if (std::string error = transport.open(); !error.empty()) return error;
+  if (Refusal why = transport.open()) return why;
   machine = std::make_unique<Machine>(options.tuning, transport);
   [[maybe_unused]] const PeerId self = machine->add_peer(true);
   assert(self == Endpoint::self());
   published.publish(machine->counters(), transport.address().text(), transport.address().port);
   transport.attach(*machine, machine->counters(), [this]() EWARP_NO_LOCK_ANALYSIS { return machine->add_peer(); });
-  if (options.progress_thread && !progress.start()) return "no progress thread";
+  if (options.progress_thread && !progress.start()) return {.text = "no progress thread", .code = EAGAIN};
   return {};
 }
 

@@ -20,6 +20,7 @@
 #include "mpi_shim/channel/progress.h"
 #include "mpi_shim/channel/published_counters.h"
 #include "mpi_shim/channel/rhythm.h"
+#include "mpi_shim/channel/verbs/failed.h"
 #include "mpi_shim/channel/verbs/verbs_transport.h"
 
 namespace ewarp::channel {
@@ -30,9 +31,8 @@ class Endpoint::Impl final : public Driven {
  public:
   Impl(const EndpointOptions& options, const Address& address);
 
-  // Opens the device, listens, and starts the progress thread. What was refused and why; empty if nothing was. Takes no
-  // lock: nobody else knows of it yet.
-  std::string open() EWARP_NO_LOCK_ANALYSIS;
+  // Opens the device, listens, and starts the progress thread. Takes no lock: nobody else knows of it yet.
+  Refusal open() EWARP_NO_LOCK_ANALYSIS;
   // Takes the lock. Only the first call does anything.
   void close() EWARP_EXCLUDES(mutex);
 

@@ -246,10 +246,11 @@ Message& Message::operator=(Message&&) noexcept = default;
 
 Endpoint::Endpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Endpoint::~Endpoint() = default;
-std::unique_ptr<Endpoint> Endpoint::open(const EndpointOptions& options, std::string* error) {
+std::unique_ptr<Endpoint> Endpoint::open(const EndpointOptions& options, std::string* error, int* code) {
   const auto address = Address::parse(options.address);
   if (!address || Impl::taken(*address)) {
     *error = "in use";
+    if (code != nullptr) *code = EADDRINUSE;
     return nullptr;
   }
   return std::unique_ptr<Endpoint>(new Endpoint(std::make_unique<Impl>(options)));
@@ -318,7 +319,7 @@ bool Endpoint::rest() {
   return true;
 }
 
-std::shared_ptr<Device> Device::open(const Address& address, std::string* error) {
+std::shared_ptr<Device> Device::open(const Address& address, std::string* error, int*) {
   if (address.ip[15] != 1) {
     *error = "no device";
     return nullptr;

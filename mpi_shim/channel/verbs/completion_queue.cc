@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <cassert>
 
-#include "mpi_shim/channel/verbs/failed.h"
-
 namespace ewarp::channel {
 namespace {
 
@@ -16,14 +14,14 @@ constexpr unsigned kAcknowledgedAtOnce = 64;
 
 }  // namespace
 
-std::string CompletionQueue::open(ibv_context* context, int most) {
+Refusal CompletionQueue::open(ibv_context* context, int most) {
   assert(cq_ == nullptr);
   channel_ = ibv_create_comp_channel(context);
-  if (channel_ == nullptr) return failed("ibv_create_comp_channel");
+  if (channel_ == nullptr) return refused("ibv_create_comp_channel");
   fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
   size_ = std::min(kFirstSize, static_cast<std::size_t>(most));
   cq_ = ibv_create_cq(context, static_cast<int>(size_), nullptr, channel_, 0);
-  return cq_ == nullptr ? failed("ibv_create_cq") : std::string();
+  return cq_ == nullptr ? refused("ibv_create_cq") : Refusal();
 }
 
 CompletionQueue::~CompletionQueue() {

@@ -9,9 +9,9 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
 
 #include "mpi_shim/channel/core/transport.h"
+#include "mpi_shim/channel/verbs/failed.h"
 
 namespace ewarp::channel {
 
@@ -22,8 +22,8 @@ class CompletionQueue {
   CompletionQueue(const CompletionQueue&) = delete;
   CompletionQueue& operator=(const CompletionQueue&) = delete;
 
-  // most: completions that a queue of this device holds. What was refused and why; empty if nothing was.
-  std::string open(ibv_context* context, int most);
+  // most: completions that a queue of this device holds.
+  Refusal open(ibv_context* context, int most);
   ibv_cq* get() const { return cq_; }
   int fd() const { return channel_->fd; }
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "mpi_shim/channel/verbs/clock.h"
-#include "mpi_shim/channel/verbs/failed.h"
 
 namespace ewarp::channel {
 namespace {
@@ -35,19 +34,20 @@ bool comes_from(rdma_cm_id* id, const Address& claimed) {
 
 // --- opening ---
 
-std::string Connections::listen(const Parts& parts) {
+Refusal Connections::listen(const Parts& parts) {
   assert(channel_ == nullptr && parts.device != nullptr && parts.completions != nullptr);
   parts_ = parts;
   channel_ = rdma_create_event_channel();
-  if (channel_ == nullptr) return failed("rdma_create_event_channel");
-  if (rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) != 0) return failed("rdma_create_id");
+  if (channel_ == nullptr) return refused("rdma_create_event_channel");
+  if (rdma_create_id(channel_, &listener_, nullptr, RDMA_PS_TCP) != 0) return refused("rdma_create_id");
   sockaddr_storage at = address_.socket_address();
   if (rdma_bind_addr(listener_, reinterpret_cast<sockaddr*>(&at)) != 0)
-    return failed("rdma_bind_addr") + " " + address_.text();
-  if (rdma_listen(listener_, kBacklog) != 0) return failed("rdma_listen") + " " + address_.text();
+    return refused("rdma_bind_addr", address_.text());
+  if (rdma_listen(listener_, kBacklog) != 0) return refused("rdma_listen", address_.text());
   address_.port = ntohs(rdma_get_src_port(listener_));
   if (listener_->verbs != nullptr && listener_->verbs != parts_.device->context())
-    return address_.text() + " belongs to another device than " + parts_.device->name();
+    return {.text = address_.text() + " belongs to another device than " + parts_.device->name(),
+            .code = EADDRNOTAVAIL};
   fcntl(channel_->fd, F_SETFL, fcntl(channel_->fd, F_GETFL) | O_NONBLOCK);
   return {};
 }

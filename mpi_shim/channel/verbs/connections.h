@@ -23,6 +23,7 @@
 #include "mpi_shim/channel/verbs/completion_queue.h"
 #include "mpi_shim/channel/verbs/connection.h"
 #include "mpi_shim/channel/verbs/device.h"
+#include "mpi_shim/channel/verbs/failed.h"
 #include "mpi_shim/channel/verbs/hello.h"
 
 namespace ewarp::channel {
@@ -59,8 +60,8 @@ class Connections {
     wire::Remote heartbeat;       // of this end
     std::uint8_t read_depth = 1;  // Reads under way, in either direction
   };
-  // What was refused and why; empty if nothing was. The parts stay for longer than this.
-  std::string listen(const Parts& parts);
+  // The parts stay for longer than this.
+  Refusal listen(const Parts& parts);
   const Address& address() const { return address_; }
   // Becomes readable when handle() has something to do.
   int fd() const { return channel_->fd; }

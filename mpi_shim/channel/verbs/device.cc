@@ -6,16 +6,13 @@
 #include <rdma/rdma_cma.h>
 
 #include <cerrno>
-#include <cstring>
+
+#include "mpi_shim/channel/verbs/failed.h"
 
 namespace ewarp::channel {
 namespace {
 
 constexpr int kResolveMs = 2000;
-
-std::string failed(const char* what) {
-  return std::string(what) + ": " + std::strerror(errno);
-}
 
 // The answer to one question on a channel that nobody else reads. 0 or errno.
 int wait_for(rdma_event_channel* channel, rdma_cm_event_type wanted) {
@@ -30,38 +27,40 @@ int wait_for(rdma_event_channel* channel, rdma_cm_event_type wanted) {
 
 }  // namespace
 
-std::shared_ptr<Device> Device::open(const Address& address, std::string* error) {
+std::shared_ptr<Device> Device::open(const Address& address, std::string* error, int* code) {
   std::shared_ptr<Device> device(new Device);
-  *error = device->find(address);
-  if (error->empty()) *error = device->query();
-  return error->empty() ? device : nullptr;
+  Refusal why = device->find(address);
+  if (!why) why = device->query();
+  if (!why) return device;
+  *error = why.text;
+  if (code != nullptr) *code = why.code;
+  return nullptr;
 }
 
 // Who binds a loopback address may be told no device; who resolves it is told one.
-std::string Device::find(const Address& address) {
+Refusal Device::find(const Address& address) {
   channel_ = rdma_create_event_channel();
-  if (channel_ == nullptr) return failed("rdma_create_event_channel");
-  if (rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) != 0) return failed("rdma_create_id");
+  if (channel_ == nullptr) return refused("rdma_create_event_channel");
+  if (rdma_create_id(channel_, &id_, nullptr, RDMA_PS_TCP) != 0) return refused("rdma_create_id");
   Address any_port = address;
   any_port.port = 0;
   sockaddr_storage at = any_port.socket_address();
-  if (rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&at)) != 0)
-    return failed("rdma_bind_addr") + " " + address.text();
+  if (rdma_bind_addr(id_, reinterpret_cast<sockaddr*>(&at)) != 0) return refused("rdma_bind_addr", address.text());
   if (id_->verbs == nullptr && (rdma_resolve_addr(id_, nullptr, reinterpret_cast<sockaddr*>(&at), kResolveMs) != 0 ||
                                 wait_for(channel_, RDMA_CM_EVENT_ADDR_RESOLVED) != 0 || id_->verbs == nullptr))
-    return "no RDMA device has the address " + address.text();
+    return {.text = "no RDMA device has the address " + address.text(), .code = ENODEV};
   context_ = id_->verbs;
   return {};
 }
 
-std::string Device::query() {
+Refusal Device::query() {
   name_ = ibv_get_device_name(context_->device);
   ibv_port_attr port{};
   const std::uint8_t number = id_->port_num != 0 ? id_->port_num : 1;
-  if (ibv_query_port(context_, number, &port) != 0) return failed("ibv_query_port");
+  if (ibv_query_port(context_, number, &port) != 0) return refused("ibv_query_port");
   longest_transfer_ = port.max_msg_sz;
   pd_ = ibv_alloc_pd(context_);
-  return pd_ == nullptr ? failed("ibv_alloc_pd") : std::string();
+  return pd_ == nullptr ? refused("ibv_alloc_pd") : Refusal();
 }
 
 Device::~Device() {

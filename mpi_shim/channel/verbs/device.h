@@ -22,10 +22,13 @@ struct rdma_event_channel;
 
 namespace ewarp::channel {
 
+struct Refusal;
+
 class Device {
  public:
-  // Null and *error (what was refused and why) if no device has this address. The port does not matter.
-  static std::shared_ptr<Device> open(const Address& address, std::string* error);
+  // Null, *error (what was refused and why) and *code (as an errno, if code is not null) if no device has this address.
+  // The port does not matter.
+  static std::shared_ptr<Device> open(const Address& address, std::string* error, int* code = nullptr);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -46,8 +49,8 @@ class Device {
 
  private:
   Device() = default;
-  std::string find(const Address& address);
-  std::string query();
+  Refusal find(const Address& address);
+  Refusal query();
 
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* id_ = nullptr;  // keeps the device open

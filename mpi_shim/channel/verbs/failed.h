@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What a call of the system or of rdma-core was refused for, as text.
+// What a call of the system or of rdma-core was refused for.
 #pragma once
 
 #include <cerrno>
@@ -11,6 +11,19 @@ namespace ewarp::channel {
 // "what: the text of errno".
 inline std::string failed(const char* what) {
   return std::string(what) + ": " + std::strerror(errno);
+}
+
+// Why something could not be opened: a text for people, and an errno for programs. Code 0: it could.
+struct [[nodiscard]] Refusal {
+  std::string text = {};
+  int code = 0;
+  explicit operator bool() const { return code != 0; }
+};
+
+// By a call that has just set errno. of: what the call was about.
+inline Refusal refused(const char* what, const std::string& of = {}) {
+  const int code = errno != 0 ? errno : EIO;  // not every adapter's library sets it
+  return {.text = std::string(what) + ": " + std::strerror(code) + (of.empty() ? "" : " " + of), .code = code};
 }
 
 }  // namespace ewarp::channel

@@ -6,7 +6,6 @@
 
 #include <cassert>
 #include <cstdint>
-#include <string>
 
 #include "mpi_shim/channel/core/wire.h"
 #include "mpi_shim/channel/verbs/element.h"
@@ -24,12 +23,11 @@ class Heartbeat {
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;
 
-  // What was refused and why; empty if nothing was.
-  std::string open(ibv_pd* pd) {
+  Refusal open(ibv_pd* pd) {
     assert(source_memory_ == nullptr && sink_memory_ == nullptr);
     source_memory_ = ibv_reg_mr(pd, &source_, sizeof source_, IBV_ACCESS_REMOTE_READ);
     sink_memory_ = ibv_reg_mr(pd, &sink_, sizeof sink_, kSinkAccess);
-    return source_memory_ == nullptr || sink_memory_ == nullptr ? failed("ibv_reg_mr") : std::string();
+    return source_memory_ == nullptr || sink_memory_ == nullptr ? refused("ibv_reg_mr") : Refusal();
   }
   // Requires: open().
   wire::Remote remote() const {

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "mpi_shim/channel/verbs/element.h"
-#include "mpi_shim/channel/verbs/failed.h"
 
 namespace ewarp::channel {
 namespace {
@@ -28,15 +27,16 @@ VerbsTransport::VerbsTransport(const Tuning& tuning, const VerbsOptions& options
 
 // --- opening and closing ---
 
-std::string VerbsTransport::open() {
-  if (address().unspecified()) return address().text() + " is no address that peers can use";
-  std::string error;
-  device_ = options_.device ? options_.device : Device::open(address(), &error);
-  if (!device_) return error;
+Refusal VerbsTransport::open() {
+  if (address().unspecified())
+    return {.text = address().text() + " is no address that peers can use", .code = EADDRNOTAVAIL};
+  Refusal why;
+  device_ = options_.device ? options_.device : Device::open(address(), &why.text, &why.code);
+  if (!device_) return why;
   ibv_device_attr device{};
-  if (ibv_query_device(device_->context(), &device) != 0) return failed("ibv_query_device");
-  if (error = completions_.open(device_->context(), device.max_cqe); !error.empty()) return error;
-  if (error = heartbeat_.open(device_->pd()); !error.empty()) return error;
+  if (ibv_query_device(device_->context(), &device) != 0) return refused("ibv_query_device");
+  if ((why = completions_.open(device_->context(), device.max_cqe))) return why;
+  if ((why = heartbeat_.open(device_->pd()))) return why;
   memory_.open(*device_, options_.registration, tuning_.eager_threshold);
   const int reads = std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 1, 16);
   return connections_.listen({.device = device_.get(),

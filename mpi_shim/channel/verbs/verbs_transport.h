@@ -20,6 +20,7 @@
 #include "mpi_shim/channel/verbs/completion_queue.h"
 #include "mpi_shim/channel/verbs/connections.h"
 #include "mpi_shim/channel/verbs/device.h"
+#include "mpi_shim/channel/verbs/failed.h"
 #include "mpi_shim/channel/verbs/heartbeat.h"
 #include "mpi_shim/channel/verbs/records.h"
 #include "mpi_shim/channel/verbs/request_memory.h"
@@ -41,8 +42,8 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   VerbsTransport(const VerbsTransport&) = delete;
   VerbsTransport& operator=(const VerbsTransport&) = delete;
 
-  // Opens the device and listens. What was refused and why; empty if nothing was.
-  std::string open();
+  // Opens the device and listens.
+  Refusal open();
   // Who is told, and who makes a PeerId for an address that is new. Our own address is peer 0. Requires: before
   // anything else after open().
   void attach(TransportEvents& events, Counters& counters, std::function<PeerId()> add_peer);
