@@ -12,16 +12,20 @@
 #include "llp/annotations.h"
 #include "llp/mutex.h"
 #include "mpi_shim/ofi/domain.h"
+#include "mpi_shim/ofi/event_queue.h"
 #include "mpi_shim/ofi/table.h"
 
 namespace ewarp::ofi {
 
 class AddressVector : public fid_av {
  public:
-  AddressVector(Domain& domain, fi_av_type type, void* context);
+  // events: insertions end with an event of the queue that is bound.
+  AddressVector(Domain& domain, fi_av_type type, bool events, void* context);
   ~AddressVector();
   static AddressVector& from(fid_av* v) { return *static_cast<AddressVector*>(v); }
 
+  // FI_EVENT. 0, or a negative code.
+  int bind(EventQueue& queue);
   fi_addr_t insert(const channel::Address& address);
   // False: it is not there.
   bool remove(fi_addr_t at);
@@ -31,6 +35,9 @@ class AddressVector : public fid_av {
 
   std::atomic<int> users{0};
   const fi_av_type type;
+  const bool has_events;
+  // Null: none is bound.
+  EventQueue* queue() const { return queue_.load(); }
 
  private:
   struct Entry {
@@ -38,6 +45,7 @@ class AddressVector : public fid_av {
     int insertions = 0;
   };
   Domain& domain_;
+  std::atomic<EventQueue*> queue_{nullptr};
   llp::Mutex mutex_;
   Table<Entry> entries_ EWARP_GUARDED_BY(mutex_);
   std::size_t size_ EWARP_GUARDED_BY(mutex_) = 0;

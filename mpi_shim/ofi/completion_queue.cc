@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "mpi_shim/ofi/endpoint.h"
+#include "mpi_shim/ofi/error_entry.h"
 #include "mpi_shim/ofi/fid.h"
 
 namespace ewarp::ofi {
@@ -141,12 +142,7 @@ ssize_t CompletionQueue::read(void* buffer, std::size_t count, fi_addr_t* source
 ssize_t CompletionQueue::read_error(fi_cq_err_entry* out) {
   const llp::Guard lock(mutex_);
   if (errors_.empty() || errors_.front().position != first_) return -FI_EAGAIN;
-  void* const data = out->err_data;
-  const std::size_t room = out->err_data_size;
-  *out = errors_.front().entry;
-  // There is none; a buffer of the caller's stays his.
-  out->err_data = room > 0 ? data : nullptr;
-  out->err_data_size = 0;
+  tell_error(errors_.front().entry, out, domain_.fabric->api_version);
   assert(failed_.load() == errors_.size());
   errors_.pop_front();
   failed_.store(errors_.size());
@@ -156,11 +152,11 @@ ssize_t CompletionQueue::read_error(fi_cq_err_entry* out) {
 bool CompletionQueue::prepare_to_sleep() {
   if (!waiter.is_open()) return false;
   waiter.arm();
-  return waiting_.load() == 0 && failed_.load() == 0 && sources.rest() && waiting_.load() == 0 && failed_.load() == 0;
+  return !has_some() && sources.rest() && !has_some();
 }
 
 ssize_t CompletionQueue::read_waiting(void* buffer, std::size_t count, fi_addr_t* sources_out, int timeout_ms) {
-  if (!waiter.is_open()) return -FI_EINVAL;
+  if (wait_object != FI_WAIT_FD) return -FI_EINVAL;
   const Deadline deadline(timeout_ms);
   had_some_.store(false, std::memory_order_relaxed);
   for (;;) {
@@ -174,7 +170,7 @@ ssize_t CompletionQueue::read_waiting(void* buffer, std::size_t count, fi_addr_t
 }
 
 int CompletionQueue::signal() {
-  if (!waiter.is_open()) return -FI_EINVAL;
+  if (wait_object != FI_WAIT_FD) return -FI_EINVAL;
   signalled_.store(true);
   waiter.wake();
   return 0;
@@ -220,7 +216,7 @@ int close_queue(struct fid* f) {
 
 int control(struct fid* f, int command, void* argument) {
   auto& q = object<CompletionQueue, fid_cq>(f);
-  return wait_control(q.waiter, q.wait_object, command, argument);
+  return wait_control(q.waiter.fd(), q.wait_object, command, argument);
 }
 
 fi_ops fid_ops = {.size = sizeof(fi_ops),
@@ -246,11 +242,12 @@ int open_completion_queue(fid_domain* domain, fi_cq_attr* attributes, fid_cq** o
   return guarded([&] {
     fi_cq_attr a = attributes != nullptr ? *attributes : fi_cq_attr{};
     if (a.format == FI_CQ_FORMAT_UNSPEC) a.format = FI_CQ_FORMAT_TAGGED;
-    if (a.format > FI_CQ_FORMAT_TAGGED) return -FI_ENOSYS;
-    if (a.wait_obj == FI_WAIT_UNSPEC) a.wait_obj = FI_WAIT_FD;
-    if (a.wait_obj != FI_WAIT_NONE && a.wait_obj != FI_WAIT_FD) return -FI_ENOSYS;
+    if (a.format > FI_CQ_FORMAT_TAGGED) return -FI_EINVAL;
+    a.wait_obj = waited_for_by(a.wait_obj);
+    if (a.wait_obj > FI_WAIT_FD) return -FI_ENOSYS;
     auto q = std::make_unique<CompletionQueue>(Domain::from(domain), a, context);
     if (a.wait_obj != FI_WAIT_NONE && !q->waiter.open()) return -FI_EMFILE;
+    if (const int error = q->membership.join(a.wait_obj, a.wait_set, q->fid, q->waiter.fd()); error != 0) return error;
     q->fid.ops = &fid_ops;
     q->ops = &queue_ops;
     *out = q.release();

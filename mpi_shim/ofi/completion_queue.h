@@ -11,6 +11,7 @@
 #include "llp/annotations.h"
 #include "llp/mutex.h"
 #include "mpi_shim/ofi/domain.h"
+#include "mpi_shim/ofi/wait_set.h"
 #include "mpi_shim/ofi/waiter.h"
 
 namespace ewarp::ofi {
@@ -38,13 +39,16 @@ class CompletionQueue : public fid_cq {
   ssize_t read_error(fi_cq_err_entry* out);
   ssize_t read_waiting(void* buffer, std::size_t count, fi_addr_t* sources, int timeout_ms);
   int signal();
+  // Something to read, without going to the adapter.
+  bool has_some() const { return waiting_.load() > 0 || failed_.load() > 0; }
   // False: there is something to read.
   bool prepare_to_sleep();
 
   Sources sources;
-  std::atomic<int> users{0};  // endpoints
+  std::atomic<int> users{0};  // endpoints and poll sets
   Waiter waiter;
   const fi_wait_obj wait_object;
+  Membership membership;
 
  private:
   struct Entry {

@@ -20,8 +20,30 @@ bool Counter::prepare_to_sleep() {
   return sources.rest();
 }
 
+void Counter::change(std::atomic<std::uint64_t>& which, std::uint64_t by) {
+  {
+    const llp::Guard lock(mutex_);
+    which.fetch_add(by);
+    by_hand_ += by;
+  }
+  waiter.wake();
+}
+
+void Counter::set(std::atomic<std::uint64_t>& which, std::uint64_t to) {
+  {
+    const llp::Guard lock(mutex_);
+    by_hand_ += to - which.exchange(to);
+  }
+  waiter.wake();
+}
+
+std::uint64_t Counter::counted() {
+  const llp::Guard lock(mutex_);
+  return value.load() + errors.load() - by_hand_;
+}
+
 int Counter::wait(std::uint64_t threshold, int timeout_ms) {
-  if (!waiter.is_open()) return -FI_EINVAL;
+  if (wait_object == FI_WAIT_SET) return -FI_EINVAL;
   const Deadline deadline(timeout_ms);
   const std::uint64_t errors_before = errors.load();
   const auto ended = [&] { return value.load() >= threshold || errors.load() != errors_before; };
@@ -49,25 +71,23 @@ uint64_t read_errors(fid_cntr* c) noexcept {
 }
 
 int add(fid_cntr* c, uint64_t n) {
-  Counter::from(c).add(n);
-  return 0;
+  Counter& counter = Counter::from(c);
+  return counter.change(counter.value, n), 0;
 }
 
 int add_error(fid_cntr* c, uint64_t n) {
-  Counter::from(c).add_error(n);
-  return 0;
+  Counter& counter = Counter::from(c);
+  return counter.change(counter.errors, n), 0;
 }
 
 int set(fid_cntr* c, uint64_t n) {
-  Counter::from(c).value.store(n);
-  Counter::from(c).waiter.wake();
-  return 0;
+  Counter& counter = Counter::from(c);
+  return counter.set(counter.value, n), 0;
 }
 
 int set_error(fid_cntr* c, uint64_t n) {
-  Counter::from(c).errors.store(n);
-  Counter::from(c).waiter.wake();
-  return 0;
+  Counter& counter = Counter::from(c);
+  return counter.set(counter.errors, n), 0;
 }
 
 int wait(fid_cntr* c, uint64_t threshold, int timeout) {
@@ -83,7 +103,7 @@ int close_counter(struct fid* f) {
 
 int control(struct fid* f, int command, void* argument) {
   auto& c = object<Counter, fid_cntr>(f);
-  return wait_control(c.waiter, c.wait_object, command, argument);
+  return wait_control(c.waiter.fd(), c.wait_object, command, argument);
 }
 
 fi_ops fid_ops = {.size = sizeof(fi_ops),
@@ -109,10 +129,11 @@ int open_counter(fid_domain* domain, fi_cntr_attr* attributes, fid_cntr** out, v
   return guarded([&] {
     const fi_cntr_attr a = attributes != nullptr ? *attributes : fi_cntr_attr{};
     // A counter can always be waited for: fi_cntr_wait() needs no wait object that was asked for.
-    if (a.events != FI_CNTR_EVENTS_COMP || a.wait_obj > FI_WAIT_FD || a.wait_obj == FI_WAIT_SET) return -FI_ENOSYS;
-    auto c = std::make_unique<Counter>(Domain::from(domain), a.wait_obj == FI_WAIT_NONE ? FI_WAIT_NONE : FI_WAIT_FD,
-                                       context);
+    if (a.flags != 0) return -FI_EINVAL;
+    if (a.events != FI_CNTR_EVENTS_COMP || a.wait_obj > FI_WAIT_FD) return -FI_ENOSYS;
+    auto c = std::make_unique<Counter>(Domain::from(domain), waited_for_by(a.wait_obj), context);
     if (!c->waiter.open()) return -FI_EMFILE;
+    if (const int error = c->membership.join(a.wait_obj, a.wait_set, c->fid, c->waiter.fd()); error != 0) return error;
     c->fid.ops = &fid_ops;
     c->ops = &counter_ops;
     *out = c.release();

@@ -6,7 +6,10 @@
 
 #include <atomic>
 
+#include "llp/annotations.h"
+#include "llp/mutex.h"
 #include "mpi_shim/ofi/domain.h"
+#include "mpi_shim/ofi/wait_set.h"
 #include "mpi_shim/ofi/waiter.h"
 
 namespace ewarp::ofi {
@@ -25,18 +28,26 @@ class Counter : public fid_cntr {
     errors.fetch_add(n);
     waiter.wake();
   }
+  // What the application does to it: fi_cntr_add(), fi_cntr_set() and their kin.
+  void change(std::atomic<std::uint64_t>& which, std::uint64_t by);
+  void set(std::atomic<std::uint64_t>& which, std::uint64_t to);
+  // Completions and errors since it was opened, whatever the application did to the values. It wraps around.
+  std::uint64_t counted();
   // 0, -FI_ETIMEDOUT, or -FI_EAVAIL if an error was counted meanwhile.
   int wait(std::uint64_t threshold, int timeout_ms);
   bool prepare_to_sleep();
 
   std::atomic<std::uint64_t> value{0}, errors{0};
-  std::atomic<int> users{0};
+  std::atomic<int> users{0};  // endpoints and poll sets
   Sources sources;
   Waiter waiter;
   const fi_wait_obj wait_object;
+  Membership membership;
 
  private:
   Domain& domain_;
+  llp::Mutex mutex_;  // of those that change the values by hand, and of counted()
+  std::uint64_t by_hand_ EWARP_GUARDED_BY(mutex_) = 0;
 };
 
 int open_counter(fid_domain* domain, fi_cntr_attr* attributes, fid_cntr** out, void* context) noexcept;

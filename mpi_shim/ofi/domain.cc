@@ -7,6 +7,7 @@
 #include "mpi_shim/ofi/endpoint.h"
 #include "mpi_shim/ofi/fid.h"
 #include "mpi_shim/ofi/interfaces.h"
+#include "mpi_shim/ofi/poll_set.h"
 #include "mpi_shim/ofi/provider.h"
 
 namespace ewarp::ofi {
@@ -34,7 +35,7 @@ fi_ops_domain domain_ops = {.size = sizeof(fi_ops_domain),
                             .endpoint = open_endpoint,
                             .scalable_ep = kUnsupported,
                             .cntr_open = open_counter,
-                            .poll_open = kUnsupported,
+                            .poll_open = open_poll_set,
                             .stx_ctx = kUnsupported,
                             .srx_ctx = kUnsupported,
                             .query_atomic = query_atomic,
@@ -51,10 +52,11 @@ int open_domain(fid_fabric* f, fi_info* info, fid_domain** out, void* context) n
     if (!address) return -FI_EINVAL;
     auto domain = std::make_unique<Domain>();
     std::string error;
-    domain->device = channel::Device::open(*address, &error);
+    int code = 0;
+    domain->device = channel::Device::open(*address, &error, &code);
     if (!domain->device) {
       FI_WARN(&provider, FI_LOG_DOMAIN, "%s\n", error.c_str());
-      return -FI_ENODEV;
+      return -code;
     }
     domain->address = *address;
     domain->fabric = static_cast<Fabric*>(f);

@@ -97,6 +97,7 @@ int Endpoint::bind(struct fid* other, std::uint64_t flags) {
 }
 
 int Endpoint::bind_queue(CompletionQueue& q, std::uint64_t flags) {
+  if ((flags & ~(FI_TRANSMIT | FI_RECV | FI_SELECTIVE_COMPLETION)) != 0) return -FI_EBADFLAGS;
   const bool selective = (flags & FI_SELECTIVE_COMPLETION) != 0;
   const auto take = [&](CompletionQueue*& slot, bool& selective_slot) {
     slot = &q;
@@ -113,10 +114,11 @@ int Endpoint::bind_queue(CompletionQueue& q, std::uint64_t flags) {
 }
 
 int Endpoint::bind_counter(Counter& c, std::uint64_t flags) {
-  static constexpr std::uint64_t kWhat[kCounters] = {FI_SEND, FI_RECV, FI_READ, FI_WRITE};
+  static constexpr std::uint64_t kWhat[kCounters] = {FI_SEND,  FI_RECV,        FI_READ,
+                                                     FI_WRITE, FI_REMOTE_READ, FI_REMOTE_WRITE};
   // What peers do to our memory counts with FI_RMA_EVENT alone, which nobody is promised; asked for without, it is
   // legal and stays 0.
-  if ((flags & ~(FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0) return -FI_ENOSYS;
+  if ((flags & ~(FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE)) != 0) return -FI_EBADFLAGS;
   for (int i = 0; i < kCounters; ++i) {
     if ((flags & kWhat[i]) == 0) continue;
     if (counters_[i] != nullptr) return -FI_EINVAL;
@@ -342,10 +344,11 @@ int open_endpoint(fid_domain* d, fi_info* info, fid_ep** out, void* context) noe
     options.device = domain.device;
     options.progress_thread = true;  // FI_PROGRESS_AUTO
     std::string error;
-    auto channel = channel::Endpoint::open(options, &error);
+    int code = 0;
+    auto channel = channel::Endpoint::open(options, &error, &code);
     if (!channel) {
       FI_WARN(&provider, FI_LOG_EP_CTRL, "%s: %s\n", address.text().c_str(), error.c_str());
-      return -FI_EADDRNOTAVAIL;
+      return -code;  // libfabric's codes of the system's errors are errnos
     }
     auto e = std::make_unique<Endpoint>(domain, *info, std::move(channel), options.tuning.ignored_bits, context);
     e->fid.ops = &fid_ops;

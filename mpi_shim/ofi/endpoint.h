@@ -111,7 +111,8 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   std::size_t on_call(channel::PeerId peer, channel::Octets question, channel::MutableOctets answer) override;
 
  private:
-  enum CounterOf { kSent, kReceived, kRead, kWritten, kCounters };
+  // Those of what peers do to our memory stay 0 (no FI_RMA_EVENT).
+  enum CounterOf { kSent, kReceived, kRead, kWritten, kReadByPeers, kWrittenByPeers, kCounters };
   static constexpr channel::PeerId kUnknown = channel::kAnySource;
 
   enum class State : std::uint8_t {

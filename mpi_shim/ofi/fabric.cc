@@ -6,7 +6,7 @@
 #include "mpi_shim/ofi/domain.h"
 #include "mpi_shim/ofi/event_queue.h"
 #include "mpi_shim/ofi/fid.h"
-#include "mpi_shim/ofi/waiter.h"
+#include "mpi_shim/ofi/wait_set.h"
 
 namespace ewarp::ofi {
 namespace {
@@ -30,7 +30,7 @@ fi_ops_fabric fabric_ops = {.size = sizeof(fi_ops_fabric),
                             .domain = open_domain,
                             .passive_ep = kUnsupported,
                             .eq_open = open_event_queue,
-                            .wait_open = kUnsupported,
+                            .wait_open = open_wait_set,
                             .trywait = try_wait,
                             .domain2 = kUnsupported};
 

@@ -8,8 +8,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <memory>
 
+#include "llp/mutex.h"
 #include "mpi_shim/channel/verbs/device.h"
 #include "mpi_shim/ofi/provider.h"
 
@@ -18,12 +20,14 @@ namespace {
 
 using channel::Address;
 
-// librdmacm complains aloud where there is no RDMA at all, so it is asked only if libibverbs knows a device.
-bool any_device() {
+// The names of the devices that libibverbs knows.
+std::vector<std::string> device_names() {
   int count = 0;
   ibv_device** list = ibv_get_device_list(&count);
+  std::vector<std::string> out;
+  for (int i = 0; i < count; ++i) out.emplace_back(ibv_get_device_name(list[i]));
   if (list != nullptr) ibv_free_device_list(list);
-  return count > 0;
+  return out;
 }
 
 std::string network_of(Address address, const sockaddr* mask) {
@@ -82,6 +86,41 @@ int rank(const Interface& i) {
   return (i.address.v4() ? 0 : 1) + (has_default_route ? 0 : 2);
 }
 
+// What was found the last time, and what it depends on. To ask librdmacm for the device of an address takes a
+// millisecond, and a program asks for interfaces again and again.
+struct World {
+  std::vector<std::string> devices;
+  std::vector<Interface> candidates;  // without devices
+  std::vector<Interface> interfaces;  // those that have one
+};
+
+// False: an answer may be another one the next time, as a descriptor or memory was missing.
+bool look_for_devices(World& world) {
+  bool for_good = true;
+  for (Interface i : world.candidates) {
+    std::string error;
+    int code = 0;
+    const auto device = channel::Device::open(i.address, &error, &code);
+    if (!device) {
+      FI_INFO(&provider, FI_LOG_FABRIC, "%s is left out: %s\n", i.name.c_str(), error.c_str());
+      for_good = for_good && (code == ENODEV || code == EADDRNOTAVAIL);
+      continue;
+    }
+    i.device = device->name();
+    world.interfaces.push_back(std::move(i));
+  }
+  return for_good;
+}
+
+std::vector<Interface> in_order(const std::vector<Interface>& interfaces) {
+  std::vector<std::pair<int, const Interface*>> ranked;
+  for (const Interface& i : interfaces) ranked.emplace_back(rank(i), &i);
+  std::stable_sort(ranked.begin(), ranked.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<Interface> out;
+  for (const auto& [ignored, i] : ranked) out.push_back(*i);
+  return out;
+}
+
 }  // namespace
 
 std::optional<Address> source_towards(const Address& destination) {
@@ -100,19 +139,17 @@ std::optional<Address> source_towards(const Address& destination) {
 }
 
 std::vector<Interface> find_interfaces() {
-  if (!any_device()) return {};
-  std::vector<Interface> out;
-  for (Interface& i : candidates()) {
-    std::string error;
-    const auto device = channel::Device::open(i.address, &error);
-    if (!device) {
-      FI_INFO(&provider, FI_LOG_FABRIC, "%s is left out: %s\n", i.name.c_str(), error.c_str());
-      continue;
-    }
-    i.device = device->name();
-    out.push_back(std::move(i));
-  }
-  std::stable_sort(out.begin(), out.end(), [](const Interface& a, const Interface& b) { return rank(a) < rank(b); });
+  static llp::Mutex mutex;
+  static World* const known = new World;  // programs ask at their end, too
+  World now{.devices = device_names(), .candidates = {}, .interfaces = {}};
+  // librdmacm complains aloud where there is no RDMA at all, so it is not asked then.
+  if (now.devices.empty()) return {};
+  now.candidates = candidates();
+  const llp::Guard lock(mutex);
+  if (now.devices == known->devices && now.candidates == known->candidates) return in_order(known->interfaces);
+  const bool for_good = look_for_devices(now);
+  std::vector<Interface> out = in_order(now.interfaces);
+  if (for_good) *known = std::move(now);
   return out;
 }
 

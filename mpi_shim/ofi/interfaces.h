@@ -15,6 +15,8 @@ struct Interface {
   std::string device;   // of verbs
   channel::Address address;
   bool loopback = false;
+
+  bool operator==(const Interface&) const = default;
 };
 
 // What is used by default comes first: the address with the default route, others, loopback.

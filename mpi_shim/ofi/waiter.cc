@@ -12,11 +12,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "mpi_shim/ofi/completion_queue.h"
-#include "mpi_shim/ofi/counter.h"
-#include "mpi_shim/ofi/event_queue.h"
-#include "mpi_shim/ofi/fid.h"
-
 namespace ewarp::ofi {
 namespace {
 
@@ -95,11 +90,11 @@ bool Deadline::may_spin() const {
   return now_ns() - began_ns_ < spin_ns();
 }
 
-int wait_control(const Waiter& waiter, fi_wait_obj object, int command, void* argument) {
+int wait_control(int fd, fi_wait_obj object, int command, void* argument) {
   switch (command) {
     case FI_GETWAIT:
       if (object != FI_WAIT_FD) return -FI_ENODATA;
-      *static_cast<int*>(argument) = waiter.fd();
+      *static_cast<int*>(argument) = fd;
       return 0;
     case FI_GETWAITOBJ:
       *static_cast<fi_wait_obj*>(argument) = object;
@@ -115,27 +110,6 @@ const char* copy_text(const char* text, char* buffer, std::size_t length) {
     buffer[length - 1] = '\0';
   }
   return text;
-}
-
-int try_wait(fid_fabric*, fid** fids, int count) noexcept {
-  for (int i = 0; i < count; ++i) {
-    bool may_sleep = false;
-    switch (fids[i]->fclass) {
-      case FI_CLASS_CQ:
-        may_sleep = object<CompletionQueue, fid_cq>(fids[i]).prepare_to_sleep();
-        break;
-      case FI_CLASS_CNTR:
-        may_sleep = object<Counter, fid_cntr>(fids[i]).prepare_to_sleep();
-        break;
-      case FI_CLASS_EQ:
-        may_sleep = object<EventQueue, fid_eq>(fids[i]).prepare_to_sleep();
-        break;
-      default:
-        return -FI_EINVAL;
-    }
-    if (!may_sleep) return -FI_EAGAIN;
-  }
-  return 0;
 }
 
 }  // namespace ewarp::ofi

@@ -72,13 +72,15 @@ class Deadline {
   int timeout_ms_;
 };
 
-// FI_GETWAIT and FI_GETWAITOBJ of an object that has this wait object.
-int wait_control(const Waiter& waiter, fi_wait_obj object, int command, void* argument);
+// The wait object of who names none in particular.
+inline fi_wait_obj waited_for_by(fi_wait_obj wanted) {
+  return wanted == FI_WAIT_UNSPEC ? FI_WAIT_FD : wanted;
+}
+
+// FI_GETWAIT and FI_GETWAITOBJ of an object that has this wait object and descriptor.
+int wait_control(int fd, fi_wait_obj object, int command, void* argument);
 
 // A text for fi_cq_strerror() and its kin, in the caller's buffer, too, if he has one.
 const char* copy_text(const char* text, char* buffer, std::size_t length);
-
-// fi_trywait.
-int try_wait(fid_fabric* fabric, fid** fids, int count) noexcept;
 
 }  // namespace ewarp::ofi

@@ -189,7 +189,7 @@ class Program {
         fid* things[] = {&s.send->fid, &s.receive->fid};
         check_result(fi_trywait(fabric_, things, 1 + (r[2] & 1)));
         check_result(fi_cq_signal(s.send));
-        return;
+        return poll(s, r);
       }
       default:
         return peek(s, r, length);
@@ -262,6 +262,19 @@ class Program {
       fi_freeinfo(out);
     }
     fi_freeinfo(hints);
+  }
+
+  // What the set tells has something to read, or is the counter.
+  void poll(Side& s, const Record& r) {
+    fi_poll_attr attributes{};
+    fid_poll* set = nullptr;
+    FUZZ_CHECK(fi_poll_open(domain_, &attributes, &set) == 0);
+    for (fid* f : {&s.send->fid, &s.receive->fid, &s.counter->fid}) FUZZ_CHECK(fi_poll_add(set, f, 0) == 0);
+    void* told[3];
+    const int room = r[3] % 4, n = fi_poll(set, told, room);
+    FUZZ_CHECK(n >= 0 && n <= room);
+    FUZZ_CHECK(fi_close(&s.send->fid) == -FI_EBUSY);
+    FUZZ_CHECK(fi_close(&set->fid) == 0);
   }
 
   void open(Side& s) {
