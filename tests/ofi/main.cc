@@ -10,8 +10,9 @@ int main(int argc, char** argv) {
   using namespace ewarp::ofi::test;
   if (argc == 4 && std::strcmp(argv[1], "--echo") == 0) return echo(std::atoi(argv[2]), std::atoi(argv[3]));
   std::vector<CMUnitTest> chosen;
-  for (const auto& part : {info_tests(), address_tests(), memory_tests(), message_tests(), peek_tests(),
-                           multi_receive_tests(), queue_tests(), rma_tests(), atomic_tests(), thread_tests()})
+  for (const auto& part :
+       {info_tests(), address_tests(), memory_tests(), message_tests(), peek_tests(), multi_receive_tests(),
+        queue_tests(), set_tests(), rma_tests(), atomic_tests(), thread_tests()})
     for (const CMUnitTest& test : part)
       if (argc < 2 || std::strstr(test.name, argv[1]) != nullptr) chosen.push_back(test);
   return _cmocka_run_group_tests("ofi", chosen.data(), chosen.size(), nullptr, nullptr);

@@ -175,6 +175,25 @@ void a_queue_without_a_wait_object_is_polled(void**) {
   assert_ptr_equal(e.op_context, &in);
 }
 
+// Programs of before version 1.5 have no err_data_size in their entries.
+void errors_leave_alone_what_is_behind_them(void**) {
+  for (const std::uint32_t version : {FI_VERSION(1, 4), FI_VERSION(1, 17)}) {
+    const Side side({.version = version});
+    std::uint64_t in = 0;
+    MUST(fi_trecv(side.ep, &in, sizeof in, nullptr, FI_ADDR_UNSPEC, 6, 0, &in));
+    assert_int_equal(fi_cancel(&side.ep->fid, &in), 0);
+    fi_cq_tagged_entry e{};
+    while (fi_cq_read(side.receive_queue, &e, 1) == -FI_EAGAIN) {
+    }
+    fi_cq_err_entry error{};
+    error.err_data_size = 77;
+    assert_int_equal(fi_cq_readerr(side.receive_queue, &error, 0), 1);
+    assert_int_equal(error.err, FI_ECANCELED);
+    assert_ptr_equal(error.op_context, &in);
+    assert_int_equal(error.err_data_size, version == FI_VERSION(1, 4) ? 77 : 0);
+  }
+}
+
 // More than any size that was asked for.
 void no_entry_is_lost(void**) {
   Pair p;
@@ -278,6 +297,7 @@ std::vector<CMUnitTest> queue_tests() {
           cmocka_unit_test(a_reader_is_woken),
           cmocka_unit_test(a_descriptor_becomes_readable),
           cmocka_unit_test(a_queue_without_a_wait_object_is_polled),
+          cmocka_unit_test(errors_leave_alone_what_is_behind_them),
           cmocka_unit_test(no_entry_is_lost),
           cmocka_unit_test(counters_count),
           cmocka_unit_test(counters_of_what_peers_do_are_bound),

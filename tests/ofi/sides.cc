@@ -37,7 +37,11 @@ Side::Side(const SideOptions& options, Side* in_domain_of) : owns_domain_(in_dom
   Hints hints(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV);
   hints->tx_attr->op_flags = options.send_flags;
   hints->rx_attr->op_flags = options.receive_flags;
-  const Info found(hints.get(), "127.0.0.1", nullptr, FI_SOURCE);
+  if (FI_VERSION_LT(options.version, FI_VERSION(1, 5))) {
+    hints->caps &= ~(FI_RMA | FI_ATOMIC);
+    hints->domain_attr->mr_mode = FI_MR_UNSPEC;
+  }
+  const Info found(hints.get(), "127.0.0.1", nullptr, FI_SOURCE, options.version);
   MUST(found.error());
   info = fi_dupinfo(found.get());
   if (owns_domain_) {

@@ -78,6 +78,7 @@ struct SideOptions {
   std::uint64_t send_flags = 0;  // of the endpoint
   std::uint64_t receive_flags = 0;
   bool counters = false;
+  std::uint32_t version = FI_VERSION(1, 17);  // before 1.5: without RMA
 };
 
 // An endpoint with queues of its own, in a domain of its own or of another side.
@@ -141,6 +142,7 @@ std::vector<CMUnitTest> multi_receive_tests();
 std::vector<CMUnitTest> peek_tests();
 std::vector<CMUnitTest> queue_tests();
 std::vector<CMUnitTest> rma_tests();
+std::vector<CMUnitTest> set_tests();
 std::vector<CMUnitTest> thread_tests();
 
 }  // namespace ewarp::ofi::test

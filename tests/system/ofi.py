@@ -8,6 +8,7 @@ from harness import BUILD, check, free_port, main, need, wait_until
 from veth import DEVICE, SERVER, between, two_hosts
 
 TEST = BUILD / "bin" / "ewarp_ofi_test"
+SUITE = BUILD / "bin" / "ewarp_ofi_suite"
 PROVIDER = {"FI_PROVIDER_PATH": str(BUILD / "lib" / "libfabric")}
 PROMISED = ("FI_MSG", "FI_RMA", "FI_TAGGED", "FI_ATOMIC", "FI_MULTI_RECV", "FI_DIRECTED_RECV", "FI_SOURCE", "FI_LOCAL_COMM",
             "FI_REMOTE_COMM")  # fmt: skip
@@ -39,6 +40,16 @@ def calls(rig):
         octets = sum(d["rx_octets"] for p in rig.ended() for d in p["devices"])
         check(octets > 10 << 20, f"only {octets} octets travelled")
         print(f"  {env}: {octets} octets", flush=True)
+
+
+def suite(rig):
+    """What any provider has to hold, over ours; and over one of libfabric's own, to prove the suite."""
+    for provider in ("etherwarp", "tcp;ofi_rxm"):
+        said = rig.run([SUITE, provider], 120, env=PROVIDER)
+        passed = re.search(r"PASSED  \] (\d+) test", said)
+        check(passed and "FAILED" not in said, f"{provider}\n{said}")
+        check(provider != "etherwarp" or "SKIPPED" not in said, said)
+        print(f"  {provider}: {passed[1]} tests", flush=True)
 
 
 def words(kind, *more):
@@ -89,4 +100,4 @@ def two_namespaces(rig):
 
 
 if __name__ == "__main__":
-    main(info, calls, pingpong, ended_by_signal, two_namespaces)
+    main(info, calls, suite, pingpong, ended_by_signal, two_namespaces)
