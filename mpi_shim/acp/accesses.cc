@@ -111,6 +111,7 @@ void Accesses::end(std::int64_t handle, int error) {
 void Accesses::post(std::int64_t handle, const GlobalAddress& with, Post p) {
   p.id = id_of(Subject::access, static_cast<std::uint64_t>(handle));
   p.peer = with.rank;
+  p.lane = Lane::accesses;
   at(handle).with = with.rank;
   ++at(handle).under_way;
   path_.post(p);

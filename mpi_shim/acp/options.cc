@@ -22,6 +22,12 @@ Expected set_mode(Mode& out, std::string_view value) {
   return set_choice(out, value, kWords, kValues);
 }
 
+Expected set_transport(TransportKind& out, std::string_view value) {
+  constexpr std::string_view kWords[] = {"auto", "rd", "rc"};
+  constexpr TransportKind kValues[] = {TransportKind::automatic, TransportKind::rd, TransportKind::rc};
+  return set_choice(out, value, kWords, kValues);
+}
+
 constexpr OptionEntry<Options> kEntries[] = {
     {{"slot_size", "octets", "65536",
       "Of a slot of a channel, 8 octets for the header included; a multiple of 8. The same in all processes."},
@@ -39,7 +45,11 @@ constexpr OptionEntry<Options> kEntries[] = {
     {{"starter_size", "octets", "4096",
       "Of each process's starter memory; a multiple of 8. The same in all processes."},
      [](Options& o, std::string_view v) { return set_multiple(o.starter_size, v, 8, 1u << 30); }},
-    {{"device", "name", "chosen", "The RDMA device; chosen: ewarp_lo within one host, else the first with RD."},
+    {{"transport", "auto, rd, rc", "auto",
+      "The transport; rd: EtherWARP's reliable datagrams; rc: reliable connections, which other RDMA devices "
+      "have, too; auto: rd, or rc if there is no device with rd. The same in all processes."},
+     [](Options& o, std::string_view v) { return set_transport(o.transport, v); }},
+    {{"device", "name", "chosen", "The RDMA device; chosen: ewarp_lo within one host, else the first that serves."},
      [](Options& o, std::string_view v) {
        o.device = v == "chosen" ? "" : v;
        return Expected();

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mpi_shim/acp/core/wire.h"
+#include "mpi_shim/acp/verbs/transport.h"
 #include "provider/base/option_table.h"
 
 namespace ewarp::acp {
@@ -18,8 +19,9 @@ struct Options {
   Mode mode = Mode::immediate;
   bool progress_thread = false;
   std::uint32_t starter_size = 4096;  // octets
-  std::string device;                 // empty: chosen
-  std::int32_t spin_us = -1;          // -1: chosen
+  TransportKind transport = TransportKind::automatic;
+  std::string device;         // empty: chosen
+  std::int32_t spin_us = -1;  // -1: chosen
 };
 
 std::span<const OptionDoc> option_docs();

@@ -5,6 +5,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <system_error>
 
 namespace ewarp::acp {
 namespace {
@@ -30,6 +32,16 @@ std::uint64_t chosen_spin(std::int32_t spin_us) {
   if (spin_us >= 0) return static_cast<std::uint64_t>(spin_us) * 1000;
   cpu_set_t cpus;
   return sched_getaffinity(0, sizeof cpus, &cpus) == 0 && CPU_COUNT(&cpus) > 1 ? kSpinNs : 0;
+}
+
+// A thread of the library's. Signals are the program's threads', but those of faults: the adapter copies to and from
+// memory that may be gone.
+void become(const char* name) {
+  pthread_setname_np(pthread_self(), name);
+  sigset_t all;
+  sigfillset(&all);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) sigdelset(&all, fault);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
 }
 
 }  // namespace
@@ -54,31 +66,60 @@ std::unique_ptr<Process> Process::join(const Options& options, const JobPlace& p
     *why = out->open();
   }
   if (!why->empty()) return nullptr;
-  if (options.progress_thread) out->thread_ = std::thread(&Process::run_progress_thread, out.get());
+  out->start_threads();
   return out;
 }
 
 std::string Process::open() {
   const bool one_host = place_.root.empty() || place_.root.starts_with("127.");
-  if (auto why = transport_.open(options_.device, one_host, place_.qkey()); !why.empty()) return why;
+  std::string why;
+  transport_ = open_transport(options_.transport,
+                              {.device = options_.device,
+                               .one_host = one_host,
+                               .rank = place_.rank,
+                               .procs = place_.procs,
+                               .qkey = place_.qkey(),
+                               .secret = place_.secret},
+                              &why);
+  if (transport_ == nullptr) return why;
   peers_ = std::make_unique<PeerTable>(place_.procs);
   area_.reset(static_cast<Area*>(std::calloc(1, sizeof(Area) + options_.starter_size)));
   if (area_ == nullptr) throw std::bad_alloc();
-  if (!transport_.register_memory(area_.get(), sizeof(Area) + options_.starter_size, &area_region_))
+  if (!transport_->register_memory(area_.get(), sizeof(Area) + options_.starter_size, &area_region_))
     return std::string("ibv_reg_mr: ") + std::strerror(errno);
-  path_.reset(new Path{transport_, *peers_, place_.rank});
+  path_.reset(new Path{*transport_, *peers_, place_.rank});
   channels_ = std::make_unique<Channels>(*path_, *area_, options_);
   regions_ = std::make_unique<OwnRegions>(*path_, *area_, options_.starter_size, area_region_);
   accesses_ = std::make_unique<Accesses>(*path_, *regions_, options_.starter_size);
   Contact own{};
-  transport_.introduce(&own);
+  transport_->introduce(&own);
   own.rkey = area_region_.rkey;
   own.address = reinterpret_cast<std::uintptr_t>(area_.get());
-  return member_.meet(place_, own, *peers_);
+  why = member_.meet(place_, own, *peers_);
+  return why.empty() ? check_peers() : why;
+}
+
+std::string Process::check_peers() {
+  for (std::uint32_t rank = 0; rank < place_.procs; ++rank)
+    if (!transport_->fits((*peers_)[rank].contact))
+      return "rank " + std::to_string(rank) + " and this one have not the same transport; " +
+             option_variable("transport") + " can be set to one that both have";
+  return {};
+}
+
+void Process::start_threads() {
+  if (options_.progress_thread) thread_ = std::thread(&Process::run_progress_thread, this);
+  if (transport_->callers() < 0) return;
+  over_ = eventfd(0, EFD_CLOEXEC);
+  if (over_ < 0) throw std::system_error(errno, std::generic_category());
+  answering_ = std::thread(&Process::run_answering_thread, this);
 }
 
 void Process::rest() {
   ending_.store(true, std::memory_order_relaxed);
+  const std::uint64_t one = 1;
+  if (answering_.joinable()) (void)!write(over_, &one, sizeof one);
+  if (answering_.joinable()) answering_.join();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -93,9 +134,10 @@ Process::~Process() {
   accesses_.reset();
   regions_.reset();
   channels_.reset();
+  if (over_ >= 0) close(over_);
   if (peers_ != nullptr)
-    for (std::uint32_t rank = 0; rank < place_.procs; ++rank) transport_.forget((*peers_)[rank]);
-  if (area_region_.handle != nullptr) transport_.deregister(area_region_.handle);
+    for (std::uint32_t rank = 0; rank < place_.procs; ++rank) transport_->forget((*peers_)[rank]);
+  if (area_region_.handle != nullptr) transport_->deregister(area_region_.handle);
 }
 
 void Process::progress() {
@@ -113,7 +155,7 @@ void Process::progress() {
 // True: there may be more to do.
 bool Process::poll_completions(std::uint64_t now) {
   Completion all[kPolled];
-  const int n = transport_.poll(all, kPolled);
+  const int n = transport_->poll(all, kPolled);
   for (int i = 0; i < n; ++i) {
     const Completion& c = all[i];
     if (c.notice)
@@ -134,6 +176,7 @@ void Process::gone(std::uint32_t rank) {
   if (rank >= place_.procs || (*peers_)[rank].gone) return;
   (*peers_)[rank].gone = somebody_gone_ = true;
   while (poll_completions(now_ns())) continue;  // what it did before still counts
+  transport_->lose((*peers_)[rank]);
   channels_->gone(rank);
   accesses_->gone(rank);
 }
@@ -167,19 +210,19 @@ void Process::sleep(int timeout_ms) {
     woken_.wait_for(mutex, std::chrono::milliseconds(timeout_ms));
     return;
   }
-  transport_.arm();
+  transport_->arm();
   if (!poll_completions(now_ns())) sleep_for_all(timeout_ms);
   woken_.notify_all();
 }
 
 void Process::sleep_for_all(int timeout_ms) {
-  pollfd all[] = {{transport_.descriptor(), POLLIN, 0}, {member_.descriptor(), POLLIN, 0}};
+  pollfd all[] = {{transport_->descriptor(), POLLIN, 0}, {member_.descriptor(), POLLIN, 0}};
   asleep_ = true;
   mutex.unlock();
   poll(all, 2, timeout_ms);
   mutex.lock();
   asleep_ = false;
-  if (all[0].revents != 0) transport_.drain();
+  if (all[0].revents != 0) transport_->drain();
   if (all[1].revents != 0) looked_ = 0;
 }
 
@@ -203,12 +246,19 @@ void Process::abort_job() {
   member_.abort();
 }
 
-// Signals are the program's threads'.
+// So that a process that computes can be connected to.
+void Process::run_answering_thread() {
+  become("acp-cm");
+  for (int timeout_ms = -1; !ending_.load(std::memory_order_relaxed);) {
+    pollfd all[] = {{transport_->callers(), POLLIN, 0}, {over_, POLLIN, 0}};
+    poll(all, 2, timeout_ms);
+    const llp::Guard guard(mutex);
+    timeout_ms = transport_->serve();
+  }
+}
+
 void Process::run_progress_thread() {
-  pthread_setname_np(pthread_self(), "acp");
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  become("acp");
   const llp::Guard guard(mutex);
   while (!ending_.load(std::memory_order_relaxed)) {
     if (waiting_ != 0) {

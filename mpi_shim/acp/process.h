@@ -17,7 +17,7 @@
 #include "mpi_shim/acp/accesses.h"
 #include "mpi_shim/acp/channels.h"
 #include "mpi_shim/acp/job/member.h"
-#include "mpi_shim/acp/verbs/rd_transport.h"
+#include "mpi_shim/acp/verbs/open_transport.h"
 
 namespace ewarp::acp {
 
@@ -49,7 +49,7 @@ class Process final : private Member::Listener {
   // 0, or ECONNRESET.
   int leave() EWARP_REQUIRES(mutex);
   void abort_job();
-  // Where the program ends without leave(): the thread ends; nothing is given back, because others may be in a call.
+  // Where the program ends without leave(): the threads end; nothing is given back, because others may be in a call.
   void rest();
   // A forked child has none of this; what it must not keep open is closed.
   void forget_in_child();
@@ -80,13 +80,16 @@ class Process final : private Member::Listener {
   void pause(std::uint64_t began) EWARP_REQUIRES(mutex);
   void sleep(int timeout_ms) EWARP_REQUIRES(mutex);
   void sleep_for_all(int timeout_ms) EWARP_REQUIRES(mutex);
+  std::string check_peers() EWARP_REQUIRES(mutex);
+  void start_threads();
   void run_progress_thread();
+  void run_answering_thread();
 
   Options options_;
   JobPlace place_;
   std::uint64_t spin_ns_;
   Member member_ EWARP_GUARDED_BY(mutex);
-  RdTransport transport_;
+  std::unique_ptr<Transport> transport_;
   std::unique_ptr<PeerTable> peers_;
   std::unique_ptr<Area, FreeArea> area_;
   Registration area_region_;
@@ -100,7 +103,9 @@ class Process final : private Member::Listener {
   bool asleep_ EWARP_GUARDED_BY(mutex) = false;   // one sleeps on the descriptors, for all
   std::condition_variable_any woken_;             // it does not any more
   std::atomic<bool> ending_{false};
-  std::thread thread_;
+  std::thread thread_;     // of the option progress_thread
+  std::thread answering_;  // where peers have to be answered
+  int over_ = -1;          // its descriptor: it has to end
 };
 
 std::uint64_t now_ns();

@@ -29,6 +29,7 @@ class Recorder final : public Transport {
   void deregister(void*) override {}
   Registration registration(void* handle) const override { return {handle, 1, 2}; }
   void introduce(Contact*) const override {}
+  bool fits(const Contact&) const override { return true; }
   std::uint32_t room() const override { return free; }
   void post(Peer&, const Post& p) override { posts.push_back(p); }
   std::uint32_t most_copied() const override { return 0; }

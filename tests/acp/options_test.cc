@@ -38,6 +38,8 @@ void every_option_takes_its_values(void**) {
       {"PROGRESS_THREAD=on", [](const Options& o) { return o.progress_thread; }},
       {"STARTER_SIZE=8", [](const Options& o) { return o.starter_size == 8; }},
       {"STARTER_SIZE=1073741824", [](const Options& o) { return o.starter_size == 1073741824; }},
+      {"TRANSPORT=rd", [](const Options& o) { return o.transport == TransportKind::rd; }},
+      {"TRANSPORT=RC", [](const Options& o) { return o.transport == TransportKind::rc; }},
       {"DEVICE=ewarp_eth0", [](const Options& o) { return o.device == "ewarp_eth0"; }},
       {"SPIN_US=0", [](const Options& o) { return o.spin_us == 0; }},
       {"SPIN_US=1000000", [](const Options& o) { return o.spin_us == 1000000; }},
@@ -58,9 +60,9 @@ void every_option_takes_its_values(void**) {
 }
 
 void mistakes_are_said_and_ignored(void**) {
-  for (const char* setting :
-       {"SLOT_SIZE=8", "SLOT_SIZE=20", "SLOT_SIZE=16777224", "SB_SLOTS=0", "RB_SLOTS=4097", "MODE=fast",
-        "PROGRESS_THREAD=perhaps", "STARTER_SIZE=0", "STARTER_SIZE=12", "SPIN_US=-2", "SPIN_US=1000001", "SLOTS=1"}) {
+  for (const char* setting : {"SLOT_SIZE=8", "SLOT_SIZE=20", "SLOT_SIZE=16777224", "SB_SLOTS=0", "RB_SLOTS=4097",
+                              "MODE=fast", "PROGRESS_THREAD=perhaps", "STARTER_SIZE=0", "STARTER_SIZE=12", "SPIN_US=-2",
+                              "SPIN_US=1000001", "TRANSPORT=ud", "SLOTS=1"}) {
     print_message("case: %s\n", setting);
     const auto got = read(setting);
     assert_int_equal(got.problems.size(), 1);

@@ -14,8 +14,10 @@ from mpi_jobs import as_anybody
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 MODES = ("immediate", "paper")
+RD, RC = {}, {"ACP_TRANSPORT": "rc"}
 HEARD_S = 5  # a process that was killed is heard of before; the network alone would take half a minute
 COUNTED = str(BUILD / "lib" / "ewarp_acp_counted.so")
+NO_RD = str(BUILD / "lib" / "ewarp_acp_no_rd.so")
 
 
 # The paper's figure 2 as it is printed, and what it leaves to its reader.
@@ -120,15 +122,56 @@ def storm(rig):
 
 def killed(rig):
     """A partner is killed in each state: an error at once, and the others go on."""
-    for mode in MODES:
+    for how in ({"ACP_MODE": "immediate"}, {"ACP_MODE": "paper"}, RC):
         for state in ("asking", "waiting", "receiving", "sending", "freeing", "half", "sync", "copy", "finalize"):
-            said = job(rig, 3, "ewarp_acp_death", state, env={"ACP_MODE": mode}, statuses=(137,))
+            said = job(rig, 3, "ewarp_acp_death", state, env=how, statuses=(137,))
             check("process 1 was ended by signal 9" in said, said)
             check(all(f"rank {r} ends well" in said for r in (0, 2)), said)
             heard = re.search(r"heard after ([\d.]+) s", said)
             check(state == "finalize" or float(heard[1]) < HEARD_S, said)
     said = job(rig, 3, "ewarp_acp_death", "init", statuses=(137,))
     check(said.count("init failed") == 2, said)
+
+
+def connections(rig):
+    """The same over reliable connections: the example, every call, storms, threads and children."""
+    said = job(rig, 8, "acp_ring", 2000, env=RC, keep=True)
+    check("8 processes, 2000 rounds: right" in said, said)
+    for p in rig.ended():
+        count, segments = sum(d["connections"] for d in p["devices"]), p["reliable"]["tx_segments"]
+        check(count >= 4 and segments == 0, f"process {p['pid']}: {count} connections, {segments} segments of RD")
+    for env in ({}, {"MODE": "paper", "SPIN_US": "0"}, {"SB_SLOTS": "1", "RB_SLOTS": "1", "PROGRESS_THREAD": "yes"}):
+        said = job(rig, 3, "ewarp_acp_calls", env={**RC, **{f"ACP_{k}": v for k, v in env.items()}}, seconds=120)
+        check(said.count("all calls") == 3, said)
+    for mode in MODES:
+        said = job(rig, 4, "ewarp_acp_storm", 1, 2, env={**RC, "ACP_MODE": mode, "ACP_SLOT_SIZE": "64"}, seconds=120)
+        check("as it must be" in said, said)
+    for subject in ("both", "many", "fork", "exit"):
+        said = job(rig, 2, "ewarp_acp_threads", subject, env={**RC, "ACP_SPIN_US": "0"}, seconds=120)
+        check(said.count("over") == 2, f"{subject}: {said}")
+
+
+def apart(rig):
+    """Refused accesses, a process that makes no call, one that is stopped: whom it concerns, and nobody else."""
+    for transport in (RD, RC):
+        for subject in ("refused", "computes", "stopped"):
+            said = job(rig, 2, "ewarp_acp_apart", subject, env=transport)
+            check(said.count("over") == 2, f"{subject}, {transport}: {said}")
+
+
+def choice(rig):
+    """RC where there is no RD; a device that cannot serve; processes that have chosen differently."""
+    ordinary = {"LD_PRELOAD": NO_RD}
+    check("4 processes, 5 rounds: right" in job(rig, 4, "acp_ring", 5, env=ordinary), "no fallback")
+    said = job(rig, 2, "acp_ring", 5, env={**ordinary, "ACP_TRANSPORT": "rd"}, statuses=(1,))
+    check("has no reliable datagrams" in said, said)
+    said = job(rig, 2, "acp_ring", 5, env={**ordinary, "ACP_DEVICE": "nobody"}, statuses=(1,))
+    check("no RDMA device nobody" in said and "by reliable connections: no RDMA device nobody" in said, said)
+    check("right" in job(rig, 2, "acp_ring", 5, env={**RC, "ACP_DEVICE": "ewarp_lo"}), "not by name")
+    script = f"[ $ACP_RANK = 0 ] || export ACP_TRANSPORT=rc; exec {BUILD}/bin/acp_ring 5"
+    process = rig.start_plain([rig.etherwarp, "acprun", "-n", 2, "sh", "-c", script])
+    process.must_end_well(20, (1,))
+    check("rank 1 and this one have not the same transport; ACP_TRANSPORT" in process.output(), process.said())
 
 
 def threads(rig):
@@ -176,6 +219,8 @@ def process_memory(rig):
         check_process_memory(max(rows, key=lambda r: r["most"]))
     said = job(rig, most, "acp_ring", 20, seconds=300)
     check(f"{most} processes, 20 rounds: right" in said, said)
+    rows = [r for r in counted(rig, 32, "table", transport="rc") if r["what"] == "init"]
+    check_process_memory(max(rows, key=lambda r: r["most"]))
 
 
 def take(connection, octets):
@@ -341,5 +386,5 @@ def options(rig):
 
 
 if __name__ == "__main__":
-    main(ring, figure, calls, storm, killed, threads, channel_memory, process_memory, many_processes, strangers, launcher, left_behind,
-         surroundings, open_mpi, options)  # fmt: skip
+    main(ring, figure, calls, storm, killed, connections, apart, choice, threads, channel_memory, process_memory, many_processes,
+         strangers, launcher, left_behind, surroundings, open_mpi, options)  # fmt: skip

@@ -116,6 +116,12 @@ def acp_programs(rig):
         acp.job(rig, 2, "ewarp_acp_threads", subject, seconds=SECONDS)
     for state in ("asking", "sending", "freeing", "copy"):
         acp.job(rig, 3, "ewarp_acp_death", state, seconds=SECONDS, statuses=(137,))
+    acp.job(rig, 3, "ewarp_acp_calls", env={**acp.RC, **rig.leaks_are_errors()}, seconds=2 * SECONDS)
+    for subject in ("many", "exit"):
+        acp.job(rig, 2, "ewarp_acp_threads", subject, env=acp.RC, seconds=SECONDS)
+    acp.job(rig, 2, "ewarp_acp_apart", "refused", env=acp.RC, seconds=SECONDS)
+    for state in ("asking", "copy"):
+        acp.job(rig, 3, "ewarp_acp_death", state, env=acp.RC, seconds=SECONDS, statuses=(137,))
 
 
 if __name__ == "__main__":

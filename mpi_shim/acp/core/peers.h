@@ -10,8 +10,10 @@ namespace ewarp::acp {
 
 // How a process is reached; what it tells the coordinator.
 struct Contact {
-  std::uint8_t gid[16];
-  std::uint32_t qpn;
+  static constexpr std::uint32_t kListens = 1u << 31;  // above all numbers of queue pairs
+
+  std::uint8_t gid[16];   // RC: its IPv6 address, or its IPv4 address mapped
+  std::uint32_t qpn;      // RC: kListens, and the TCP port of rdma_cm
   std::uint32_t rkey;     // of its area (area.h)
   std::uint64_t address;  // of its area
 };

@@ -4,13 +4,16 @@
 #include <fcntl.h>
 #include <infiniband/etherwarpdv.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 namespace ewarp::acp {
 namespace {
 
-constexpr const char* kLoopback = "ewarp_lo";
+constexpr int kAccess =
+    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 bool has_rd(ibv_context* context) {
   etherwarpdv_device_attr attr{};
@@ -38,6 +41,15 @@ std::string Device::open(const std::string& name, bool prefer_loopback, int comp
   ibv_free_device_list(list);
   if (context_ == nullptr) return why;
   if (ibv_query_gid(context_, 1, 0, &gid_) != 0) return failed("ibv_query_gid");
+  return prepare(completions);
+}
+
+std::string Device::adopt(ibv_context* context, int completions) {
+  context_ = context;
+  return prepare(completions);
+}
+
+std::string Device::prepare(int completions) {
   pd_ = ibv_alloc_pd(context_);
   channel_ = ibv_create_comp_channel(context_);
   if (pd_ == nullptr || channel_ == nullptr) return failed("ibv_alloc_pd, ibv_create_comp_channel");
@@ -51,6 +63,7 @@ std::string Device::open_one(ibv_device* device) {
   if (context == nullptr) return failed(ibv_get_device_name(device));
   if (has_rd(context)) {
     context_ = context;
+    own_ = true;
     return {};
   }
   const std::string why = std::string(ibv_get_device_name(device)) + " has no reliable datagrams";
@@ -58,11 +71,32 @@ std::string Device::open_one(ibv_device* device) {
   return why;
 }
 
-Device::~Device() {
-  if (cq_ != nullptr) ibv_destroy_cq(cq_);
-  if (channel_ != nullptr) ibv_destroy_comp_channel(channel_);
-  if (pd_ != nullptr) ibv_dealloc_pd(pd_);
-  if (context_ != nullptr) ibv_close_device(context_);
+void Device::close() {
+  if (cq_ != nullptr) ibv_destroy_cq(std::exchange(cq_, nullptr));
+  if (channel_ != nullptr) ibv_destroy_comp_channel(std::exchange(channel_, nullptr));
+  if (pd_ != nullptr) ibv_dealloc_pd(std::exchange(pd_, nullptr));
+  if (own_) ibv_close_device(context_);
+  context_ = nullptr;
+  own_ = false;
+}
+
+bool Device::make_room(int completions) {
+  return completions <= cq_->cqe || ibv_resize_cq(cq_, std::max(completions, 2 * cq_->cqe)) == 0;
+}
+
+bool Device::register_memory(void* memory, std::size_t octets, Registration* out) {
+  ibv_mr* mr = ibv_reg_mr(pd_, memory, octets, kAccess);
+  if (mr != nullptr) *out = registration(mr);
+  return mr != nullptr;
+}
+
+void Device::deregister(void* handle) {
+  ibv_dereg_mr(static_cast<ibv_mr*>(handle));
+}
+
+Registration Device::registration(void* handle) {
+  const ibv_mr* mr = static_cast<ibv_mr*>(handle);
+  return {handle, mr->lkey, mr->rkey};
 }
 
 void Device::arm() {

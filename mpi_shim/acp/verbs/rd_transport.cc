@@ -14,8 +14,6 @@ namespace {
 constexpr std::uint32_t kReceiveBatch = 64;
 constexpr int kPolled = 32;
 constexpr std::uint64_t kReceive = ~std::uint64_t{0};  // the wr_id of all of them
-constexpr int kAccess =
-    IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 
 std::string failed(const char* what) {
   return std::string(what) + ": " + std::strerror(errno);
@@ -69,21 +67,6 @@ bool RdTransport::bring_up() {
 RdTransport::~RdTransport() {
   if (qp_ != nullptr) ibv_destroy_qp(qp_);
   if (was_region_.handle != nullptr) deregister(was_region_.handle);
-}
-
-bool RdTransport::register_memory(void* memory, std::size_t octets, Registration* out) {
-  ibv_mr* mr = ibv_reg_mr(device_.pd(), memory, octets, kAccess);
-  if (mr != nullptr) *out = registration(mr);
-  return mr != nullptr;
-}
-
-void RdTransport::deregister(void* handle) {
-  ibv_dereg_mr(static_cast<ibv_mr*>(handle));
-}
-
-Registration RdTransport::registration(void* handle) const {
-  const ibv_mr* mr = static_cast<ibv_mr*>(handle);
-  return {handle, mr->lkey, mr->rkey};
 }
 
 void RdTransport::introduce(Contact* out) const {

@@ -20,13 +20,14 @@ class RdTransport final : public Transport {
   // qkey: of all processes of the job. Empty, or why not.
   std::string open(const std::string& device, bool prefer_loopback, std::uint32_t qkey);
   ~RdTransport() override;
-  // Before the table of peers goes.
-  void forget(Peer& peer);
 
-  bool register_memory(void* memory, std::size_t octets, Registration* out) override;
-  void deregister(void* handle) override;
-  Registration registration(void* handle) const override;
+  bool register_memory(void* memory, std::size_t octets, Registration* out) override {
+    return device_.register_memory(memory, octets, out);
+  }
+  void deregister(void* handle) override { Device::deregister(handle); }
+  Registration registration(void* handle) const override { return Device::registration(handle); }
   void introduce(Contact* out) const override;
+  bool fits(const Contact& contact) const override { return (contact.qpn & Contact::kListens) == 0; }
   std::uint32_t room() const override { return kSends - under_way_; }
   void post(Peer& to, const Post& post) override;
   std::uint32_t most_copied() const override { return kCopied; }
@@ -34,6 +35,7 @@ class RdTransport final : public Transport {
   int descriptor() const override { return device_.descriptor(); }
   void arm() override { device_.arm(); }
   void drain() override { device_.drain(); }
+  void forget(Peer& peer) override;
 
  private:
   std::string create_queue_pair();
