@@ -76,8 +76,10 @@ void notices_wait_until_the_peer_has_polled(void**) {
   for (std::uint32_t i = 0; i < RcQueue::kNotices + 1; ++i) w.push(Operation::write_notice);
   w.push(Operation::write);
   const std::uint64_t last = RcQueue::kNotices;
-  for (std::uint64_t done = 0; Ids taken = w.pump(), !taken.empty();)
+  std::uint64_t done = 0;
+  for (Ids taken = w.pump(); !taken.empty(); taken = w.pump())
     for (const std::uint64_t id : taken) assert_true(id == done++ && w.end(id));
+  assert_int_equal(done, last);
   assert_int_equal(w.slots[last]->requests, 0);
   w.queue.polled();
   assert_true(w.pump() == (Ids{last, last + 1}));

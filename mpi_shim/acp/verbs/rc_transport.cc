@@ -49,7 +49,7 @@ RcSlot* RcTransport::Slots::pop() {
 std::string RcTransport::open(const std::string& device, bool prefer_loopback, const Member& own) {
   procs_ = own.procs;
   hello_ = {.version = RcHello::kVersion, .rank = own.rank, .lane = 0, .secret = {}};
-  if (own.secret.empty() && getrandom(hello_.secret, sizeof hello_.secret, 0) != sizeof hello_.secret)
+  if (own.secret.empty() && getrandom(hello_.secret, sizeof hello_.secret, 0) != ssize_t{sizeof hello_.secret})
     return failed("getrandom");
   std::copy_n(own.secret.data(), std::min(own.secret.size(), sizeof hello_.secret), hello_.secret);
   channel_ = rdma_create_event_channel();
