@@ -126,6 +126,8 @@ class RcInbound final : public RcEnd {
   std::uint8_t words_ = 0;   // at the adapter
 };
 
+static_assert(sizeof(RcLanes) + kLanes * (sizeof(RcOutbound) + sizeof(RcInbound)) <= 336, "what a peer may cost");
+
 constexpr bool RcOutbound::allowed(State from, State to) {
   using enum State;
   switch (to) {
