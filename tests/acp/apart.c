@@ -114,7 +114,7 @@ static void stopped(void) {
     CHECK(kill((pid_t)pid, SIGSTOP) == 0);
     acp_request_t r = acp_nbsend_ch(there, octets, sizeof octets);
     acp_handle_t h = acp_copy(word(1, 1), word(0, 0), 8, ACP_HANDLE_NULL);
-    const double until = seconds() + 1.5;
+    const double until = seconds() + 0.7;
     while (seconds() < until) acp_inquire(h);
     CHECK(kill((pid_t)pid, SIGCONT) == 0);
     CHECK(acp_wait_ch(r) == 0 && acp_complete(h) == 0);
