@@ -139,7 +139,8 @@ static void leave_threads(void) {
   connect_both();
   ping();
   pthread_t thread;
-  for (int i = 0; i < 3; ++i) CHECK(pthread_create(&thread, NULL, wait_for_ever, NULL) == 0);
+  for (int i = 0; i < 3; ++i)
+    CHECK(pthread_create(&thread, NULL, wait_for_ever, NULL) == 0 && pthread_detach(thread) == 0);
   usleep(20000); /* no matter whether they have begun */
   printf("rank %d: %s\n", rank, "over");
   exit(0);
