@@ -74,9 +74,14 @@ Request Endpoint::isend(PeerId peer, Tag tag, Octets data, bool synchronous) {
 
 Request Endpoint::isend(PeerId peer, Tag tag, Octets data, const SendOptions& options) {
   const Impl::Visit visit(*impl_, impl_->large(data) ? Rhythm::Kind::large_send : Rhythm::Kind::send);
-  // An announcement that has come decides about the protocol of a large message.
-  if (impl_->large(data) && !impl_->machine->announced(peer, tag)) impl_->poll(false);
-  const Request request = impl_->machine->send(peer, tag, data, options);
+  // An announcement that has come decides about the protocol of a large message. One that comes during the copy of a
+  // medium one counts, too.
+  std::optional<HybridBuffers::Buffer> copy;
+  if (impl_->large(data) && !impl_->machine->announced(peer, tag)) {
+    copy = impl_->machine->copy_ahead(peer, data, options);
+    impl_->poll(false);
+  }
+  const Request request = impl_->machine->send(peer, tag, data, options, copy);
   if (impl_->machine->stalled()) impl_->poll(false);  // completions, or credits, may make room
   return request;
 }

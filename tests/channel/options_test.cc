@@ -56,6 +56,7 @@ void every_option_takes_its_values(void**) {
       {"RECEIVE_DEPTH=1", [](const EndpointOptions& o) { return o.tuning.receive_depth == 1; }},
       {"RECEIVE_DEPTH=16384", [](const EndpointOptions& o) { return o.tuning.receive_depth == 16384; }},
       {"HYBRID_BUFFERS=0", [](const EndpointOptions& o) { return o.tuning.hybrid_buffers == 0; }},
+      {"ORDERED_COMPLETIONS=yes", [](const EndpointOptions& o) { return o.tuning.ordered_completions; }},
       {"COPY_LIMIT=2147483648", [](const EndpointOptions& o) { return o.tuning.copy_limit == 2147483648; }},
       {"COUNTER_LIMIT=2", [](const EndpointOptions& o) { return o.tuning.counter_limit == 2; }},
       {"UNEXPECTED_LIMIT=4096", [](const EndpointOptions& o) { return o.tuning.unexpected_limit == 4096; }},
@@ -95,8 +96,8 @@ void every_field_has_an_option(void**) {
                                 connect, close, counters] = EndpointOptions{};
   constexpr std::size_t kOwn = 11 - 2;  // but for the device, which is no option, and the tuning
   [[maybe_unused]] const auto& [eager, hybrid, by_read, announce, announce_threshold, adapt, usage, depth, buffers,
-                                copy_limit, counter_limit, unexpected, ignored, death] = Tuning{};
-  constexpr std::size_t kTuning = 14;
+                                ordered, copy_limit, counter_limit, unexpected, ignored, death] = Tuning{};
+  constexpr std::size_t kTuning = 15;
   assert_int_equal(option_docs().size(), kOwn + kTuning);
 }
 
@@ -113,6 +114,7 @@ void a_documented_default_is_the_default(void**) {
                   .usage_percent = 1,
                   .receive_depth = 1,
                   .hybrid_buffers = 1,
+                  .ordered_completions = true,
                   .copy_limit = 1,
                   .counter_limit = 1,
                   .unexpected_limit = 1,

@@ -130,6 +130,83 @@ void crossed_medium_is_read_and_the_announcement_dropped(void**) {
   assert_int_equal(s.count(kR, Count::announcements_unused), 1);
 }
 
+// ICS'09, figure 6, lines 8 and 9: the announcement comes while the message is copied.
+void medium_announced_during_the_copy_is_written_from_it_and_done_at_once(void**) {
+  for (const bool immediate : {false, true})
+    for (const std::size_t capacity : {kMedium, kLarge}) {
+      Scene s;
+      s.net.immediate = immediate;
+      if (!immediate) s.net.longest = 150;  // several Writes
+      s.connect();
+      auto& received = s.receive(kR, kS, 1, capacity);
+      Bytes data = pattern(kS, 7, kMedium);
+      const auto copy = s.net[kS].copy_ahead(kR, data, {});
+      assert_true(copy.has_value());
+      assert_true(s.net.deliver(kR, kS));
+      const Request sent = s.net[kS].send(kR, 1, data, {}, copy);
+      assert_true(s.net[kS].test(sent).has_value());
+      std::fill(data.begin(), data.end(), std::byte{0xee});  // the user's again
+      assert_false(s.net[kS].idle());
+      s.net.run();
+      const Bytes want = pattern(kS, 7, kMedium);
+      assert_true(s.net[kR].test(received.request)->length == kMedium);
+      assert_memory_equal(received.data.data(), want.data(), kMedium);
+      assert_int_equal(s.count(kS, Count::recv_rndv), 1);
+      assert_int_equal(s.count(kS, Count::recv_rndv_copied), 1);
+      assert_int_equal(s.count(kS, Count::hybrid), 0);
+      assert_true(s.net[kS].idle());  // the buffer is free
+      assert_int_equal(s.net[kS].pending() + s.net[kR].pending(), 0);
+    }
+}
+
+void medium_without_an_announcement_is_read_from_the_copy(void**) {
+  Tuning t = small_tuning();
+  t.hybrid_buffers = 1;
+  Scene s(t);
+  s.connect();
+  const Bytes data = pattern(kS, 7, kMedium);
+  const auto copy = s.net[kS].copy_ahead(kR, data, {});
+  assert_true(copy.has_value());
+  assert_false(s.net[kS].copy_ahead(kR, data, {}).has_value());  // there is one buffer
+  const Request sent = s.net[kS].send(kR, 1, data, {}, copy);
+  assert_true(s.net[kS].test(sent).has_value());
+  auto& received = s.receive(kR, kS, 1, kMedium);
+  s.net.run();
+  assert_memory_equal(received.data.data(), data.data(), kMedium);
+  assert_int_equal(s.count(kS, Count::hybrid), 1);
+}
+
+void only_what_may_go_hybrid_is_copied_ahead(void**) {
+  Scene s;
+  s.connect();
+  const Bytes data(kLarge);
+  const auto copied = [&](PeerId to, std::size_t size, const SendOptions& options) {
+    return s.net[kS].copy_ahead(to, Octets(data).first(size), options).has_value();
+  };
+  assert_false(copied(kR, kSmall, {}) || copied(kR, kLarge, {}) || copied(kS, kMedium, {}));
+  assert_false(copied(kR, kMedium, {.synchronous = true}) || copied(kR, kMedium, {.delivered = true}));
+  assert_true(s.net[kS].idle());
+}
+
+void a_copy_for_a_peer_that_ends_is_given_back(void**) {
+  for (const bool sent_before : {false, true}) {
+    Scene s;
+    s.connect();
+    s.receive(kR, kS, 1, kMedium);
+    const Bytes data = pattern(kS, 7, kMedium);
+    const auto copy = s.net[kS].copy_ahead(kR, data, {});
+    assert_true(s.net.deliver(kR, kS));
+    Request sent;
+    if (sent_before) sent = s.net[kS].send(kR, 1, data, {}, copy);
+    s.net.kill(kR);
+    s.net.run();
+    if (!sent_before) sent = s.net[kS].send(kR, 1, data, {}, copy);
+    assert_true(s.net[kS].test(sent)->error == (sent_before ? Error::none : Error::peer_down));
+    assert_true(s.net[kS].idle());
+    assert_false(s.net[kS].copy_ahead(kR, data, {}).has_value());
+  }
+}
+
 // SENDER_READY is the useless one: the receiver neither answers nor reads, whichever of the two is delivered first.
 void crossed_large_is_written_once(void**) {
   for (const bool announcement_first : {false, true})
@@ -438,6 +515,10 @@ int main() {
       cmocka_unit_test(between_the_thresholds),
       cmocka_unit_test(large_with_an_early_sender_by_write_and_by_read),
       cmocka_unit_test(crossed_medium_is_read_and_the_announcement_dropped),
+      cmocka_unit_test(medium_announced_during_the_copy_is_written_from_it_and_done_at_once),
+      cmocka_unit_test(medium_without_an_announcement_is_read_from_the_copy),
+      cmocka_unit_test(only_what_may_go_hybrid_is_copied_ahead),
+      cmocka_unit_test(a_copy_for_a_peer_that_ends_is_given_back),
       cmocka_unit_test(crossed_large_is_written_once),
       cmocka_unit_test(sender_ready_of_the_second_send_goes_to_the_second_receive),
       cmocka_unit_test(sender_ready_of_the_first_send_goes_to_the_first_receive),

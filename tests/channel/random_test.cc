@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Thousands of operations between a few nodes in an order that a seed decides, with everything that can differ drawn at
 // random too: thresholds, depths, protocols, bounds. A simple matcher says which receive must get which message; every
-// octet is checked, buffers are spoilt as soon as they are the user's again, and looked at later.
+// octet is checked, buffers are spoilt as soon as they are the user's again, and looked at later. With
+// ordered_completions messages end in the order in which their sends were done; and with or without it a message that
+// has come waits for nothing but earlier messages of its sender that are being read from HYBRID's buffers.
 //
 //   channel_random_test [SEED [OPERATIONS]]    one seed instead of the usual ones
 #include <algorithm>
@@ -31,6 +33,7 @@ Tuning random_tuning(std::mt19937& random) {
   t.adapt = random() % 2;
   t.receive_depth = static_cast<std::uint32_t>(one_of({1, 2, 3, 8, 64}));
   t.hybrid_buffers = one_of({0, 1, 4, 64});
+  t.ordered_completions = random() % 2;
   t.copy_limit = one_of({0, 100, 1 << 20});
   t.counter_limit = one_of({1, 3, 8, 1000, 1000});
   t.ignored_bits = one_of({0, 0, 1, 2, 10});
@@ -73,12 +76,15 @@ class Storm {
     Bytes data;
     Request request;
     bool arrived = false;
+    bool eager = false, hybrid = false;  // how it came
+    std::uint64_t begun = 0, over = 0;   // when, counting sends' beginnings and ends; 0: not yet
   };
   struct Receive {
     PeerId at;
     Bytes data;
     Request request;
     std::optional<Reference::Message> match;
+    std::uint64_t matched = 0;  // when, counting matches
     bool cancelling = false;
     bool done = false;
   };
@@ -133,11 +139,19 @@ class Storm {
   void send(PeerId from, PeerId to, Tag tag, std::size_t size, bool synchronous) {
     if (synchronous) size = std::max<std::size_t>(size, 8);  // long enough to be known by its octets
     const std::uint64_t number = sends_.size();
-    sends_.push_back(std::make_unique<Send>(Send{from, to, tag, pattern(from, number, size), {}, false}));
+    Bytes data = pattern(from, number, size);
+    // Announcements may come between the copy and the choice of the protocol.
+    std::optional<HybridBuffers::Buffer> copy;
+    if (pick(2) == 0) {
+      copy = net_[from].copy_ahead(to, data, {.synchronous = synchronous});
+      for (auto moves = pick(4); moves > 0 && net_.step(); --moves) look();
+    }
+    sends_.push_back(std::make_unique<Send>(Send{from, to, tag, std::move(data), {}}));
     Send& s = *sends_.back();
+    s.begun = ++clock_;
     on_the_way_[{from, to, key(tag)}].push_back(number);
     if (from == to) arrived(number);
-    s.request = net_[from].send(to, tag, s.data, synchronous);
+    s.request = net_[from].send(to, tag, s.data, {.synchronous = synchronous}, copy);
     check(static_cast<bool>(s.request), "no request left");
     sending_.push_back(number);
   }
@@ -152,7 +166,8 @@ class Storm {
     const std::uint64_t id = receives_.size();
     receives_.push_back(std::make_unique<Receive>(Receive{at, Bytes(capacity), {}, {}}));
     Receive& r = *receives_.back();
-    r.match = references_[at].post({.id = id, .source = source, .tag = wanted, .ignore = ignore});
+    if (const auto m = references_[at].post({.id = id, .source = source, .tag = wanted, .ignore = ignore}))
+      match(id, *m);
     r.request = net_[at].receive(source, wanted, ignore, r.data);
     check(static_cast<bool>(r.request), "no request left");
     receiving_.push_back(id);
@@ -209,8 +224,9 @@ class Storm {
     std::swap(probed_[pick(probed_.size())], probed_.back());
     Probed p = std::move(probed_.back());
     probed_.pop_back();
-    receives_.push_back(std::make_unique<Receive>(Receive{p.at, Bytes(length()), {}, p.match}));
+    receives_.push_back(std::make_unique<Receive>(Receive{p.at, Bytes(length()), {}, {}}));
     Receive& r = *receives_.back();
+    match(receives_.size() - 1, p.match);
     r.request = net_[p.at].receive_matched(std::move(p.message), r.data);
     receiving_.push_back(receives_.size() - 1);
   }
@@ -233,8 +249,11 @@ class Storm {
     check(m.has_value(), "a message that cannot be parsed");
     if (m->kind == wire::Kind::sender_ready) ready_.insert({from, to, m->tag, m->number});
     const bool announced = m->kind == wire::Kind::written && !ready_.contains({from, to, m->tag, m->number});
-    if (m->kind == wire::Kind::eager || m->kind == wire::Kind::sender_ready || announced)
-      arrived(on_the_way_[{from, to, key(m->tag)}].front());
+    if (m->kind != wire::Kind::eager && m->kind != wire::Kind::sender_ready && !announced) return;
+    const std::uint64_t number = on_the_way_[{from, to, key(m->tag)}].front();
+    sends_[number]->eager = m->kind == wire::Kind::eager;
+    sends_[number]->hybrid = m->kind == wire::Kind::sender_ready && m->has(wire::flag::kHybrid);
+    arrived(number);
   }
 
   void arrived(std::uint64_t number) {
@@ -244,20 +263,58 @@ class Storm {
     queue.pop_front();
     s.arrived = true;
     const Reference::Message m{.source = s.from, .tag = s.tag, .number = number};
-    if (const auto id = references_[s.to].arrive(m)) receives_[*id]->match = m;
+    if (const auto id = references_[s.to].arrive(m)) match(*id, m);
+  }
+
+  void match(std::uint64_t receive, const Reference::Message& m) {
+    receives_[receive]->match = m;
+    receives_[receive]->matched = ++matches_;
   }
 
   // --- what the channel says ---
 
   void look() {
     std::erase_if(sending_, [this](std::uint64_t number) { return sent(*sends_[number]); });
+    std::vector<std::uint64_t> ended;
+    for (const std::uint64_t id : receiving_)
+      if (net_[receives_[id]->at].done(receives_[id]->request)) ended.push_back(id);
+    for (const std::uint64_t id : ended) check_order(*receives_[id]);
     std::erase_if(receiving_, [this](std::uint64_t id) { return received(*receives_[id], id); });
+    for (const std::uint64_t id : receiving_) check_not_held(*receives_[id]);
+  }
+
+  // Nothing that the sender was done with before it sent this, and that was matched before, is still on its way.
+  void check_order(const Receive& r) {
+    if (!tuning_.ordered_completions || !r.match) return;
+    const Send& s = *sends_[r.match->number];
+    for (const std::uint64_t id : receiving_) {
+      const Receive& other = *receives_[id];
+      if (other.at != r.at || !other.match || other.matched > r.matched) continue;
+      if (net_[other.at].done(other.request)) continue;
+      const Send& before = *sends_[other.match->number];
+      check(before.from != s.from || before.over == 0 || before.over > s.begun,
+            "a message ended before one that its sender had been done with earlier");
+    }
+  }
+
+  // A message that has come in full ends at once, or behind an earlier one that is being read.
+  void check_not_held(const Receive& r) {
+    if (!r.match || !sends_[r.match->number]->eager) return;
+    const auto reading = [&](std::uint64_t id) {
+      const Receive& other = *receives_[id];
+      return other.at == r.at && other.match && other.matched < r.matched && sends_[other.match->number]->hybrid &&
+             other.match->source == r.match->source;
+    };
+    check(tuning_.ordered_completions && std::any_of(receiving_.begin(), receiving_.end(), reading),
+          "a message that has come is held for nothing");
+    ++held_;
   }
 
   bool sent(Send& s) {
     const auto status = net_[s.from].test(s.request);
     if (!status) return false;
     check(status->error == Error::none && status->length == s.data.size(), "a send failed");
+    s.over = ++clock_;
     spoil(s.data);
     return true;
   }
@@ -300,7 +357,10 @@ class Storm {
       net_[receives_[id]->at].cancel(receives_[id]->request);
     }
     drain();
-    while (!probed_.empty()) receive_probed();
+    while (!probed_.empty()) {
+      receive_probed();
+      look();
+    }
     for (PeerId n = 0; n < net_.size(); ++n)
       while (references_[n].unexpected()) {
         receive(n, true);
@@ -333,10 +393,11 @@ class Storm {
     const auto of = [&total](Count c) { return static_cast<unsigned long>(total[static_cast<std::size_t>(c)]); };
     print_message(
         "seed %u: %zu sends: eager %lu, hybrid %lu, send_rndv %lu + %lu, recv_rndv %lu, self %lu; announced %lu, "
-        "used %lu; cancelled %lu\n",
+        "used %lu; copied %lu; cancelled %lu; looks at what was held %lu\n",
         seed_, sends_.size(), of(Count::eager), of(Count::hybrid), of(Count::send_rndv_write),
         of(Count::send_rndv_read), of(Count::recv_rndv), of(Count::self), of(Count::announced),
-        of(Count::announcements_used), static_cast<unsigned long>(cancelled_));
+        of(Count::announcements_used), of(Count::recv_rndv_copied), static_cast<unsigned long>(cancelled_),
+        static_cast<unsigned long>(held_));
     check(of(Count::announced) == 0 || of(Count::announcements_used) <= of(Count::announced),
           "more used than announced");
     check(of(Count::eager) + of(Count::hybrid) + of(Count::send_rndv_write) + of(Count::send_rndv_read) +
@@ -358,7 +419,8 @@ class Storm {
   std::set<std::tuple<PeerId, PeerId, Tag, std::uint64_t>> ready_;
   std::vector<Probed> probed_;
   std::vector<Plan> plans_;
-  std::size_t cancelled_ = 0, wildcards_ = 0, cancels_ = 0, planned_share_ = 0;
+  std::size_t cancelled_ = 0, wildcards_ = 0, cancels_ = 0, planned_share_ = 0, held_ = 0;
+  std::uint64_t clock_ = 0, matches_ = 0;
   bool receives_first_ = false;
 };
 

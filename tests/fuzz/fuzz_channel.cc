@@ -34,6 +34,7 @@ Tuning tuning_of(unsigned how) {
   t.rendezvous_by_read = how & 4;
   t.announce = (how & 8) == 0;
   t.announce_threshold = how & 16 ? 16 : 64;
+  t.ordered_completions = how & 16;
   t.adapt = how & 32;
   t.copy_limit = how & 64 ? 100 : 4096;
   t.counter_limit = 8;

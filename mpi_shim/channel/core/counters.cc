@@ -17,6 +17,8 @@ const char* Counters::name(Count c) {
       return "send_rndv_read";
     case Count::recv_rndv:
       return "recv_rndv";
+    case Count::recv_rndv_copied:
+      return "recv_rndv_copied";
     case Count::self:
       return "self";
     case Count::received_expected:
@@ -25,6 +27,8 @@ const char* Counters::name(Count c) {
       return "received_unexpected";
     case Count::truncated:
       return "truncated";
+    case Count::completions_held:
+      return "completions_held";
     case Count::announced:
       return "announced";
     case Count::announcements_used:

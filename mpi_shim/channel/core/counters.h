@@ -17,11 +17,13 @@ enum class Count : std::uint8_t {
   send_rndv_write,
   send_rndv_read,
   recv_rndv,
+  recv_rndv_copied,  // of those of recv_rndv
   self,
   // Messages received.
   received_expected,
   received_unexpected,
   truncated,
+  completions_held,
   // Announcements. The first four by the receiver who makes them, the others by the sender who gets them.
   announced,
   announcements_used,

@@ -40,7 +40,7 @@ std::optional<HybridBuffers::Buffer> HybridBuffers::take(PeerId peer) {
   const std::size_t offset = id % kPerSlab * octets_;
   wire::Remote remote = slab.memory->remote;
   remote.address += offset;
-  return Buffer{.id = id, .data = slab.octets.get() + offset, .remote = remote};
+  return Buffer{.id = id, .data = slab.octets.get() + offset, .memory = slab.memory, .remote = remote};
 }
 
 bool HybridBuffers::give(std::uint32_t id, PeerId peer) {

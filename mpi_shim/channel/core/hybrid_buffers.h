@@ -22,7 +22,8 @@ class HybridBuffers {
   struct Buffer {
     std::uint32_t id;
     std::byte* data;
-    wire::Remote remote;
+    const Exposed* memory;
+    wire::Remote remote;  // of data
   };
   std::optional<Buffer> take(PeerId peer);
   // False: the peer does not have this one.

@@ -38,9 +38,10 @@ struct Outgoing {
   const Exposed* memory = nullptr;  // write, read
   wire::Remote remote;
   std::uint32_t immediate = 0;
-  Operation* operation = nullptr;  // to be told of the completion
-  bool inject = false;             // send, write: the source is copied when it is taken
-  bool copied = false;             // send, write: it was
+  Operation* operation = nullptr;       // to be told of the completion
+  std::optional<std::uint32_t> buffer;  // write: of HYBRID, which is free when it is complete
+  bool inject = false;                  // send, write: the source is copied when it is taken
+  bool copied = false;                  // send, write: it was
   Links<Outgoing> links;
 
   bool needs_credit() const { return what == What::send || what == What::write_immediate; }
@@ -94,6 +95,7 @@ class Link {
     return false;
   }
   State state() const { return state_; }
+  PeerId peer() const { return peer_; }
   void set_up();
   // Everything that was not given to the transport is forgotten.
   void set_down();
@@ -125,6 +127,8 @@ class Link {
 
   SentNumbers sent;
   ArrivedNumbers arrived;
+  // With ordered_completions: receives that are fetched from buffers of HYBRID, and what came to its end behind them.
+  List<Operation, &Operation::ending> ends;
   std::vector<Tag> retracting;                        // RETRACT is out, RETRACTED has not come
   std::uint32_t announced = 0;                        // our receives whose announcements the peer may hold
   std::size_t copied = 0;                             // octets of copies in the queue

@@ -139,12 +139,16 @@ void Machine::queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t
 
 // Everything that can fail comes before the message gets its number: a number that is never sent would leave the
 // receiver's announcements one off.
-Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& options) {
+Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& options,
+                      const std::optional<HybridBuffers::Buffer>& copy) {
   if (options.inject && links_[peer]->copied + data.size() > tuning_.copy_limit) return {};
   // A send only reads what it is given.
   Operation* op = start(Operation::Kind::send, peer, {const_cast<std::byte*>(data.data()), data.size()},
                         options.synchronous || options.delivered);
-  if (op == nullptr) return {};
+  if (op == nullptr) {
+    if (copy) hybrid_buffers_.give(copy->id, peer);
+    return {};
+  }
   const Request name = Operations::name(*op);
   op->tag = tag;
   op->key = key_of(tag);
@@ -156,28 +160,39 @@ Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& opti
   if (self_[peer])
     send_to_self(*op, options.synchronous);
   else if (links_[peer]->state() == Link::State::down)
-    finish(*op, Error::peer_down);
+    finish(*op, Error::peer_down);  // its buffers are free already
   else
-    choose_protocol(*op, options);
+    choose_protocol(*op, options, copy);
   return name;
 }
 
-// The transfer of an operation's octets, in pieces that the adapter takes. The last one is the caller's, to be
-// completed and pushed: it ends behind the others.
-Outgoing& Machine::push_pieces(const Operation& op, Outgoing::What what, std::size_t length, wire::Remote remote) {
+// A transfer in pieces that the adapter takes. The last one is the caller's, to be completed and pushed: it ends behind
+// the others.
+Outgoing& Machine::push_pieces(PeerId peer, Outgoing::What what, MutableOctets memory, const Exposed* exposed,
+                               wire::Remote remote) {
   const std::size_t most = transport_.longest_transfer();
-  for (std::byte* data = op.data;; data += most, remote.address += most, length -= most) {
-    Outgoing& o = pool_.take(what, op.peer);
-    o.data = data;
-    o.length = std::min(length, most);
-    o.memory = op.memory;
+  for (;; memory = memory.subspan(most), remote.address += most) {
+    Outgoing& o = pool_.take(what, peer);
+    o.data = memory.data();
+    o.length = std::min(memory.size(), most);
+    o.memory = exposed;
     o.remote = remote;
-    if (length <= most) return o;
-    links_[op.peer]->push(o);
+    if (memory.size() <= most) return o;
+    links_[peer]->push(o);
   }
 }
 
-void Machine::choose_protocol(Operation& op, const SendOptions& options) {
+bool Machine::goes_hybrid(std::size_t length, const SendOptions& options) const {
+  return length > tuning_.eager_threshold && length <= tuning_.hybrid_threshold && !options.synchronous &&
+         !options.delivered;
+}
+
+std::optional<HybridBuffers::Buffer> Machine::copy_ahead(PeerId peer, Octets data, const SendOptions& options) {
+  if (self_[peer] || links_[peer]->state() == Link::State::down || !goes_hybrid(data.size(), options)) return {};
+  return copy(peer, data);
+}
+
+void Machine::choose_protocol(Operation& op, const SendOptions& options, std::optional<HybridBuffers::Buffer> copied) {
   SentNumbers& sent = links_[op.peer]->sent;
   const bool always_eager = !options.synchronous && (options.inject || op.length <= tuning_.always_eager());
   const Announcement* next = always_eager ? nullptr : sent.peek(op.key);
@@ -188,13 +203,12 @@ void Machine::choose_protocol(Operation& op, const SendOptions& options) {
     if (turn.announcement) counters_.add(Count::got_mispredicted);
     return send_eager(op, options.inject);
   }
-  std::optional<HybridBuffers::Buffer> buffer;
-  if (!announced && !options.synchronous && !op.confirm && op.length <= tuning_.hybrid_threshold) {
-    buffer = hybrid_buffers_.take(op.peer);
-    if (!buffer) counters_.add(Count::hybrid_without_buffer);
+  if (!copied && !announced && goes_hybrid(op.length, options)) {
+    copied = copy(op.peer, op.buffer());
+    if (!copied) counters_.add(Count::hybrid_without_buffer);
   }
   const bool read = !announced && tuning_.rendezvous_by_read;
-  if (!buffer && !expose(op, read ? Transport::Reach::read : Transport::Reach::own))
+  if (!copied && !expose(op, read ? Transport::Reach::read : Transport::Reach::own))
     return finish(op, Error::no_memory);
 
   const SentNumbers::Turn turn = sent.take(op.key);
@@ -202,10 +216,10 @@ void Machine::choose_protocol(Operation& op, const SendOptions& options) {
   if (turn.announcement) counters_.add(announced ? Count::got_used : Count::got_too_small);
   if (announced) {
     counters_.add(Count::recv_rndv);
-    return write_into(op, *turn.announcement);
+    return write_into(op, *turn.announcement, copied);
   }
   const std::uint8_t declined = turn.announcement ? wire::flag::kDeclined : std::uint8_t{0};
-  return buffer ? send_hybrid(op, *buffer, declined) : send_ready(op, declined);
+  return copied ? send_hybrid(op, *copied, declined) : send_ready(op, declined);
 }
 
 void Machine::attach(wire::Message& m, const Operation& op) {
@@ -263,7 +277,7 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
 
 void Machine::push_one_sided(Operation& op, wire::Remote remote, Outgoing::What what, bool inject) {
   Link& link = *links_[op.peer];
-  Outgoing& o = push_pieces(op, what, op.length, remote);
+  Outgoing& o = push_pieces(op.peer, what, op.buffer(), op.memory, remote);
   o.inject = inject;
   o.operation = op.confirm || inject ? nullptr : &op;
   const bool gone = link.push(o);

@@ -35,10 +35,15 @@ class Machine final : public TransportEvents {
   // request is done.
   // synchronous: done only when the receiver has matched it.
   // With options.inject also if the path is full and copy_limit is reached.
-  Request send(PeerId peer, Tag tag, Octets data, const SendOptions& options);
+  // copy: what copy_ahead() gave for this message.
+  Request send(PeerId peer, Tag tag, Octets data, const SendOptions& options,
+               const std::optional<HybridBuffers::Buffer>& copy = {});
   Request send(PeerId peer, Tag tag, Octets data, bool synchronous = false) {
     return send(peer, tag, data, SendOptions{.synchronous = synchronous});
   }
+  // Before the last look whether a medium message is announced (Small and Yuan, figure 6, line 8): copies it, so that
+  // it is done at once whichever protocol it takes. To be given to send(); nothing if send() would not use it.
+  std::optional<HybridBuffers::Buffer> copy_ahead(PeerId peer, Octets data, const SendOptions& options);
   // waits: the application will wait for it at once, so that nothing is to be hidden.
   Request receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer, const ReceiveOptions& options = {},
                   bool waits = false);
@@ -94,7 +99,7 @@ class Machine final : public TransportEvents {
     return large_ > 0 ? Wake::control : Wake::nothing;
   }
   // The receive that the next message with this tag will get is known.
-  bool announced(PeerId peer, Tag tag) { return links_[peer]->sent.peek(tag) != nullptr; }
+  bool announced(PeerId peer, Tag tag) { return links_[peer]->sent.peek(key_of(tag)) != nullptr; }
   // Something could not be handed over to the transport.
   bool stalled() const { return pool_.stalled > 0; }
 
@@ -129,9 +134,12 @@ class Machine final : public TransportEvents {
   void end_posted(Operation& op, Error error);
   void violation(PeerId peer, const char* what);
   bool expose(Operation& op, Transport::Reach reach);
-  Outgoing& push_pieces(const Operation& op, Outgoing::What what, std::size_t length, wire::Remote remote);
+  Outgoing& push_pieces(PeerId peer, Outgoing::What what, MutableOctets memory, const Exposed* exposed,
+                        wire::Remote remote);
   void queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t number);
-  void choose_protocol(Operation& op, const SendOptions& options);
+  // By HYBRID, unless it is announced.
+  bool goes_hybrid(std::size_t length, const SendOptions& options) const;
+  void choose_protocol(Operation& op, const SendOptions& options, std::optional<HybridBuffers::Buffer> copied);
   void attach(wire::Message& m, const Operation& op);
   void send_to_self(Operation& op, bool synchronous);
   Request one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what,
@@ -150,6 +158,10 @@ class Machine final : public TransportEvents {
   void look_at_credits();
   Operation* carve(Operation& op, PeerId source, std::size_t size);
   void post_multi(Operation& op);
+
+  // completion_order.cc
+  void end(Operation& op, Error error);
+  void tell_ends(Link& link, bool all);
 
   // calls.cc
   void on_call(PeerId peer, const wire::Message& m, Octets question);
@@ -171,7 +183,8 @@ class Machine final : public TransportEvents {
   void deliver_octets(Operation& op, Octets payload);
 
   // protocol_hybrid.cc
-  void send_hybrid(Operation& op, const HybridBuffers::Buffer& buffer, std::uint8_t declined);
+  std::optional<HybridBuffers::Buffer> copy(PeerId peer, Octets data);
+  void send_hybrid(Operation& op, const HybridBuffers::Buffer& copy, std::uint8_t declined);
 
   // protocol_send_rndv.cc
   // declined: the flag, if the receiver's announcement is passed over.
@@ -185,7 +198,8 @@ class Machine final : public TransportEvents {
   void announce(Operation& op, bool waits);
   bool may_announce(const Operation& op, bool waits, std::uint64_t* number);
   void queue_receiver_ready(const Operation& op, std::uint64_t number, std::uint8_t flags);
-  void write_into(Operation& op, const Announcement& a);
+  // copy: of the message; it is done at once then.
+  void write_into(Operation& op, const Announcement& a, const std::optional<HybridBuffers::Buffer>& copy = {});
   void on_receiver_ready(PeerId peer, const wire::Message& m);
   void on_written(PeerId peer, std::uint32_t id, std::size_t size, std::optional<Tag> tag,
                   std::optional<std::uint64_t> data);

@@ -81,10 +81,12 @@ void Machine::on_complete(Cookie cookie, bool ok) {
   Link& link = *links_[o.peer];
   Operation* op = o.operation;
   const bool ping = o.what == Outgoing::What::ping;
+  const auto buffer = o.buffer;
   link.completed(o);
-  if (!ok) return;  // on_peer_down() is on its way and ends the requests
+  if (!ok) return;  // on_peer_down() is on its way, ends the requests and takes the buffers back
   link.heard_at = transport_.now();
   if (ping) link.pinged_at = 0;
+  if (buffer) hybrid_buffers_.give(*buffer, link.peer());
   if (op == nullptr) return;
   if (op->state() == Operation::State::fetching)
     fetched(*op);
@@ -165,6 +167,7 @@ void Machine::on_peer_down(PeerId peer) {
   link.set_down();
   hybrid_buffers_.give_all_of(peer);
   forget_messages_of(peer);
+  tell_ends(link, true);
   operations_.for_each([&](Operation& op) {
     if (op.done() || op.peer != peer || op.state() == Operation::State::spent) return;
     if (op.state() == Operation::State::posted) return end_posted(op, Error::peer_down);

@@ -171,7 +171,7 @@ void Machine::deliver(Operation& op, const Incoming& in) {
     deliver_octets(op, in.payload);
     if (in.own != nullptr) finish(*in.own, Error::none);
   } else if (links_[op.peer]->state() == Link::State::down) {
-    finish(op, Error::peer_down);
+    end(op, Error::peer_down);
   } else if (in.message.has(wire::flag::kHybrid) || in.message.has(wire::flag::kByRead)) {
     fetch(op, in.message);
   } else {

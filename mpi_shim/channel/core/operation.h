@@ -24,6 +24,7 @@ struct Operation : Posted {
     spent,       // multi-receive: takes no more, and some of its messages are still coming
     expected,    // receive: its message is known, a Write will bring it
     fetching,    // receive: its message is known, a Read brings it
+    held,        // receive: it is over, and will be told behind HYBRID receives of the same peer
     done,
   };
   // A request begins when it is done, and ends from anywhere else. What needs an answer of the peer's waits or confirms
@@ -43,6 +44,8 @@ struct Operation : Posted {
         return from == State::underway || from == State::posted;
       case State::fetching:
         return from == State::underway || from == State::posted;
+      case State::held:
+        return from == State::underway || from == State::posted || from == State::expected || from == State::fetching;
       case State::done:
         return from != State::done;
     }
@@ -74,7 +77,8 @@ struct Operation : Posted {
   Operation* parent = nullptr;            // a message of a multi-receive: that
   std::uint32_t children = 0;             // multi-receive: messages that are coming
   std::size_t taken = 0, least = 0;       // multi-receive: octets in use; of which so many must be free
-  Error fate = Error::none;               // multi-receive, spent: how it ends
+  Error fate = Error::none;               // multi-receive, spent; receive, held: how it ends
+  Links<Operation> ending;                // receive: in its peer's line of ends
   bool large = false;                     // more than the adapter alone may be needed for it
   bool announced = false;                 // receive: its buffer was announced, for `announced_for`
   bool candidate = false;                 // ... would have been, were announcements not stopped
@@ -86,6 +90,8 @@ struct Operation : Posted {
   bool done() const { return state_ == State::done; }
   // The sender waits for its end.
   bool releasing() const { return state_ == State::fetching && (release_id & wire::kRequestId) != 0; }
+  // It is fetched from a buffer of HYBRID.
+  bool fetching_copy() const { return state_ == State::fetching && !releasing(); }
   MutableOctets buffer() const { return {data, length}; }
 
  private:

@@ -38,7 +38,7 @@ void Machine::send_eager(Operation& op, bool inject) {
 
 void Machine::deliver_octets(Operation& op, Octets payload) {
   std::copy_n(payload.begin(), std::min(payload.size(), op.length), op.data);
-  finish(op, Error::none);
+  end(op, Error::none);
 }
 
 }  // namespace ewarp::channel

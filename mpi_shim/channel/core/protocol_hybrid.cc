@@ -8,18 +8,24 @@
 
 namespace ewarp::channel {
 
-void Machine::send_hybrid(Operation& op, const HybridBuffers::Buffer& buffer, std::uint8_t declined) {
-  assert(op.length <= tuning_.hybrid_threshold);
+// Nothing if no buffer is free.
+std::optional<HybridBuffers::Buffer> Machine::copy(PeerId peer, Octets data) {
+  assert(data.size() <= tuning_.hybrid_threshold);
+  const auto buffer = hybrid_buffers_.take(peer);
+  if (buffer) std::copy_n(data.begin(), data.size(), buffer->data);
+  return buffer;
+}
+
+void Machine::send_hybrid(Operation& op, const HybridBuffers::Buffer& copy, std::uint8_t declined) {
   counters_.add(Count::hybrid);
-  std::copy_n(op.data, op.length, buffer.data);
   Outgoing& o = pool_.take(Outgoing::What::send, op.peer);
   o.message.kind = wire::Kind::sender_ready;
   o.message.flags = static_cast<std::uint8_t>(wire::flag::kHybrid | declined);
   o.message.tag = op.tag;
   o.message.number = op.number;
   o.message.size = op.length;
-  o.message.remote = buffer.remote;
-  o.message.id = buffer.id;
+  o.message.remote = copy.remote;
+  o.message.id = copy.id;
   attach(o.message, op);
   links_[op.peer]->push(o);
   finish(op, Error::none);

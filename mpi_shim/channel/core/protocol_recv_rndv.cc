@@ -88,7 +88,7 @@ void Machine::on_written(PeerId peer, std::uint32_t id, std::size_t size, std::o
   Operation* op = operations_.find_wire(id);
   if (op == nullptr || op->peer != peer || op->kind != Operation::Kind::receive)
     return violation(peer, "a Write for a receive that is not there");
-  if (op->state() == Operation::State::expected) return finish(*op, Error::none);
+  if (op->state() == Operation::State::expected) return end(*op, Error::none);
   if (op->state() != Operation::State::posted || !op->announced || size > op->length ||
       (tag && key_of(*tag) != op->key) || !links_[peer]->arrived.arrived(op->key, op->announced_for))
     return violation(peer, "a Write for a receive that was not announced");
@@ -98,7 +98,7 @@ void Machine::on_written(PeerId peer, std::uint32_t id, std::size_t size, std::o
   op->status.tag = tag.value_or(op->tag);
   op->status.length = size;
   op->status.data = data;
-  finish(*op, Error::none);
+  end(*op, Error::none);
 }
 
 // --- the sender ---
@@ -131,16 +131,18 @@ void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
 // The tag and what is attached went along with SENDER_READY, if there was one. Otherwise an immediate says that the tag
 // is the announced one, and by a bit that what is attached is the same as last time; or a message carries them, and the
 // size where it takes several Writes.
-void Machine::write_into(Operation& op, const Announcement& a) {
+void Machine::write_into(Operation& op, const Announcement& a, const std::optional<HybridBuffers::Buffer>& copy) {
   Link& link = *links_[op.peer];
   const bool unannounced = op.state() != Operation::State::waiting, untold = op.attached && unannounced;
   const std::size_t length = std::min<std::uint64_t>(op.length, a.capacity);
   const bool immediate = transport_.has_immediate(op.peer) && length <= transport_.longest_transfer() &&
                          (!untold || op.attached == link.data_told) && (!unannounced || op.tag == a.tag);
   op.enter(Operation::State::underway);
-  Outgoing& o = push_pieces(op, immediate ? Outgoing::What::write_immediate : Outgoing::What::write, length, a.remote);
+  Outgoing& o = push_pieces(op.peer, immediate ? Outgoing::What::write_immediate : Outgoing::What::write,
+                            {copy ? copy->data : op.data, length}, copy ? copy->memory : op.memory, a.remote);
   o.immediate = a.id | (untold ? wire::kSameData : 0);
-  o.operation = immediate && !op.confirm ? &op : nullptr;
+  o.operation = immediate && !op.confirm && !copy ? &op : nullptr;
+  if (copy) o.buffer = copy->id;
   link.push(o);
   if (!immediate) {
     counters_.add(Count::written_notices);
@@ -151,10 +153,13 @@ void Machine::write_into(Operation& op, const Announcement& a) {
     notice.message.size = op.length;
     notice.message.id = a.id;
     if (untold) attach(notice.message, op);
-    notice.operation = op.confirm ? nullptr : &op;
+    notice.operation = op.confirm || copy ? nullptr : &op;
     link.push(notice);
   }
-  if (op.confirm) push_confirm(op);
+  if (op.confirm) return push_confirm(op);
+  if (!copy) return;
+  counters_.add(Count::recv_rndv_copied);
+  finish(op, Error::none);
 }
 
 }  // namespace ewarp::channel

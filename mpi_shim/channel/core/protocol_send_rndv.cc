@@ -28,14 +28,15 @@ void Machine::fetch(Operation& op, const wire::Message& m) {
   op.enter(Operation::State::fetching);
   op.release_id = m.id;
   if (op.releasing()) ++releasing_;
+  if (op.fetching_copy() && tuning_.ordered_completions) links_[op.peer]->ends.push_back(op);
   op.posted_at = transport_.now();
   const auto n = std::min<std::uint64_t>(m.size, op.length);
   if (n == 0) return fetched(op);
   if (!expose(op, Transport::Reach::written)) {
     links_[op.peer]->release(m.id, true);
-    return finish(op, Error::no_memory);
+    return end(op, Error::no_memory);
   }
-  Outgoing& o = push_pieces(op, Outgoing::What::read, n, m.remote);
+  Outgoing& o = push_pieces(op.peer, Outgoing::What::read, op.buffer().first(n), op.memory, m.remote);
   o.operation = &op;
   links_[op.peer]->push(o);
 }
@@ -44,7 +45,7 @@ void Machine::fetch(Operation& op, const wire::Message& m) {
 void Machine::fetched(Operation& op) {
   if (op.memory != nullptr) round_trip_ns_ = std::min(round_trip_ns_, transport_.now() - op.posted_at);
   links_[op.peer]->release(op.release_id, (op.release_id & wire::kRequestId) != 0);
-  finish(op, Error::none);
+  end(op, Error::none);
 }
 
 void Machine::on_sender_released(PeerId peer, std::uint32_t id) {
@@ -65,7 +66,7 @@ void Machine::answer(Operation& op, const wire::Message& m) {
   Link& link = *links_[op.peer];
   if (!expose(op, Transport::Reach::written)) {
     link.release(m.id, true);
-    return finish(op, Error::no_memory);
+    return end(op, Error::no_memory);
   }
   op.enter(Operation::State::expected);
   queue_receiver_ready(op, m.number, wire::flag::kAnswer);

@@ -111,6 +111,7 @@ struct Tuning {
   unsigned usage_percent = 80;                // wasted: fewer of them are used
   std::uint32_t receive_depth = 64;           // (job) messages that a peer may have under way to us
   std::size_t hybrid_buffers = 64;            // that wait to be read, of all peers; 0: no HYBRID
+  bool ordered_completions = false;           // receives end behind earlier ones of the same peer by HYBRID
   std::size_t copy_limit = 4 << 20;  // octets per peer that are copied to complete an eager send on a full path
   std::size_t counter_limit = 1024;  // tags per peer and direction that are counted
   // Octets of messages that nobody has asked for yet, all peers together, beyond which their senders get no further
