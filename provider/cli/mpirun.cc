@@ -104,11 +104,10 @@ int mpirun(const std::vector<std::string>& words) {
   if (found.path.empty()) return fail(kNotFound, "no mpirun in PATH; install Open MPI: `apt-get install openmpi-bin`");
   if (const int status = check_interfaces({}); status != 0) return status;
 
-  // Open MPI's osc pt2pt counts on a message completing before those that its sender sent when it was done; a medium
-  // message that is copied at the sender and read later does not.
-  setenv("EWARP_CHANNEL_HYBRID_THRESHOLD", "0", 0);
-  // Without HYBRID everything above is a rendezvous, whose messages cost more than the copies.
+  // The control messages of other protocols cost more than EAGER's copies up to here.
   setenv("EWARP_CHANNEL_EAGER_THRESHOLD", "131072", 0);
+  // A sender that comes first goes on at once up to here, for a copy.
+  setenv("EWARP_CHANNEL_HYBRID_THRESHOLD", "262144", 0);
   setenv("EWARP_CHANNEL_ANNOUNCE_THRESHOLD", "32768", 0);
   // Its receives ignore its mark of synchronous sends, a bit of the tag.
   setenv("EWARP_CHANNEL_IGNORED_BITS", "0x100000000", 0);
