@@ -90,8 +90,7 @@ def four_protocols(rig):
 
 
 def ends_in_order(rig):
-    """A message of medium size ends before the one that is sent behind it, which Open MPI's osc pt2pt counts on, and nothing
-    waits for a rendezvous."""
+    """A medium message ends before the one behind it, as osc pt2pt assumes; nothing waits for a rendezvous."""
     need(DEBIAN_PYTHON)
     program = [DEBIAN_PYTHON, "-B", "-m", "mpi4py", SCRIPTS / "ends.py", MEDIUM, LARGE, pathlib.Path(rig.rundir, "heard")]
     # Without announcements every medium message is HYBRID's.
