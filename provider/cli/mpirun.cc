@@ -106,8 +106,8 @@ int mpirun(const std::vector<std::string>& words) {
 
   // The control messages of other protocols cost more than EAGER's copies up to here.
   setenv("EWARP_CHANNEL_EAGER_THRESHOLD", "131072", 0);
-  // A sender that comes first goes on at once up to here, for a copy.
-  setenv("EWARP_CHANNEL_HYBRID_THRESHOLD", "262144", 0);
+  // A sender that comes first goes on at once up to here, for a copy. Windows of longer messages lose by the copies.
+  setenv("EWARP_CHANNEL_HYBRID_THRESHOLD", "196608", 0);
   setenv("EWARP_CHANNEL_ANNOUNCE_THRESHOLD", "32768", 0);
   // Its receives ignore its mark of synchronous sends, a bit of the tag.
   setenv("EWARP_CHANNEL_IGNORED_BITS", "0x100000000", 0);

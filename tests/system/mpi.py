@@ -18,7 +18,7 @@ ONE_SIDED = ["onesided", "accumulate", "bounds"]
 REST = ["datatypes", "collectives", "icollectives", "neighbourhood", "communicators", *ONE_SIDED, "buffers", "children",
         "threads"]  # fmt: skip
 KEPT = {"ETHERWARP_STATS_KEEP": "yes"}
-SMALL, MEDIUM, LARGE = 1 << 10, 1 << 18, 4 << 20  # octets: by the thresholds of `etherwarp mpirun`
+SMALL, MEDIUM, LARGE = 1 << 10, 160 << 10, 4 << 20  # octets: by the thresholds of `etherwarp mpirun`
 
 
 def words(rig, ranks, program, *options):
