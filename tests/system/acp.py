@@ -350,7 +350,8 @@ def open_mpi(rig):
         process.must_end_well(60, (1,) if procs == 1 else (0,))
         check(("two processes at least" if procs == 1 else f"{procs} processes, 500 rounds: right") in process.output(),
               process.said())  # fmt: skip
-    both = [start_mpi(2, "ewarp_acp_storm", seed, 2) for seed in (1, 2)]  # at a time: each finds its own
+    both = [start_mpi(2, "ewarp_acp_storm", seed, 2, env={"TMPDIR": rig.folder(f"job{seed}")})
+            for seed in (1, 2)]  # at a time: each finds its own
     for process in both:
         process.must_end_well(120)
         check("as it must be" in process.output(), process.said())

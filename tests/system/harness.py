@@ -246,6 +246,7 @@ class Rig:
         # What the caller's shell sets must not decide what is tested.
         self.env = {k: v for k, v in os.environ.items() if not k.startswith("ETHERWARP_") and k != "LD_PRELOAD"}
         self.env["ETHERWARP_RUNDIR"] = self.rundir
+        self.env["TMPDIR"] = self.folder("temporary")
         if not LOCAL:
             self.env["ETHERWARP_LOCAL"] = "off"
         self._reports = None
@@ -363,6 +364,13 @@ class Rig:
     def forget(self, process):
         process.close()
         self._children.remove(process)
+
+    def folder(self, name):
+        """A new folder. Two jobs of Open MPI that begin at a time need one each as TMPDIR: it makes a folder there of
+        which the second says 'File exists'."""
+        path = os.path.join(self.rundir, name)
+        os.mkdir(path)
+        return path
 
     def end_children(self):
         for process in self._children:
