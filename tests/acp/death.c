@@ -34,25 +34,26 @@ static void hear(int index) {
 
 static unsigned char buffer[1 << 20];
 
+/* Rank 1 dies, and with it what was begun. */
+static void both_fail(acp_request_t a, acp_request_t b) {
+  tell(1, 0);
+  FAILS(acp_wait_ch(a), -1, ECONNRESET);
+  FAILS(acp_wait_ch(b), -1, ECONNRESET);
+}
+
 static void victim_before_create(void) {
   hear(0);
 }
 static void survivor_asking(void) {
   /* Nobody answers the request. */
   acp_ch_t ch = acp_create_ch(0, 1);
-  acp_request_t r = acp_nbsend_ch(ch, buffer, 8), f = acp_nbfree_ch(ch);
-  tell(1, 0);
-  FAILS(acp_wait_ch(r), -1, ECONNRESET);
-  FAILS(acp_wait_ch(f), -1, ECONNRESET);
+  both_fail(acp_nbsend_ch(ch, buffer, 8), acp_nbfree_ch(ch));
 }
 
 static void survivor_waiting(void) {
   /* Nobody asks. */
   acp_ch_t ch = acp_create_ch(1, 0);
-  acp_request_t r = acp_nbrecv_ch(ch, buffer, 8), f = acp_nbfree_ch(ch);
-  tell(1, 0);
-  FAILS(acp_wait_ch(r), -1, ECONNRESET);
-  FAILS(acp_wait_ch(f), -1, ECONNRESET);
+  both_fail(acp_nbrecv_ch(ch, buffer, 8), acp_nbfree_ch(ch));
 }
 
 static void victim_connected(void) {

@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "timing.h"
 
 enum { kMost = 8 << 20, kFewest = 10 };
 
@@ -16,17 +17,6 @@ static unsigned char* memory;
 
 static void must(int good, const char* what) {
   if (!good) acp_abort(what);
-}
-
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static int ascending(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
 }
 
 static void report(const char* what, size_t octets, double* times, int n) {

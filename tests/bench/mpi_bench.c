@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "timing.h"
 
 enum { kLargest = 4 << 20, kMostWindow = 64, kTag = 1, kDone = 2, kTurns = 7, kTransfers = 9 };
 
@@ -17,17 +18,6 @@ static int rank;
 static bool quick;
 static size_t only;  // if not 0: messages of this size alone
 static char* buffers[kMostWindow];
-
-static double now_us(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static int ascending(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
-}
 
 static double median(double* values, int n) {
   qsort(values, (size_t)n, sizeof *values, ascending);

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 void die(const char* format, ...) {
@@ -33,9 +32,7 @@ void checked(int rc, const char* what) {
 }
 
 double now(void) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+  return now_us() * 1e-6;
 }
 
 const char* read_arguments(int argc, char** argv, const struct argument* known, size_t n) {
@@ -67,11 +64,6 @@ const char* read_arguments(int argc, char** argv, const struct argument* known, 
     }
   }
   return optind < argc ? argv[optind] : NULL;
-}
-
-int ascending(const void* a, const void* b) {
-  const double x = *(const double*)a, y = *(const double*)b;
-  return (x > y) - (x < y);
 }
 
 int tcp_between(const char* server, int port) {

@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "timing.h"
+
 enum { kGrh = 40, kQkey = 0x11111111 };
 
 // Where a queue pair is.
@@ -31,9 +33,6 @@ struct argument {
 // At most 31, of which none is required. The word behind them: NULL if there is none. Ends the process with status 2
 // where an argument is unknown.
 const char* read_arguments(int argc, char** argv, const struct argument* known, size_t n);
-
-// For qsort(): doubles.
-int ascending(const void* a, const void* b);
 
 // A connection on which the two ends find each other; server: NULL at the one that waits for the other.
 int tcp_between(const char* server, int port);
