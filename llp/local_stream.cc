@@ -25,7 +25,7 @@ constexpr int kBellsAtOnce = 16;  // a peer may ring without end
 constexpr std::size_t kPiece = 16 * 1024;
 // From so many octets on a copy goes into the ring past the caches. The lines of the ring are in the reader's cache: a
 // plain store has to fetch each from there first, a store of a whole line has not (docs/design/llp.md).
-constexpr std::size_t kPastCaches = 8 * 1024;
+constexpr std::size_t kPastCaches = 4 * 1024;
 
 // A stretch of the octets of a ring, in one or two pieces.
 struct Place {
