@@ -15,8 +15,8 @@
 // A large Write is given time for what a round trip still has to copy: the answer, of the same size perhaps, is copied
 // after the Write was.
 //
-// Threading: posted() by posters, heard() and done() by the engine's holder, the rest under the lock of the send queue's
-// CQ.
+// Threading: posted() by posters, heard() and done() by the engine's holder, the rest under the lock of the send
+// queue's CQ.
 #pragma once
 
 #include <algorithm>
@@ -110,7 +110,8 @@ class WriteHold {
   static constexpr unsigned kMost = 1u << 16;
   static constexpr int kGain = 16;  // this part of the usual time is to be gained, or there is no gain
 
-  // Behind the copy that ends with the completion: the peer's of what we wrote, the peer's of its answer, and ours of it.
+  // Behind the copy that ends with the completion: the peer's of what we wrote, the peer's of its answer, and ours of
+  // it.
   static constexpr int kCopies = 3;
 
   const Duration bound_;

@@ -5,9 +5,7 @@
     tests/bench/message_cost.py [--rounds N] [--smoke]
 
 `perf stat` of both ends of a ping-pong, over TCP and over a local stream. Two runs that differ in the number of messages
-alone, so that start and end cost nothing. A run whose server is under valgrind counts the instructions of its program: the
-client is faster than it then, and a poll finds a message. Needs perf (and valgrind), and root for the system calls.
-Writes cost.md and cost.json.
+alone, so that start and end cost nothing. Needs perf, and root for the system calls. Writes cost.md and cost.json.
 """
 import argparse
 import collections
@@ -22,14 +20,13 @@ import sys
 import time
 
 import bench
-from common import ROOT, SKIPPED, Failure, cpu_model, end_well, in_turn, keep_report, load_remark, say_since, size_name  # fmt: skip
+from common import ROOT, SKIPPED, cpu_model, end_well, in_turn, keep_report, load_remark, say_since, size_name  # fmt: skip
 
 CASES = (("ib_send_lat", 8), ("ib_write_lat", 64 << 10))
 WAYS = ("off", "auto")
 # perf's names, how many of a unit make one of ours, ours
-EVENTS = (("raw_syscalls:sys_enter", 1, "system calls"), ("task-clock", 1e-3, "µs of CPU"), ("context-switches", 1, "switches"),
+EVENTS = (("raw_syscalls:sys_enter", 1, "system calls"), ("task-clock", 1e3, "µs of CPU"), ("context-switches", 1, "switches"),
           ("instructions:u", 1, "instructions"), ("instructions:k", 1, "instructions of the kernel"), ("cycles", 1, "cycles"))  # fmt: skip
-PROGRAM = "instructions of the server (valgrind)"
 
 
 class Bench(bench.Bench):
@@ -60,16 +57,6 @@ class Bench(bench.Bench):
             file.unlink()
         return total
 
-    def valgrind(self, tool, size, way, iterations):
-        """Instructions of the server."""
-        log = pathlib.Path(self.rundir, "valgrind.log")
-        words = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null", f"--log-file={log}"]
-        self.run(tool, size, way, iterations, lambda side: ([], words if side == "server" else []))
-        found = re.search(r"Collected : (\d+)", log.read_text(encoding="utf-8"))
-        if found is None:
-            raise Failure("valgrind did not say what it has counted")
-        return {PROGRAM: float(found[1])}
-
 
 def each(measured, least, most):
     """What one message more costs: a ping-pong of n rounds has 2 n of them."""
@@ -88,18 +75,11 @@ def measure(b, say):
                     if name in values:
                         found[tool, size, way][ours].append(values[name] * factor)
             say(f"round {n + 1}: {tool}, {size_name(size)}")
-    if shutil.which("valgrind") is not None:
-        for tool, size in CASES:
-            for way in WAYS:
-                # It sends one message and takes one in each round.
-                values = each(lambda i: b.valgrind(tool, size, way, i), *a.slow)
-                found[tool, size, way][PROGRAM].append(2 * values[PROGRAM])
     return found
 
 
 def report(b, found, seconds):
-    kinds = [*(ours for _, _, ours in EVENTS), PROGRAM]
-    kinds = [k for k in kinds if any(k in values for values in found.values())]
+    kinds = [ours for _, _, ours in EVENTS]
     lines = ["# What a message costs", "",
              f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; {cpu_model()}, {os.cpu_count()} CPUs; Linux "
              f"{platform.release()}; server on CPUs {b.server_cpus}, client on {b.client_cpus}; medians of {b.a.rounds} rounds; "
@@ -123,9 +103,9 @@ def parse(argv):
     p.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of EtherWARP")
     a = p.parse_args(argv)
     a.address, a.timeout = "127.0.0.1", 60
-    a.iterations, a.slow = (2000, 22000), (500, 1500)
+    a.iterations = (2000, 22000)
     if a.smoke:
-        a.rounds, a.iterations, a.slow = 1, (100, 600), (100, 200)
+        a.rounds, a.iterations = 1, (100, 600)
     return a
 
 
