@@ -4,7 +4,7 @@
 
     tests/bench/local_bench.py [--tool TOOL]... [--size OCTETS]... [--rounds N] [--smoke]
 
-In alternating pairs, both ends pinned as in bench.py; the ratio is taken of each pair. Writes local.md and local.json.
+In alternating pairs, both ends pinned as in bench.py; the ratio is taken of each pair. Writes a page and its figures into BUILD/bench: local.*.
 """
 import argparse
 import collections
@@ -73,7 +73,7 @@ def report(b, found, seconds):
 def parse(argv):
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--build", default=str(ROOT / "build"), help="build directory (default: build)")
-    p.add_argument("--output", default=None, help="directory of local.md and local.json (default: BUILD/bench)")
+    p.add_argument("--output", default=None, help="directory of the report (default: BUILD/bench)")
     p.add_argument("--rounds", type=int, default=15, help="alternating pairs (default: 15)")
     p.add_argument("--tool", action="append", choices=TOOLS + ("ib_send_bw", "ib_read_bw"), help="default: " + ", ".join(TOOLS))
     p.add_argument("--size", action="append", type=int, metavar="OCTETS", help="default: 1 to 8 MiB")

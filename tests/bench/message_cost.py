@@ -5,7 +5,7 @@
     tests/bench/message_cost.py [--rounds N] [--smoke]
 
 `perf stat` of both ends of a ping-pong, over TCP and over a local stream. Two runs that differ in the number of messages
-alone, so that start and end cost nothing. Needs perf, and root for the system calls. Writes cost.md and cost.json.
+alone, so that start and end cost nothing. Needs perf, and root for the system calls. Writes a page and its figures into BUILD/bench: cost.*.
 """
 import argparse
 import collections
@@ -95,7 +95,7 @@ def report(b, found, seconds):
 def parse(argv):
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--build", default=str(ROOT / "build"), help="build directory (default: build)")
-    p.add_argument("--output", default=None, help="directory of cost.md and cost.json (default: BUILD/bench)")
+    p.add_argument("--output", default=None, help="directory of the report (default: BUILD/bench)")
     p.add_argument("--rounds", type=int, default=5, help="default: 5")
     p.add_argument("--smoke", action="store_true", help="one round of tiny runs: does everything work?")
     p.add_argument("--server-cpus", help="such as 0,1 (default: the first half of the usable ones)")
@@ -112,7 +112,7 @@ def parse(argv):
 def run(b):
     begin = time.monotonic()
     if shutil.which("perf") is None:
-        print("message_cost: perf is not installed (scripts/packages.txt)", file=sys.stderr)
+        print("message_cost: perf is not installed (Debian: linux-perf)", file=sys.stderr)
         return SKIPPED
     if (problem := bench.missing(b)) is not None:
         print(f"message_cost: {problem[0]}", file=sys.stderr)
