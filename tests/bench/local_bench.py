@@ -86,7 +86,7 @@ def parse(argv):
     a = p.parse_args(argv)
     a.address, a.timeout = "127.0.0.1", 60
     if a.smoke:
-        a.rounds, a.iterations, a.size = 1, 200, a.size or [8, 65536]
+        a.rounds, a.iterations, a.size = 1, 200, a.size or [65536]
     return a
 
 

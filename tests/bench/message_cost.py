@@ -68,7 +68,7 @@ def measure(b, say):
     """{(tool, size, way): {what: values}}."""
     a, found = b.a, collections.defaultdict(lambda: collections.defaultdict(list))
     for n in range(a.rounds):
-        for tool, size in CASES:
+        for tool, size in CASES[:1] if a.smoke else CASES:
             steps = [lambda w=way: each(lambda i: b.perf(tool, size, w, i), *a.iterations) for way in WAYS]
             for way, values in zip(WAYS, in_turn(n, steps)):
                 for name, factor, ours in EVENTS:
