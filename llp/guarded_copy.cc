@@ -42,7 +42,7 @@ bool guarded_copy_by_kernel(void* to, const void* from, std::size_t n) noexcept 
 
 #include <ucontext.h>
 
-// bool ewarp_copy(void* to, const void* from, size_t n): false by way of ewarp_copy_fault, as are the two atomics.
+// bool ewarp_copy(void* to, const void* from, size_t n): false by way of ewarp_copy_fault, as are the others.
 // It uses no stack, so going on at ewarp_copy_fault is right from any instruction of the range. Each octet is stored
 // once, in ascending order, and on x86 seen in it. Overlapping the head and tail of a piece would spare branches, but
 // whoever has seen the last octet may write there himself, and a second store would undo that. `rep movsb` is the
@@ -127,6 +127,38 @@ ewarp_copy:
 9:
   movl $1, %eax
   ret
+  .globl ewarp_copy_past_caches
+  .hidden ewarp_copy_past_caches
+ewarp_copy_past_caches:
+  movq %rdi, %rcx # up to the first whole line of the target
+  negq %rcx
+  andq $63, %rcx
+  cmpq %rdx, %rcx
+  cmovaq %rdx, %rcx
+  subq %rcx, %rdx
+  rep movsb
+  cmpq $64, %rdx
+  jb 2f
+1: # whole lines
+  movups (%rsi), %xmm0
+  movups 16(%rsi), %xmm1
+  movups 32(%rsi), %xmm2
+  movups 48(%rsi), %xmm3
+  addq $64, %rsi
+  movntdq %xmm0, (%rdi)
+  movntdq %xmm1, 16(%rdi)
+  movntdq %xmm2, 32(%rdi)
+  movntdq %xmm3, 48(%rdi)
+  addq $64, %rdi
+  subq $64, %rdx
+  cmpq $64, %rdx
+  jae 1b
+2:
+  movq %rdx, %rcx
+  rep movsb
+  sfence # such stores are not ordered with later ones
+  movl $1, %eax
+  ret
   .macro ewarp_atomic name, instruction, operand # on (%rdi); (%rsi) goes into %rax, and %rax back there
   .globl \name
   .hidden \name
@@ -152,6 +184,7 @@ ewarp_copy_fault:
 
 extern "C" {
 [[gnu::visibility("hidden")]] bool ewarp_copy(void* to, const void* from, std::size_t n) noexcept;
+[[gnu::visibility("hidden")]] bool ewarp_copy_past_caches(void* to, const void* from, std::size_t n) noexcept;
 [[gnu::visibility("hidden")]] bool ewarp_fetch_add(void* at, std::uint64_t* value) noexcept;
 [[gnu::visibility("hidden")]] bool ewarp_compare_exchange(void* at, std::uint64_t* expected,
                                                           std::uint64_t desired) noexcept;
@@ -198,6 +231,10 @@ bool guarded_copy(void* to, const void* from, std::size_t n) noexcept {
   return ewarp_copy(to, from, n);
 }
 
+bool guarded_copy_past_caches(void* to, const void* from, std::size_t n) noexcept {
+  return ewarp_copy_past_caches(to, from, n);
+}
+
 bool guarded_fetch_add(void* at, std::uint64_t* value) noexcept {
   assert(is_aligned(at));
   return ewarp_fetch_add(at, value);
@@ -223,6 +260,10 @@ bool install_copy_guard() {
 }
 
 bool guarded_copy(void* to, const void* from, std::size_t n) noexcept {
+  return guarded_copy_by_kernel(to, from, n);
+}
+
+bool guarded_copy_past_caches(void* to, const void* from, std::size_t n) noexcept {
   return guarded_copy_by_kernel(to, from, n);
 }
 

@@ -25,6 +25,10 @@ bool faults_can_be_caught() noexcept;
 // The calling thread must not block SIGSEGV and SIGBUS.
 bool guarded_copy(void* to, const void* from, std::size_t n) noexcept;
 
+// The same for a target that another CPU reads next, and this one does not: it need not have the target's lines in its
+// cache, and does not put them there. Nor does it promise an order of its stores; all are seen before any later one.
+bool guarded_copy_past_caches(void* to, const void* from, std::size_t n) noexcept;
+
 // Atomic with respect to everything else that uses atomic instructions on these 8 octets, here or in a process that
 // shares them; sequentially consistent. False: the page cannot be written, nothing happened. Requires: `at` is a
 // multiple of 8. Guarded as guarded_copy() is; where there is no routine for the machine, the page is only tried

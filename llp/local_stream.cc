@@ -23,6 +23,9 @@ constexpr unsigned kLooksForAQuestion = 64;
 constexpr int kBellsAtOnce = 16;  // a peer may ring without end
 // The peer is told of so many octets at a time, and copies the first while we copy the next (docs/design/llp.md).
 constexpr std::size_t kPiece = 16 * 1024;
+// From so many octets on a copy goes into the ring past the caches. The lines of the ring are in the reader's cache: a
+// plain store has to fetch each from there first, a store of a whole line has not (docs/design/llp.md).
+constexpr std::size_t kPastCaches = 4 * 1024;
 
 // A stretch of the octets of a ring, in one or two pieces.
 struct Place {
@@ -37,6 +40,10 @@ struct Place {
     return copy(octets + begin, std::size_t{0}, first) && (first == n || copy(octets, first, n - first));
   }
 };
+
+bool put(std::byte* to, const std::byte* from, std::size_t n) {
+  return n < kPastCaches ? guarded_copy(to, from, n) : guarded_copy_past_caches(to, from, n);
+}
 
 class LocalStream final : public Stream {
  public:
@@ -185,7 +192,7 @@ long LocalStream::send(std::span<const iovec> from) {
     while (whole && left > 0) {
       const std::size_t n = std::min<std::uint64_t>(left, kPiece - (given - told));
       whole = Place{out_octets_, written_ + given}.pieces(
-          n, [octets](std::byte* to, std::size_t at, std::size_t some) { return guarded_copy(to, octets + at, some); });
+          n, [octets](std::byte* to, std::size_t at, std::size_t some) { return put(to, octets + at, some); });
       if (!whole) break;
       octets += n;
       left -= n;

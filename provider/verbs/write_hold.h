@@ -12,7 +12,11 @@
 // they may also come to a program that computes. So it is tried where messages have come between completions, is
 // measured, and dropped at once where it does not pay; the next trial then takes twice as many of them.
 //
-// Threading: heard() by the engine's holder, the rest under the lock of the send queue's CQ.
+// A large Write is given time for what a round trip still has to copy: the answer, of the same size perhaps, is copied
+// after the Write was.
+//
+// Threading: posted() by posters, heard() and done() by the engine's holder, the rest under the lock of the send
+// queue's CQ.
 #pragma once
 
 #include <algorithm>
@@ -28,8 +32,20 @@ class WriteHold {
   using Time = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::steady_clock::duration;
 
-  // bound: the longest that a completion is held; 0: none is.
+  // bound: the longest that a small Write's completion is held.
   explicit WriteHold(Duration bound) : bound_(bound) {}
+
+  // Of fewer octets all copies of a round trip are done within the bound: it is not worth asking what time it is.
+  static constexpr std::uint64_t kLarge = 16 * 1024;
+  // A Write has been posted behind everything else; when: Time() if it is not large.
+  void posted(Time when) { posted_.store(when.time_since_epoch().count(), std::memory_order_relaxed); }
+  bool is_large() const { return posted_.load(std::memory_order_relaxed) != 0; }
+  // Its completion is about to be made. Relaxed, as posted(): another one that is posted meanwhile shortens the hold.
+  void done(Time now) {
+    const Duration posted(posted_.load(std::memory_order_relaxed));
+    const Duration took = posted.count() == 0 ? Duration(0) : now.time_since_epoch() - posted;
+    took_.store(took.count(), std::memory_order_relaxed);
+  }
 
   // A message of the peer's has come: it is in memory, or its completion is made.
   void heard() { messages_.store(messages_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed); }
@@ -52,6 +68,8 @@ class WriteHold {
       usual_ = answered_ % kTrial == 0 ? cycle : std::min(usual_, cycle);
       trying_ = ++answered_ >= needed_;
     }
+    // Behind the usual time nothing would be gained.
+    if (trying_) limit_ = std::max(bound_, std::min(bound_ + kCopies * took(), usual_));
     return trying_;
   }
   // After a pass. True: it is given.
@@ -60,7 +78,7 @@ class WriteHold {
       slipped_ = false;
       return true;
     }
-    if (now - since_ < bound_) return false;
+    if (now - since_ < limit_) return false;
     // A peer that lost its CPU for a moment, or does not hold yet, is no reason to begin anew.
     if (std::exchange(slipped_, true)) fail();
     return true;
@@ -76,6 +94,7 @@ class WriteHold {
     if (best_ > usual_ - usual_ / kGain) fail();
     best_ = Duration::max();
   }
+  Duration took() const { return Duration(took_.load(std::memory_order_relaxed)); }
   void fail() {
     needed_ = tried_ >= kProved ? 1 : std::min(std::max(needed_, kLearn) * 2, kMost);
     stop();
@@ -91,7 +110,14 @@ class WriteHold {
   static constexpr unsigned kMost = 1u << 16;
   static constexpr int kGain = 16;  // this part of the usual time is to be gained, or there is no gain
 
+  // Behind the copy that ends with the completion: the peer's of what we wrote, the peer's of its answer, and ours of
+  // it.
+  static constexpr int kCopies = 3;
+
   const Duration bound_;
+  Duration limit_{};                      // of the completion that is held
+  std::atomic<Duration::rep> posted_{0};  // the newest Write; 0: it is not large
+  std::atomic<Duration::rep> took_{0};    // from its post to its completion
   std::atomic<std::uint64_t> messages_{0};
   std::uint64_t before_ = 0;                                   // messages, at the last completion
   Time since_{};                                               // when it was seen

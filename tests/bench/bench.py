@@ -65,16 +65,21 @@ class Bench:
 
     # Programs over EtherWARP.
 
+    def wrapped(self, side):
+        """Words before `etherwarp run`, and before the program, of one side (server, client)."""
+        return [], []
+
     def two_processes(self, name, server_words, client_words, port, crc, least_octets):
         """Runs a server and its client over EtherWARP to their ends; the client's standard output."""
         options = ["--stats-keep", "--crc", crc, *as_words(self.options)]
         env = dict(os.environ, ETHERWARP_RUNDIR=self.rundir)
 
-        def command(cpus, words):
-            return ["taskset", "-c", cpus, self.etherwarp, "run", *options, "--", *words]
+        def command(side, cpus, words):
+            around, before = self.wrapped(side)
+            return ["taskset", "-c", cpus, *around, self.etherwarp, "run", *options, "--", *before, *words]
 
         with tempfile.TemporaryFile("w+") as log:
-            server = subprocess.Popen(command(self.server_cpus, server_words), stdout=log, stderr=subprocess.STDOUT, env=env)
+            server = subprocess.Popen(command("server", self.server_cpus, server_words), stdout=log, stderr=subprocess.STDOUT, env=env)
 
             def server_said():
                 log.seek(0)
@@ -84,7 +89,7 @@ class Bench:
                 wait_until(lambda: server.poll() is not None or listens(server.pid, port), 10, f"{name}: the server does not listen")
                 if server.poll() is not None:
                     raise Failure(f"{name}: the server ended before the client came\n{server_said()}")
-                out = run_to_end(command(self.client_cpus, client_words), self.a.timeout, env)
+                out = run_to_end(command("client", self.client_cpus, client_words), self.a.timeout, env)
                 try:
                     server.wait(10)
                 except subprocess.TimeoutExpired as e:

@@ -30,7 +30,9 @@ using Copy = bool (*)(void*, const void*, std::size_t) noexcept;
 constexpr struct {
   const char* name;
   Copy copy;
-} kCopies[] = {{"guarded_copy", guarded_copy}, {"guarded_copy_by_kernel", guarded_copy_by_kernel}};
+} kCopies[] = {{"guarded_copy", guarded_copy},
+               {"guarded_copy_past_caches", guarded_copy_past_caches},
+               {"guarded_copy_by_kernel", guarded_copy_by_kernel}};
 
 // The address of a page that nothing is mapped at.
 std::byte* unmapped_page() {

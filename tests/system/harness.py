@@ -190,6 +190,12 @@ class Process:
         self._out.close()
 
 
+def check_streams(name, processes):
+    """Streams between processes of one host went through what is tested: shared memory, or TCP."""
+    local = sum(d["local_streams"] for p in processes for d in p["devices"])
+    check((local > 0) == LOCAL, f"{name}: {local} streams through shared memory")
+
+
 class Run:
     """What is left of a server and its client: their output and EtherWARP's counters of the two."""
 

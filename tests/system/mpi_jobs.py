@@ -4,7 +4,7 @@ import os
 import re
 import time
 
-from harness import BUILD, Skip, check, need
+from harness import BUILD, Skip, check, check_streams, need
 
 
 def suite(library):
@@ -32,7 +32,8 @@ def run_job(*arguments, **more):
 
 def run_job_counted(rig, name, words, ranks, least, seconds=60, env=None, device=None):
     """A job to its good end; by EtherWARP's counters each rank sent and received, together at least so many octets, and
-    nothing went wrong below. device: the only one that carried any. Returns its output, and the counters of its ranks."""
+    nothing went wrong below. device: the only one that carried any; how its streams went is not asked then. Returns its
+    output, and the counters of its ranks."""
     began = time.monotonic()
     job = rig.start_plain(words, env, name)
     job.must_end_well(seconds)
@@ -45,6 +46,8 @@ def run_job_counted(rig, name, words, ranks, least, seconds=60, env=None, device
     check(all(d["rx_octets"] for d in devices), f"{name}: a rank received nothing over EtherWARP: {devices}")
     check(device is None or {d["name"] for d in devices} == {device}, f"{name}: not only over {device}: {devices}")
     check(sum(d["crc_errors"] for d in devices) == 0, f"{name}: CRC errors: {devices}")
+    if device is None:
+        check_streams(name, processes)
     output = job.output()
     rig.forget(job)
     print(f"  {name}: {ranks} ranks, {octets} octets over EtherWARP, {time.monotonic() - began:.1f} s", flush=True)

@@ -4,7 +4,7 @@ and two hosts."""
 import re
 import signal
 
-from harness import BUILD, check, free_port, main, need, wait_until
+from harness import BUILD, check, check_streams, free_port, main, need, wait_until
 from veth import DEVICE, SERVER, between, two_hosts
 
 TEST = BUILD / "bin" / "ewarp_ofi_test"
@@ -37,8 +37,10 @@ def calls(rig):
         rig.ended()
         said = rig.run([TEST], 120, env={**PROVIDER, **env})
         check(re.search(r"PASSED  \] \d+ test", said) and "FAILED" not in said, said)
-        octets = sum(d["rx_octets"] for p in rig.ended() for d in p["devices"])
+        processes = rig.ended()
+        octets = sum(d["rx_octets"] for p in processes for d in p["devices"])
         check(octets > 10 << 20, f"only {octets} octets travelled")
+        check_streams(f"{TEST.name} {env}", processes)
         print(f"  {env}: {octets} octets", flush=True)
 
 
@@ -68,8 +70,10 @@ def pingpong(rig):
     how = {"env": PROVIDER}
     for kind in ("tagged", "msg"):
         port = free_port()
-        all_sizes(rig.pair(f"fi_pingpong {kind}", words(kind, "-B", port), words(kind, "-P", port, "127.0.0.1"), port,
-                           20 << 20, server_how=how, client_how=how))  # fmt: skip
+        run = rig.pair(f"fi_pingpong {kind}", words(kind, "-B", port), words(kind, "-P", port, "127.0.0.1"), port, 20 << 20,
+                       server_how=how, client_how=how)  # fmt: skip
+        all_sizes(run)
+        check_streams(f"fi_pingpong {kind}", run.processes)
 
 
 def ended_by_signal(rig):

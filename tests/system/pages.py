@@ -70,6 +70,7 @@ ELSEWHERE = {
     "./scripts/bench --peers --quick": "installs packages and builds; peers_bench_smoke runs peers_bench.py --quick",
     "./scripts/bench --peers --only network --place 9000": "takes long; peers_bench_smoke runs peers_bench.py --quick",
     "tests/bench/datagram_bench.py": "takes minutes; datagram_bench_smoke runs datagram_bench.py --smoke",
+    "tests/bench/datagram_bench.py --option local=auto": "takes minutes; datagram_bench_smoke runs datagram_bench.py --smoke",
     "tests/bench/datagram_bench.py --only latency loopback": "takes minutes; datagram_bench_smoke runs datagram_bench.py --smoke",
     "tests/bench/loss_bench.py": "takes minutes; loss_bench_smoke runs loss_bench.py --smoke",
     "tests/bench/memory.py": "takes minutes; memory_smoke runs memory.py with fewer endpoints",

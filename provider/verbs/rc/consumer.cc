@@ -119,7 +119,9 @@ void RcQueuePair::retire_sends() {
     quiet_ = !told;
     // Who has posted more does not wait for the peer's answer to this one.
     const bool holdable = wc.opcode == IBV_WC_RDMA_WRITE && wc.status == IBV_WC_SUCCESS && head == sq_.tail();
-    if (told) complete(*send_cq_, wc, false, holdable ? hold_.get() : nullptr);
+    WriteHold* const hold = holdable ? hold_.get() : nullptr;
+    if (hold != nullptr) hold->done(hold->is_large() ? WriteHold::Time::clock::now() : WriteHold::Time());
+    if (told) complete(*send_cq_, wc, false, hold);
   }
 }
 

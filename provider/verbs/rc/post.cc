@@ -10,6 +10,7 @@
 #include "provider/verbs/rc/rc_queue_pair.h"
 #include "provider/verbs/requests.h"
 #include "provider/verbs/sge.h"
+#include "provider/verbs/write_hold.h"
 
 namespace ewarp::verbs {
 namespace {
@@ -79,6 +80,8 @@ int RcQueuePair::put_send(const ibv_send_wr& wr, std::uint64_t position) {
   e.length = static_cast<std::uint32_t>(length);
   put_operation(wr, e);
   e.sge_count = put_pieces(sq_, position, wr);
+  if (hold_ != nullptr && wr.opcode == IBV_WR_RDMA_WRITE)
+    hold_->posted(length >= WriteHold::kLarge ? WriteHold::Time::clock::now() : WriteHold::Time());
   return 0;
 }
 
