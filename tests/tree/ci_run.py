@@ -20,7 +20,8 @@ a_function: does something
 SKIPS = "# a comment\nslow_one a_case: reason\nwhole_one -: reason\npython_one *: reason\n"
 LINES = 100_000  # more than the buffer of any pipe
 COMMON = 'EWARP_ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)\nEWARP_JOBS=1\n' \
-         'install_packages() { :; }\nbuild_preset() { :; }\nctest() { :; }\n'
+         'install_packages() { [[ " $* " != *" ${UNAVAILABLE-none} "* ]] || { echo "no $UNAVAILABLE" >&2; exit 1; }; }\n' \
+         'build_preset() { :; }\nctest() { :; }\n'
 RELEASE = f"""#!/bin/bash
 echo "== testing: preset asan"
 echo "  7/9 Test   #7: slow_one ......   Passed   52.60 sec"
@@ -59,8 +60,8 @@ def main():
             shutil.copy(SOURCE / file, root / file)
         (root / ".gitignore").write_text("/build*/\n")
         program(root / "scripts/common.sh", COMMON)
-        for step in ("demo", "lint", "soak"):
-            program(root / "scripts" / step, "#!/bin/bash\n")
+        for step in ("demo", "lint", "soak", "fuzz"):
+            program(root / "scripts" / step, f'#!/bin/bash\necho "did {step} $*"\n')
         program(root / "scripts/test", RELEASE)
         program(root / "build-asan/Testing/Temporary/LastTest.log", PRINTED)
         program(root / "tests/skips.txt", SKIPS)
@@ -106,6 +107,21 @@ def main():
         for status, outcome in ((1, 1), (77, 0), (0, 0)):
             program(root / "scripts/soak", f"#!/bin/bash\nexit {status}\n")
             assert run(root, 0, passed)[0].returncode == outcome, f"scripts/soak ended with {status}"
+
+        # The fuzz targets: in each run; a find fails it; where there is no libFuzzer, which is no failure, that is said.
+        assert lines.count("did fuzz --ci --no-packages") == 1, "scripts/fuzz --ci did not run once"
+        not_run = "== not run: scripts/fuzz --ci: clang-19 and its libFuzzer cannot be installed here"
+        assert not_run not in lines
+        for more in {}, {"EWARP_SIW": str(harness)}:
+            ended, record = run(root, 0, passed, UNAVAILABLE="fuzz", **more)
+            assert ended.returncode == 0, (ended.returncode, ended.stdout[-500:])
+            assert ended.stdout.splitlines().count(not_run) == 1 and "did fuzz" not in ended.stdout, ended.stdout[-500:]
+        fuzz = (root / "scripts/fuzz").read_text()
+        for status in (1, 77):
+            program(root / "scripts/fuzz", f"#!/bin/bash\nexit {status}\n")
+            ended, record = run(root, 0, passed)
+            assert ended.returncode == 1 and record is None, f"scripts/fuzz ended with {status}"
+        program(root / "scripts/fuzz", fuzz)
 
         failed = "0% tests passed, 1 tests failed out of 1"
         ended, record = run(root, 8, failed)

@@ -292,6 +292,17 @@ void what_goes_direct(void**) {
     }
 }
 
+// What is no good is told by its header: the rest is not waited for, as a peer may never send it.
+void a_bad_write_ends_before_it_is_whole(void**) {
+  FakeConsumer consumer;
+  fill(consumer);
+  rdmap::Endpoint endpoint(consumer, without_crc(), 60000);
+  const Bytes in = Peer(-1, false).frame(write_segment(0xbad, 1, pattern(kLong)));
+  endpoint.receive(Octets(in).first(kDirect));
+  assert_true(endpoint.direct().empty());
+  assert_true(endpoint.fault() == fault::kDdpInvalidStag);
+}
+
 // A system call of its own is worth it from 2048 octets on that have not arrived yet.
 void what_is_nearly_there_comes_to_staging(void**) {
   for (const std::size_t missing : {2047u, 2048u}) {
@@ -434,6 +445,7 @@ int main() {
       cmocka_unit_test(sources_are_probed_before_they_are_sent),
       cmocka_unit_test(a_source_that_goes_before_its_crc),
       cmocka_unit_test(what_goes_direct),
+      cmocka_unit_test(a_bad_write_ends_before_it_is_whole),
       cmocka_unit_test(what_is_nearly_there_comes_to_staging),
       cmocka_unit_test(the_end_of_a_direct_write_is_stored_last),
       cmocka_unit_test(the_end_of_a_direct_read_is_stored_last),
