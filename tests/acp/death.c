@@ -47,13 +47,15 @@ static void victim_before_create(void) {
 static void survivor_asking(void) {
   /* Nobody answers the request. */
   acp_ch_t ch = acp_create_ch(0, 1);
-  both_fail(acp_nbsend_ch(ch, buffer, 8), acp_nbfree_ch(ch));
+  acp_request_t r = acp_nbsend_ch(ch, buffer, 8);
+  both_fail(r, acp_nbfree_ch(ch));
 }
 
 static void survivor_waiting(void) {
   /* Nobody asks. */
   acp_ch_t ch = acp_create_ch(1, 0);
-  both_fail(acp_nbrecv_ch(ch, buffer, 8), acp_nbfree_ch(ch));
+  acp_request_t r = acp_nbrecv_ch(ch, buffer, 8);
+  both_fail(r, acp_nbfree_ch(ch));
 }
 
 static void victim_connected(void) {
