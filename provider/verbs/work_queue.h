@@ -136,21 +136,33 @@ std::uint16_t put_pieces(WorkQueue<Entry>& queue, std::uint64_t position, const 
   return is_inline ? std::uint16_t{0} : static_cast<std::uint16_t>(wr.num_sge);
 }
 
-// A list of sends: 0, or the errno with which put(request, position) refused *bad. whole: then nothing is posted, else
-// what comes before it. Requires: the queue's lock.
+// A list of sends, up to where the tail is to go: 0, or the errno with which put(request, position) refused *bad.
+// whole: then nothing is posted, else what comes before it. Nobody sees them before the tail is published. Requires:
+// the queue's lock.
+struct PlacedSends {
+  int rc;
+  std::uint64_t tail;
+};
+template <class Entry, class Put>
+PlacedSends place_sends(WorkQueue<Entry>& queue, bool whole, ibv_send_wr* wr, ibv_send_wr** bad, Put put)
+    EWARP_REQUIRES(queue.lock) {
+  const std::uint64_t before = queue.tail();
+  for (std::uint64_t tail = before;; wr = wr->next, ++tail) {
+    if (wr == nullptr) return {0, tail};
+    const int rc = put(*wr, tail);
+    if (rc == 0) continue;
+    *bad = wr;
+    return {rc, whole ? before : tail};
+  }
+}
+
+// place_sends(), and they are seen.
 template <class Entry, class Put>
 int put_sends(WorkQueue<Entry>& queue, bool whole, ibv_send_wr* wr, ibv_send_wr** bad, Put put)
     EWARP_REQUIRES(queue.lock) {
-  int rc = 0;
-  std::uint64_t tail = queue.tail();
-  for (; wr != nullptr; wr = wr->next, ++tail) {
-    rc = put(*wr, tail);
-    if (rc == 0) continue;
-    *bad = wr;
-    break;
-  }
-  if (rc == 0 || !whole) queue.publish(tail);
-  return rc;
+  const PlacedSends placed = place_sends(queue, whole, wr, bad, put);
+  queue.publish(placed.tail);
+  return placed.rc;
 }
 
 // ibv_post_recv() and ibv_post_srq_recv(): 0 or errno; *bad is the first request that was not taken. Requires: its

@@ -86,15 +86,17 @@ template <class Put>
 int RdSendQueue::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad, Put put) {
   const llp::Guard guard(posted_.lock);
   const std::uint64_t tail = posted_.tail(), free = free_.head(), end = free_.tail();
-  const int rc = put_sends(posted_, whole, wr, bad, [&](const ibv_send_wr& next, std::uint64_t position) {
+  const PlacedSends placed = place_sends(posted_, whole, wr, bad, [&](const ibv_send_wr& next, std::uint64_t position) {
     const std::uint64_t from = free + (position - tail);
     if (from >= end) return ENOMEM;
     const std::uint32_t slot = free_.entry(from);
     posted_.entry(position) = slot;
     return put(next, slot);
   });
-  free_.retire(free + (posted_.tail() - tail));
-  return rc;
+  // First: once they are published, their slots may be free again, and there is room for no more than all.
+  free_.retire(free + (placed.tail - tail));
+  posted_.publish(placed.tail);
+  return placed.rc;
 }
 
 }  // namespace ewarp::verbs
