@@ -134,6 +134,10 @@ constexpr OptionEntry<Options> kEntries[] = {
       "has been answering Writes and the hold makes the program faster (ping-pongs by Writes). A Write of 16 KiB or "
       "more may be held longer, by three times what it took; 0: never."},
      [](Options& o, std::string_view v) { return set_number(o.write_hold_us, v, 0u, 1'000'000u); }},
+    {{"post_wait_us", "microseconds", "50",
+      "Small Sends, Writes and Reads that a thread posts behind each other, all but the first, may wait for its next "
+      "poll, to leave in one system call. They may where the thread has been polling within this time; 0: never."},
+     [](Options& o, std::string_view v) { return set_number(o.post_wait_us, v, 0u, 1'000'000u); }},
     {{"connect_timeout_ms", "milliseconds", "10000", "rdma_connect(): time for the TCP connection and the MPA Reply."},
      [](Options& o, std::string_view v) { return set_number(o.connect_timeout_ms, v, 1u, kHour); }},
     {{"refused_wait_ms", "milliseconds", "100",

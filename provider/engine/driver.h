@@ -31,10 +31,12 @@ class Driver {
 
   // --- applications ---
 
-  // An application's thread has made a pass, served so many sockets and moved so many octets. Engine held.
-  void passed(std::size_t octets, std::size_t sockets = 1) {
+  // An application's thread has made a pass, served so many sockets and moved so many octets. worked: so long it has
+  // posted before. Engine held.
+  void passed(std::size_t octets, std::size_t sockets = 1, Duration worked = {}) {
     // Only the holder writes.
-    const std::uint64_t work = std::max<std::size_t>(sockets, 1) + octets / kOctetsOfAUnit;
+    const std::uint64_t work =
+        std::max<std::size_t>(sockets, 1) + octets / kOctetsOfAUnit + static_cast<std::uint64_t>(worked / kUnit);
     work_.store(work_.load(std::memory_order_relaxed) + work, std::memory_order_relaxed);
     passes_.store(passes_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
@@ -61,7 +63,7 @@ class Driver {
     if ((came_.load(std::memory_order_relaxed) & what) == 0) came_.fetch_or(what, std::memory_order_relaxed);
   }
   // Passes of applications have served the streams lately.
-  bool application_drives() const { return state_.load(std::memory_order_relaxed) == State::aside; }
+  bool application_drives() const { return state_.load(std::memory_order_seq_cst) == State::aside; }
   // An application's thread is about to poll for a while: the next octets are its.
   void claim() {
     if (state_.load(std::memory_order_relaxed) != State::aside)

@@ -9,6 +9,7 @@
 
 #include "provider/base/options.h"
 #include "provider/engine/at_exit.h"
+#include "provider/engine/burst_habit.h"
 #include "provider/engine/poster_habit.h"
 
 namespace ewarp::verbs {
@@ -19,14 +20,18 @@ constexpr std::size_t kPooled = 64;       // buffers kept for reuse
 // A part of the shortest time after which a host counts as vanished; and a thousand streams take a millisecond of it.
 constexpr auto kLookPeriod = std::chrono::seconds(1);
 
+constexpr unsigned kPostsOfAUnit = 16;  // small posts, sent together, for which an application has worked 10 us
+
 thread_local PosterHabit poster_habit;
+thread_local BurstHabit burst_habit;
 
 }  // namespace
 
 Engine::Engine()
     : set_(llp::make_batch(options().io_uring)),
       driver_(std::chrono::microseconds(options().takeover_us), effective_spin_us(options()) == 0),
-      idle_(std::chrono::microseconds(effective_spin_us(options()))) {}
+      idle_(std::chrono::microseconds(effective_spin_us(options()))),
+      post_wait_(std::chrono::microseconds(options().post_wait_us)) {}
 
 // --- posts ---
 
@@ -38,6 +43,28 @@ void Engine::kick(Kickable& object) {
     if (spinning_.load(std::memory_order_seq_cst) && !asleep_.load(std::memory_order_seq_cst)) return;
   }
   EngineLock::kick(object);
+}
+
+void Engine::kick_soon(Kickable& object, std::size_t octets) {
+  switch (burst_habit.posted(octets, post_wait_, driver_.application_drives(), &Clock::now)) {
+    case BurstHabit::Verdict::send:
+      kick(object);
+      if (burst_habit.pretends()) burst_habit.sent(Clock::now());
+      return;
+    case BurstHabit::Verdict::wait:
+      push(object);
+      // Pairs with sleep(): who comes back to serve says so, then looks at what was pushed.
+      if (!driver_.application_drives()) serve_pushed();
+      return;
+    case BurstHabit::Verdict::pass:
+      kick(object);
+      if (!forked_ && running_.load(std::memory_order_acquire)) make_pass(false, burst_habit.took());
+      return;
+  }
+}
+
+void Engine::serve_pushed() {
+  if (try_enter()) leave();  // else whoever holds it does
 }
 
 void Engine::kick_large(LargePoster& poster) {
@@ -76,6 +103,12 @@ std::size_t Engine::pass() {
 void Engine::application_pass(bool armed) {
   if (forked_) return;
   if (!armed && poster_habit.poll()) poster_habit.polled(Clock::now());
+  burst_habit.polled(post_wait_, &Clock::now);
+  make_pass(armed, burst_habit.took());
+}
+
+// worked: so long this thread has posted before.
+void Engine::make_pass(bool armed, Clock::duration worked) {
   if (!try_enter()) return;
   const Leaver leaver{*this};
   std::size_t moved = 0;
@@ -86,11 +119,17 @@ void Engine::application_pass(bool armed) {
   }
   if (relies_on_sockets_.load(std::memory_order_relaxed)) set_.keep_watching();
   if (armed) return;
-  driver_.passed(moved, set_.served());
+  driver_.passed(moved, set_.served(), worked);
+  // It sees that this thread drives, and stands aside.
+  if (burst_habit.asks() && !driver_.application_drives() && asleep_.load(std::memory_order_seq_cst)) watcher_->wake();
   if (driver_.may_put_off() && driver_.put_off(Clock::now())) return_.set(driver_.returns_at());
 }
 
 void Engine::application_may_sleep() {
+  if (burst_habit.waits()) {
+    burst_habit.polled(post_wait_, &Clock::now);
+    if (!held()) serve_pushed();
+  }
   if (driver_.reclaim() && asleep_.load(std::memory_order_seq_cst)) watcher_->wake();
 }
 

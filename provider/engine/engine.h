@@ -55,6 +55,9 @@ class Engine final : public Reactor, public EngineLock {
   // A queue pair (or an SRQ) has new work: it is served now, by this thread, the holder, or a background thread that
   // spins.
   void kick(Kickable& object);
+  // The same for a post of so many octets, few of them: it may be served with this thread's next poll, if the thread is
+  // known to poll soon (burst_habit.h).
+  void kick_soon(Kickable& object, std::size_t octets);
   // The same for much to send: unless the application is known to wait for such posts, the background thread does it,
   // and this thread goes on at once.
   void kick_large(LargePoster& poster);
@@ -146,6 +149,8 @@ class Engine final : public Reactor, public EngineLock {
   void run_background();
   void serve();
   void stand_aside();
+  void serve_pushed();
+  void make_pass(bool armed, Clock::duration worked);
   Passed background_pass();
   Passed pass_for_background(bool kicked) EWARP_REQUIRES(this);
   void run_inbox();
@@ -179,9 +184,10 @@ class Engine final : public Reactor, public EngineLock {
   std::atomic<const void*> background_{nullptr};
   // Background thread only.
   Patience idle_;
-  bool sockets_watched_ = false;  // set_.fd(), by the watcher
-  bool return_watched_ = false;   // return_.fd(), by the watcher
-  Clock::time_point looked_{};    // when everything else was last asked for
+  const Clock::duration post_wait_;  // 0: no post waits
+  bool sockets_watched_ = false;     // set_.fd(), by the watcher
+  bool return_watched_ = false;      // return_.fd(), by the watcher
+  Clock::time_point looked_{};       // when everything else was last asked for
 
   Inbox asked_;  // of the background thread
   llp::Mutex starting_;

@@ -141,6 +141,7 @@ void EngineLock::run(F&& f) {
   if (held()) return static_cast<void>(f());
   if (try_enter()) {
     const Leaver leaver{*this};
+    serve_kicks();  // what this thread has posted before comes first
     return static_cast<void>(f());
   }
   Call<F> call(f);

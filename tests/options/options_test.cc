@@ -83,6 +83,7 @@ void every_option_takes_its_values(void**) {
       {"ETHERWARP_ULPDU_OCTETS=1400", [](const Options& o) { return o.ulpdu_octets == 1400; }},
       {"ETHERWARP_TAKEOVER_US=20", [](const Options& o) { return o.takeover_us == 20; }},
       {"ETHERWARP_WRITE_HOLD_US=0", [](const Options& o) { return o.write_hold_us == 0; }},
+      {"ETHERWARP_POST_WAIT_US=0", [](const Options& o) { return o.post_wait_us == 0; }},
       {"ETHERWARP_HAND_OVER_OCTETS=0", [](const Options& o) { return o.hand_over_octets == 0; }},
       {"ETHERWARP_SPIN_US=0", [](const Options& o) { return o.spin_us == 0 && effective_spin_us(o) == 0; }},
       {"ETHERWARP_CONNECT_TIMEOUT_MS=1", [](const Options& o) { return o.connect_timeout_ms == 1; }},

@@ -273,6 +273,12 @@ Bytes Peer::spoil_crc(Bytes fpdu) {
   return fpdu;
 }
 
+int Peer::unread() const {
+  int octets = 0;
+  assert_int_equal(ioctl(fd_, FIONREAD, &octets), 0);
+  return octets;
+}
+
 bool Peer::readable(int milliseconds) {
   pollfd p{fd_, POLLIN, 0};
   return poll(&p, 1, milliseconds) == 1;

@@ -97,6 +97,8 @@ class Peer {
   void reset();
 
   // --- receiving ---
+  // Octets that have come and were not taken.
+  int unread() const;
   Bytes next();
   Segment next_segment() { return dissect(next()); }
   void expect(const Bytes& ulpdu, const std::string& what = "ULPDU");

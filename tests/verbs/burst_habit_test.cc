@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Whether posts wait for the next poll: learnt from what followed earlier ones, of times and polls that are made up.
+#include "provider/engine/burst_habit.h"
+
+#include "tests/wire/scene.h"
+
+using namespace ewarp::verbs;
+using std::chrono::microseconds;
+
+namespace {
+
+using Verdict = BurstHabit::Verdict;
+constexpr auto kBound = microseconds(50);
+constexpr auto kSending = microseconds(10);  // of one post
+
+struct Application {
+  BurstHabit habit;
+  BurstHabit::Time now{std::chrono::hours(1)};
+  unsigned asked = 0;  // what time it is
+
+  auto clock() {
+    return [this] {
+      ++asked;
+      return now;
+    };
+  }
+  Verdict posted(std::size_t octets = 8, bool drives = true, microseconds bound = kBound) {
+    now += std::chrono::nanoseconds(500);
+    const Verdict verdict = habit.posted(octets, bound, drives, clock());
+    if (verdict != Verdict::wait) now += kSending;
+    if (habit.pretends()) habit.sent(now);
+    return verdict;
+  }
+  // True: it waits.
+  bool post(std::size_t octets = 8, bool drives = true) { return posted(octets, drives) == Verdict::wait; }
+  // How many of them wait.
+  unsigned posts(unsigned n) {
+    unsigned waiting = 0;
+    for (unsigned i = 0; i < n; ++i) waiting += post();
+    return waiting;
+  }
+  void compute(unsigned us) { now += microseconds(us); }
+  void poll() { habit.polled(kBound, clock()); }
+  void burst(unsigned us_before_the_poll = 1) {
+    posts(8);
+    compute(us_before_the_poll);
+    poll();
+  }
+  // How many bursts that are polled for at once it takes until posts wait.
+  unsigned bursts_until_trusted() {
+    for (unsigned n = 0;; ++n) {
+      const unsigned waiting = posts(8);
+      poll();
+      if (waiting > 0) return n;
+      assert_true(n < 1000);
+    }
+  }
+};
+
+void who_polls_behind_its_posts_is_trusted(void**) {
+  Application a;
+  assert_int_equal(a.bursts_until_trusted(), 4);
+  for (int i = 0; i < 20; ++i) {
+    assert_false(a.habit.waits());
+    assert_int_equal(a.posts(8), 7);  // the first leaves at once
+    assert_true(a.habit.waits());
+    a.poll();
+  }
+}
+
+void a_single_post_never_waits(void**) {
+  Application a;
+  a.bursts_until_trusted();
+  a.asked = 0;
+  for (int i = 0; i < 100; ++i) {
+    assert_false(a.post());
+    a.poll();
+  }
+  assert_int_equal(a.asked, 0);  // nor does it cost a look at the clock
+}
+
+void single_posts_teach_nothing(void**) {
+  Application a;
+  for (int i = 0; i < 100; ++i) {
+    a.post();
+    a.poll();
+  }
+  assert_int_equal(a.posts(8), 0);
+}
+
+void who_computes_first_is_not_trusted(void**) {
+  Application a;
+  for (int i = 0; i < 100; ++i) {
+    assert_int_equal(a.posts(8), 0);
+    a.compute(60);
+    a.poll();
+  }
+}
+
+void who_comes_late_learns_longer(void**) {
+  Application a;
+  unsigned before = a.bursts_until_trusted();
+  for (int i = 0; i < 6; ++i) {
+    a.burst(60);
+    const unsigned again = a.bursts_until_trusted();
+    assert_int_equal(again, 2 * before);
+    before = again;
+  }
+}
+
+void many_in_time_make_up_for_it(void**) {
+  Application a;
+  a.bursts_until_trusted();
+  for (int i = 0; i < 5; ++i) {
+    a.burst(60);
+    a.bursts_until_trusted();
+  }
+  a.burst(60);
+  for (int i = 0; i < 100'000; ++i) a.burst();
+  a.burst(60);
+  assert_int_equal(a.bursts_until_trusted(), 8);
+}
+
+// Twenty bursts in time and one that is late, again and again: its messages are late a few times, and then no more.
+void who_is_late_now_and_then_is_soon_not_trusted(void**) {
+  Application a;
+  unsigned late = 0;
+  for (int i = 0; i < 1000; ++i) {
+    for (int n = 0; n < 20; ++n) a.burst();
+    late += a.posts(8) > 0;
+    a.compute(1000);
+    a.poll();
+  }
+  assert_in_range(late, 1, 5);
+}
+
+void only_so_many_wait(void**) {
+  Application a;
+  a.bursts_until_trusted();
+  assert_int_equal(a.posts(65), 64);
+  assert_true(a.habit.waits());
+  assert_true(a.posted() == Verdict::pass);  // and takes all with it
+  assert_false(a.habit.waits());
+  assert_true(a.post());
+}
+
+void only_so_many_octets_wait(void**) {
+  Application a;
+  a.bursts_until_trusted();
+  a.post();
+  assert_false(a.post(16 * 1024 + 1));
+  assert_true(a.post(10 * 1024));
+  assert_true(a.post(6 * 1024));
+  assert_true(a.posted(1) == Verdict::pass);
+  assert_false(a.habit.waits());
+  assert_true(a.posted(64 * 1024) == Verdict::send);  // with nothing that waits it is no train
+}
+
+// Nobody polls meanwhile.
+void slow_posts_end_the_trust(void**) {
+  Application a;
+  a.bursts_until_trusted();
+  for (int i = 0; i < 66; ++i) {
+    a.post();
+    a.compute(5);
+  }
+  assert_false(a.habit.waits());
+  assert_false(a.post());
+}
+
+// They would wait for somebody who does not come. But it is learnt, and said, that this thread could drive.
+void nothing_waits_where_nobody_drives(void**) {
+  Application a;
+  unsigned waiting = 0, passes = 0;
+  for (int i = 0; i < 64 * 10; ++i) {
+    const Verdict verdict = a.posted(8, false);
+    waiting += verdict == Verdict::wait;
+    passes += verdict == Verdict::pass;
+  }
+  assert_int_equal(waiting, 0);
+  assert_in_range(passes, 5, 6);
+  assert_true(a.post(8, true));
+  assert_false(a.post(8, false));  // and takes the other one with it
+  assert_false(a.habit.waits());
+}
+
+// Between its posts it looks at memory for the peer's answer, which comes after 10 us.
+
+// It asks for somebody who looks whether it drives; more rarely where that was in vain.
+void it_asks_to_drive(void**) {
+  Application a;
+  unsigned asked = 0, bursts = 0;
+  for (; bursts < 1000; ++bursts) {
+    for (int i = 0; i < 8; ++i) a.posted(8, false);
+    a.poll();
+    asked += a.habit.asks();
+    assert_false(a.habit.asks());
+  }
+  assert_in_range(asked, 8, 10);
+  assert_true(a.habit.took() > microseconds(30));
+  a.posts(8);
+  assert_false(a.habit.asks());
+  a.poll();
+  assert_true(a.habit.took() < microseconds(5));
+  for (int i = 0; i < 8; ++i) a.posted(8, false);
+  a.poll();
+  assert_true(a.habit.asks());  // at once: it has driven
+}
+
+void who_waits_by_looking_at_memory_is_not_trusted(void**) {
+  Application a;
+  for (int i = 0; i < 50; ++i) {
+    for (int n = 0; n < 16; ++n) {
+      assert_false(a.post());
+      a.compute(10);
+    }
+    a.poll();
+  }
+}
+
+void nothing_waits_without_the_option(void**) {
+  Application a;
+  for (int i = 0; i < 200; ++i) {
+    assert_true(a.posted(8, true, microseconds(0)) == Verdict::send);
+    if (i % 8 == 0) a.habit.polled(microseconds(0), a.clock());
+  }
+  assert_int_equal(a.asked, 0);
+}
+
+}  // namespace
+
+int main() {
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(who_polls_behind_its_posts_is_trusted),
+      cmocka_unit_test(a_single_post_never_waits),
+      cmocka_unit_test(single_posts_teach_nothing),
+      cmocka_unit_test(who_computes_first_is_not_trusted),
+      cmocka_unit_test(who_comes_late_learns_longer),
+      cmocka_unit_test(many_in_time_make_up_for_it),
+      cmocka_unit_test(who_is_late_now_and_then_is_soon_not_trusted),
+      cmocka_unit_test(only_so_many_wait),
+      cmocka_unit_test(only_so_many_octets_wait),
+      cmocka_unit_test(slow_posts_end_the_trust),
+      cmocka_unit_test(nothing_waits_where_nobody_drives),
+      cmocka_unit_test(it_asks_to_drive),
+      cmocka_unit_test(who_waits_by_looking_at_memory_is_not_trusted),
+      cmocka_unit_test(nothing_waits_without_the_option),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}

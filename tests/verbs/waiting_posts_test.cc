@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Posts that wait for their thread's next poll (burst_habit.h) leave, whatever the program does instead of polling.
+#include <functional>
+#include <thread>
+
+#include "tests/wire/scene.h"
+
+using namespace ewarp;
+using namespace ewarp::wire;
+
+namespace {
+
+constexpr std::uint32_t kPosts = 8;
+constexpr int kOctets = 36;  // of the FPDU of one: length, header, 12 octets of payload, CRC
+
+class Program {
+ public:
+  Program() : scene_(Setup{.initiator = true, .tcp = true}, 4096) {}
+
+  test::Side& side() { return scene_.side; }
+  Peer& peer() { return *scene_.peer; }
+
+  // Until all but the first of its posts wait: it posts, and polls at once, as long as that takes.
+  void post_until_they_wait() {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(test::kPatience);
+    for (;;) {
+      for (std::uint32_t i = 0; i < kPosts; ++i)
+        assert_int_equal(side().send(IBV_WR_SEND, {side().sge(0, 12)}, 0, 0, i, IBV_SEND_INLINE), 0);
+      if (peer().unread() == kOctets) return;
+      if (std::chrono::steady_clock::now() > until) fail_msg("posts never wait: %d octets", peer().unread());
+      poll_for_long();
+      take_all();
+    }
+  }
+  void poll() {
+    ibv_wc wc;
+    while (side().cq.poll(1, &wc) > 0) continue;
+  }
+  // As a program that waits for an answer: the background thread leaves the stream to it.
+  void poll_for_long() {
+    for (int i = 0; i < 200; ++i) poll();
+  }
+  void take_all() {
+    for (std::uint32_t i = 0; i < kPosts; ++i) assert_int_equal(peer().next_segment().msn, ++taken_);
+  }
+
+ private:
+  Scene scene_;
+  std::uint32_t taken_ = 0;
+};
+
+void a_poll_sends_them(void**) {
+  Program p;
+  for (int i = 0; i < 20; ++i) {
+    p.post_until_they_wait();
+    p.poll();
+    p.take_all();
+  }
+}
+
+void they_leave_without_a_poll(void**) {
+  Program p;
+  for (int i = 0; i < 3; ++i) {
+    p.post_until_they_wait();
+    p.take_all();
+  }
+}
+
+void the_end_of_their_thread_loses_none(void**) {
+  Program p;
+  std::thread([&p] { p.post_until_they_wait(); }).join();
+  p.take_all();
+}
+
+void other_calls_send_them(void**) {
+  const std::function<void(Program&)> calls[] = {
+      [](Program& p) { p.side().cq.arm(false); },
+      [](Program& p) { p.side().qp->disconnect(true); },
+      [](Program& p) { p.side().qp->destroy(); },
+  };
+  for (const auto& call : calls) {
+    Program p;
+    p.post_until_they_wait();
+    call(p);
+    p.take_all();
+  }
+}
+
+void a_poll_of_another_thread_sends_them(void**) {
+  Program p;
+  p.post_until_they_wait();
+  std::thread([&p] { p.poll(); }).join();
+  p.take_all();
+}
+
+void a_large_post_takes_them_along(void**) {
+  Program p;
+  p.post_until_they_wait();
+  assert_int_equal(p.side().send(IBV_WR_SEND, {p.side().sge(0, 4096)}, 0, 0, 0), 0);
+  for (int i = 0; i < 4; ++i) assert_int_equal(p.side().send(IBV_WR_SEND, {p.side().sge(0, 4096)}, 0, 0, 0), 0);
+  p.take_all();
+  assert_int_equal(p.peer().next_segment().payload.size(), 4096);
+}
+
+}  // namespace
+
+int main() {
+  stop_at_first_failure();
+  setenv("ETHERWARP_SPIN_US", "0", 1);  // a background thread that spins would send them at once
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(a_poll_sends_them),
+      cmocka_unit_test(they_leave_without_a_poll),
+      cmocka_unit_test(the_end_of_their_thread_loses_none),
+      cmocka_unit_test(other_calls_send_them),
+      cmocka_unit_test(a_poll_of_another_thread_sends_them),
+      cmocka_unit_test(a_large_post_takes_them_along),
+  };
+  return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
