@@ -2,7 +2,9 @@
 // Extended completion queues, domains, null regions, and what is refused, one part per run: `PROGRAM PART`. Exit status
 // as with host_probe.
 #include <arpa/inet.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -433,11 +435,36 @@ int answers() {
   return kinds == 3 ? 0 : 77;  // no IPv6 on this machine
 }
 
+// --- children -------------------------------------------------------------------------------------------------------
+
+// As UCX does. A child has its copy of what is registered, and of the words of the heap that lie beside it.
+int children() {
+  CHECK(ibv_fork_init() == 0 && ibv_is_fork_initialized() == IBV_FORK_UNNEEDED);
+  const Device device;
+  const std::vector<char> before(100);
+  std::vector<char> memory(9000, 'p');
+  ibv_mr* const mr = ibv_reg_mr(device.pd, memory.data(), memory.size(), kAllRights);
+  CHECK(mr != nullptr);
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    memory[0] = memory[8999] = 'c';
+    const std::vector<char> of_the_heap(100);
+    _exit(of_the_heap[0] == before[0] && memory[1] == 'p' ? 7 : 1);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 7);
+  CHECK(memory[0] == 'p' && memory[8999] == 'p');
+  CHECK(ibv_dereg_mr(mr) == 0);
+  return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   constexpr Part kParts[] = {{"polling", polling},  {"cq-creation", cq_creation}, {"domains", domains},
                              {"null", null_region}, {"attributes", attributes},   {"refusals", refusals},
-                             {"answers", answers}};
+                             {"answers", answers},  {"children", children}};
   return run_part(kParts, argc, argv);
 }

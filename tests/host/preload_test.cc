@@ -176,6 +176,10 @@ void extended_objects(void**) {
   run_parts(OBJECTS_PROBE, {"polling", "cq-creation", "domains", "null", "attributes", "refusals"});
 }
 
+void a_child_has_registered_memory(void**) {
+  run_parts(OBJECTS_PROBE, {"children"});
+}
+
 // Holds: UD-3
 void arrivals_can_be_answered(void**) {
   run_parts(OBJECTS_PROBE, {"answers"});
@@ -381,6 +385,7 @@ int main() {
       cmocka_unit_test(libibverbs_comes_after_the_first_question),
       cmocka_unit_test(queue_pairs_with_send_operations),
       cmocka_unit_test(extended_objects),
+      cmocka_unit_test(a_child_has_registered_memory),
       cmocka_unit_test(arrivals_can_be_answered),
       cmocka_unit_test(without_netlink_there_is_sysfs),
       cmocka_unit_test(shells_are_the_same),

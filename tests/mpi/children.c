@@ -25,7 +25,7 @@ static void child(int kind, char* data, size_t length) {
       const pid_t pid = fork();
       CHECK(pid >= 0, "fork");
       if (pid == 0) {  // writes to where a message is expected: its copy, not the parent's memory
-        if (forked_memory) memset(data, 0xdd, length);
+        memset(data, 0xdd, length);
         _exit(7);
       }
       waitpid(pid, &status, 0);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Runs the subjects that are named, or all: suite [--full] [--threads] [--seed N] [--list] [SUBJECT...]
-// --no-forked-memory: for transports that call ibv_fork_init(), which takes registered memory away from children.
 // --pending-lost: for libraries that free the requests which an error elsewhere left pending.
 // --no-dynamic-windows: for libraries that wait for ever in them.
 // --no-own-swaps: for libraries that crash where a compare_and_swap is of memory that needs no network.
@@ -15,7 +14,7 @@
 
 MPI_Comm comm;
 int rank, size, provided;
-bool full, forked_memory = true, pending_kept = true, own_swaps = true, dynamic_windows = true;
+bool full, pending_kept = true, own_swaps = true, dynamic_windows = true;
 uint64_t suite_seed;
 _Atomic unsigned long long checks;
 
@@ -133,8 +132,6 @@ int main(int argc, char** argv) {
       full = true;
     else if (strcmp(argv[i], "--threads") == 0)
       threads = true;
-    else if (strcmp(argv[i], "--no-forked-memory") == 0)
-      forked_memory = false;
     else if (strcmp(argv[i], "--pending-lost") == 0)
       pending_kept = false;
     else if (strcmp(argv[i], "--no-dynamic-windows") == 0)

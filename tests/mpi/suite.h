@@ -13,7 +13,6 @@
 extern MPI_Comm comm;
 extern int rank, size;
 extern bool full;                          // the sizes of a release
-extern bool forked_memory;                 // a forked child has the memory that its parent registered
 extern bool pending_kept;                  // a request that an error elsewhere left pending can be waited for
 extern bool own_swaps;                     // a rank may compare and swap what it reaches without the network
 extern bool dynamic_windows;               // they work

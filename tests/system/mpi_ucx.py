@@ -17,9 +17,9 @@ MPICH = ["onesided", "accumulate"]
 # Open MPI's one-sided communication does not go together with its pml ucx: osc pt2pt hangs over UCX's tcp too, and
 # Debian switches osc ucx off.
 OPENMPI = ["datatypes"]
-# UCX calls ibv_fork_init(): what is registered is not there in a forked child. Open MPI's pml ucx leaves the error of a
-# request's last use in it; a Waitall that ends with an error frees what is pending beside it for that, over tcp too.
-OPTIONS = {"mpich": ["--no-forked-memory"], "openmpi": ["--no-forked-memory", "--pending-lost"]}
+# Open MPI's pml ucx leaves the error of a request's last use in it; a Waitall that ends with an error frees what is
+# pending beside it for that, over tcp too.
+OPTIONS = {"mpich": [], "openmpi": ["--pending-lost"]}
 
 
 def hydra(rig, ranks, words):
