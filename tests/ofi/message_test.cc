@@ -299,6 +299,18 @@ void nobody_is_sent_to_who_is_not_there(void**) {
 }
 
 // No completion tells of it.
+void inject_until_it_fails(const Side& a, fi_addr_t to) {
+  const std::uint64_t word = 7;
+  ssize_t result = 0;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+  while ((result == 0 || result == -FI_EAGAIN) && std::chrono::steady_clock::now() < until) {
+    result = fi_tinject(a.ep, &word, 8, to, 5);
+    fi_cq_tagged_entry entry{};
+    assert_int_equal(fi_cq_read(a.send_queue, &entry, 1), -FI_EAGAIN);  // no entry without a context
+  }
+  assert_int_equal(result, -FI_ECONNRESET);
+}
+
 void injecting_fails_when_the_peer_is_gone(void**) {
   Side a;
   auto b = std::make_unique<Side>(SideOptions{}, &a);
@@ -308,14 +320,17 @@ void injecting_fails_when_the_peer_is_gone(void**) {
   MUST(fi_tinject(a.ep, &word, 8, to_b, 5));
   b->received();
   b.reset();
-  ssize_t result = 0;
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
-  while ((result == 0 || result == -FI_EAGAIN) && std::chrono::steady_clock::now() < until) {
-    result = fi_tinject(a.ep, &word, 8, to_b, 5);
+  inject_until_it_fails(a, to_b);
+  // A peer that refuses may only be late: it is tried again and again, and not lost meanwhile.
+  fi_addr_t late;
+  assert_int_equal(fi_av_insertsvc(a.addresses, "127.0.0.1", "1", &late, 0, nullptr), 1);
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  while (std::chrono::steady_clock::now() < until) {
+    const ssize_t result = fi_tinject(a.ep, &word, 8, late, 5);
+    assert_true(result == 0 || result == -FI_EAGAIN);
     fi_cq_tagged_entry entry{};
-    assert_int_equal(fi_cq_read(a.send_queue, &entry, 1), -FI_EAGAIN);  // no entry without a context
+    assert_int_equal(fi_cq_read(a.send_queue, &entry, 1), -FI_EAGAIN);
   }
-  assert_int_equal(result, -FI_ECONNRESET);
 }
 
 // Not before the peer has it; and without a receive, if it is short.

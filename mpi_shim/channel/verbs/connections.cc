@@ -190,7 +190,7 @@ void Connections::on_refused(Connection& c, const std::optional<Hello>& hello, c
   const PeerId peer = c.peer();
   Peer& p = at(peer);
   destroy(c);
-  p.reason = why;
+  p.last_refusal = why;
   if (hello && hello->version != Hello::kVersion) return give_up(peer, of_version(hello->version));
   if (hello && hello->answer == Hello::Answer::mismatch)
     return give_up(peer, "it has another eager_threshold, receive_depth or ignored_bits");
@@ -258,7 +258,7 @@ void Connections::established(Connection& c, const std::optional<Hello>& theirs)
   p.wanted = false;
   p.newcomer = false;
   p.retry_at = 0;
-  p.reason.clear();
+  p.last_refusal.clear();
   owner_.on_up(c);
 }
 
@@ -312,7 +312,7 @@ void Connections::due(PeerId peer, std::uint64_t now) {
   const Peer& p = at(peer);
   const bool drains = p.connection && p.connection->state() == Connection::State::draining;
   if (p.wanted && !p.dead && now >= p.give_up_at && !drains)
-    give_up(peer, p.reason.empty() ? "no answer" : p.reason);
+    give_up(peer, p.last_refusal.empty() ? "no answer" : p.last_refusal);
   else if (p.retry_at != 0 && now >= p.retry_at && !p.connection)
     begin(peer);
   else if (drains && now >= p.connection->give_up_at)

@@ -71,7 +71,7 @@ class Connections {
   // The peer at this address. One that ended and is asked for again is another one.
   PeerId peer(const Address& address);
   const Address& address_of(PeerId peer) const { return at(peer).address; }
-  // Why the connection with it ended; empty if it did not.
+  // Why the connection with it ended; empty if it did not, as between two attempts.
   const std::string& reason(PeerId peer) const { return at(peer).reason; }
   // Null if there is none, not even one that begins or ends.
   Connection* of(PeerId peer) const { return at(peer).connection.get(); }
@@ -106,7 +106,8 @@ class Connections {
     bool wanted = false;           // connect() was called, and nobody was told how it went
     std::uint64_t retry_at = 0;    // 0: no attempt is due
     std::uint64_t give_up_at = 0;  // of all attempts
-    std::string reason;
+    std::string last_refusal;      // of the attempts so far
+    std::string reason;            // its end, or that of its connection that drains
   };
   const Peer& at(PeerId peer) const {
     assert(peer < peers_.size());
