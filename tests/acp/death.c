@@ -75,6 +75,7 @@ static void survivor_receiving(void) {
   FAILS(acp_free_ch(in), -1, ECONNRESET);
   FAILS(acp_free_ch(out), -1, ECONNRESET);
   FAILS(acp_free_ch(out), -1, EBADF);
+  FAILS(acp_sync(), -1, ECONNRESET); /* now the job has told of it, too */
   FAILS(acp_create_ch(0, 1), ACP_CH_NULL, ECONNRESET);
 }
 
@@ -128,7 +129,11 @@ static void survivor_copy(void) {
     failed = h == ACP_HANDLE_NULL || acp_complete(h) != 0;
   }
   CHECK(errno == ECONNRESET);
-  FAILS(acp_copy(word(1, 2), word(0, 2), 8, ACP_HANDLE_NULL), ACP_HANDLE_NULL, ECONNRESET);
+  /* The network may tell of it before the job does. Until then an access begins, and fails. */
+  acp_handle_t late;
+  while ((late = acp_copy(word(1, 2), word(0, 2), 8, ACP_HANDLE_NULL)) != ACP_HANDLE_NULL)
+    FAILS(acp_complete(late), -1, ECONNRESET);
+  CHECK(errno == ECONNRESET);
 }
 
 static const struct {
