@@ -22,6 +22,8 @@
   X(onesided) \
   X(accumulate) \
   X(bounds) \
+  X(layouts) \
+  X(passive) \
   X(buffers) \
   X(children) \
   X(threads)

@@ -14,7 +14,7 @@ SCALAPACK_DATA = pathlib.Path("/usr/share/scalapack")
 DEBIAN_PYTHON = "/usr/bin/python3"  # the one that mpi4py is for
 
 POINT_TO_POINT = ["blocking", "nonblocking", "sendrecv", "persistent", "probe", "cancel", "wildcard", "order", "oneself", "errors"]
-ONE_SIDED = ["onesided", "accumulate", "bounds"]
+ONE_SIDED = ["onesided", "accumulate", "bounds", "layouts", "passive"]
 REST = ["datatypes", "collectives", "icollectives", "neighbourhood", "communicators", *ONE_SIDED, "buffers", "children",
         "threads"]  # fmt: skip
 KEPT = {"ETHERWARP_STATS_KEEP": "yes"}
