@@ -53,11 +53,35 @@ static void ping_pong(size_t size) {
   free(took);
 }
 
-// One-sided: each put is flushed, while the target waits inside MPI. Not every transport offers that to Open MPI.
-static void put_and_flush(size_t size) {
+// One-sided operations, each flushed, while the target waits inside MPI. Not every transport offers them to Open MPI.
+
+static MPI_Win window;
+
+static void put(size_t size) {
+  MPI_Put(buffers[0], (int)size, MPI_BYTE, 1, 0, (int)size, MPI_BYTE, window);
+}
+
+static int64_t result;
+static const int64_t one = 1, never = -1;
+
+static void fetch_and_op(size_t size) {
+  (void)size;
+  MPI_Fetch_and_op(&one, &result, MPI_INT64_T, 1, 0, MPI_SUM, window);
+}
+
+static void compare_and_swap(size_t size) {
+  (void)size;
+  MPI_Compare_and_swap(&one, &never, &result, MPI_INT64_T, 1, 0, window);
+}
+
+static void accumulate(size_t size) {
+  const int n = (int)(size / sizeof(int64_t));
+  MPI_Accumulate(buffers[0], n, MPI_INT64_T, 1, 0, n, MPI_INT64_T, MPI_SUM, window);
+}
+
+static void flushed(const char* scenario, void (*operation)(size_t), size_t size) {
   const int n = times(size, 2000, 30), warm = n / 10 + 2;
   double* took = malloc(sizeof(double) * (size_t)n);
-  MPI_Win window;
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   const int made = MPI_Win_create(buffers[1], kLargest, 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_ARE_FATAL);
@@ -65,29 +89,29 @@ static void put_and_flush(size_t size) {
   MPI_Win_lock_all(0, window);
   for (int i = -warm; rank == 0 && i < n; ++i) {
     const double began = now_us();
-    MPI_Put(buffers[0], (int)size, MPI_BYTE, 1, 0, (int)size, MPI_BYTE, window);
+    operation(size);
     MPI_Win_flush(1, window);
     if (i >= 0) took[i] = now_us() - began;
   }
   MPI_Win_unlock_all(window);
   MPI_Win_free(&window);
-  if (rank == 0) report("put_flush", (long)size, "us", median(took, n));
+  if (rank == 0) report(scenario, (long)size, "us", median(took, n));
   free(took);
 }
 
 // Windows of messages, each answered by an empty one; microseconds a window.
-static double windows(size_t size, int window, int n) {
+static double windows(size_t size, int messages, int n) {
   MPI_Request requests[kMostWindow];
   double* took = malloc(sizeof(double) * (size_t)n);
   for (int i = -2; i < n; ++i) {
     const double began = now_us();
-    for (int k = 0; k < window; ++k) {
+    for (int k = 0; k < messages; ++k) {
       if (rank == 0)
         MPI_Isend(buffers[k], (int)size, MPI_BYTE, 1, kTag, MPI_COMM_WORLD, &requests[k]);
       else
         MPI_Irecv(buffers[k], (int)size, MPI_BYTE, 0, kTag, MPI_COMM_WORLD, &requests[k]);
     }
-    MPI_Waitall(window, requests, MPI_STATUSES_IGNORE);
+    MPI_Waitall(messages, requests, MPI_STATUSES_IGNORE);
     if (rank == 0)
       MPI_Recv(NULL, 0, MPI_BYTE, 1, kDone, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     else
@@ -100,9 +124,9 @@ static double windows(size_t size, int window, int n) {
 }
 
 static void bandwidth(size_t size) {
-  const int window = size >= (1 << 20) ? 16 : kMostWindow;
-  const double us = windows(size, window, times(size, 100, 10));
-  report("bandwidth", (long)size, "MB/s", (double)size * window / us);
+  const int messages = size >= (1 << 20) ? 16 : kMostWindow;
+  const double us = windows(size, messages, times(size, 100, 10));
+  report("bandwidth", (long)size, "MB/s", (double)size * messages / us);
 }
 
 static void rate(size_t size) {
@@ -228,7 +252,13 @@ int main(int argc, char** argv) {
     if (wanted(argc, argv, "bandwidth", size)) bandwidth(size);
   if (wanted(argc, argv, "rate", 8)) rate(8);
   for (size_t size = 8; size <= kLargest; size *= 8)
-    if (wanted(argc, argv, "put_flush", size)) put_and_flush(size);
+    if (wanted(argc, argv, "put_flush", size)) flushed("put_flush", put, size);
+  if (wanted(argc, argv, "atomics", 8)) {
+    flushed("fetch_and_op", fetch_and_op, 8);
+    flushed("compare_and_swap", compare_and_swap, 8);
+    flushed("accumulate", accumulate, 8);
+    flushed("accumulate", accumulate, 4096);
+  }
   for (size_t size = 65536; size <= kLargest; size *= 4)
     if (wanted(argc, argv, "overlap", size)) overlap(size, speed);
   MPI_Finalize();

@@ -4,8 +4,8 @@
 
     tests/bench/mpi_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--peers network|host] [SCENARIO...]
 
-Scenarios: latency, bandwidth, rate, overlap, put_flush. Two ranks on the loopback interface, each on half of the CPUs. --peers
-network (the default): no rank may know that the other one is on its host, over
+Scenarios: latency, bandwidth, rate, overlap, put_flush, atomics (fetch_and_op, compare_and_swap and accumulate, each
+flushed). Two ranks on the loopback interface, each on half of the CPUs. --peers network (the default): no rank may know that the other one is on its host, over
     etherwarp   pml cm, mtl ofi, provider etherwarp (`etherwarp mpirun`), option local=off
     btl-tcp     pml ob1, btl tcp
     ucx-tcp     pml ucx, UCX_TLS=tcp
@@ -16,8 +16,8 @@ network (the default): no rank may know that the other one is on its host, over
     btl-vader   pml ob1, btl vader
     ucx-shm     pml ucx, UCX_TLS=posix
     mpich-shm   MPICH with its own shared memory
-MPICH is left out where it is not installed. Writes mpi.txt, mpi.json and a chart (SVG) a scenario. Ratios are EtherWARP's speed by the other's, round by round: more
-than 1 is better than the other.
+MPICH is left out where it is not installed. Writes mpi.txt, mpi.json and a chart (SVG) a scenario. Ratios are
+EtherWARP's speed by the other's, round by round: more than 1 is better than the other.
 """
 import argparse
 import collections
@@ -31,8 +31,7 @@ import tempfile
 
 from common import Failure, chart, cpu_sets, run_to_end
 
-SCENARIOS = ("latency", "bandwidth", "rate", "overlap", "put_flush")
-LESS_IS_BETTER = {"latency", "put_flush"}
+SCENARIOS = ("latency", "bandwidth", "rate", "overlap", "put_flush", "atomics")
 COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "ofi-tcp": "#7f7f7f",
            "mpich-tcp": "#9467bd", "btl-vader": "#d62728", "ucx-shm": "#2ca02c", "mpich-shm": "#9467bd"}  # fmt: skip
 MPICH = "mpiexec.hydra"
@@ -143,7 +142,7 @@ class Bench:
                 row[name] = spread(values[scenario, size])
                 if name != "etherwarp" and not scenario.startswith("overlap"):
                     pairs = zip(ours, values[scenario, size], strict=True)
-                    row[f"by {name}"] = spread([o / m if scenario in LESS_IS_BETTER else m / o for m, o in pairs])
+                    row[f"by {name}"] = spread([o / m if row["unit"] == "us" else m / o for m, o in pairs])
             out[scenario].append(row)
         return out
 

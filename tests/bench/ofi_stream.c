@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Tagged messages one way over a provider of libfabric (endpoint RDM), as fi_rdm_tagged_bw of fabtests, which Debian
 // does not have: a window of sends, and receives that are there before them. The server prints nothing; the client
-// prints one line of JSON, of messages that have arrived.
+// prints one line of JSON, of messages that have arrived. With --atomics: fetch-and-adds of 8 octets to the server,
+// which only makes progress, one at a time.
 //
 //   ewarp_ofi_stream --address ADDRESS OF THE SERVER [--provider NAME] [options] [ADDRESS OF THE SERVER]
 #include <errno.h>
 #include <rdma/fabric.h>
+#include <rdma/fi_atomic.h>
 #include <rdma/fi_cm.h>
 #include <rdma/fi_domain.h>
 #include <rdma/fi_endpoint.h>
@@ -27,6 +29,7 @@ struct options {
   int port;
   uint32_t size;
   long iterations;
+  bool atomics;
 };
 
 struct bench {
@@ -50,7 +53,8 @@ static void good(long rc, const char* what) {
 static void find_provider(struct bench* b) {
   struct fi_info* hints = fi_allocinfo();
   must(hints != NULL, "fi_allocinfo");
-  hints->caps = FI_TAGGED;
+  hints->caps = FI_TAGGED | (b->o.atomics ? FI_ATOMIC : 0);
+  hints->domain_attr->mr_mode = b->o.atomics ? FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY : 0;
   hints->ep_attr->type = FI_EP_RDM;
   hints->fabric_attr->prov_name = strdup(b->o.provider);
   const uint64_t flags = b->o.server == NULL ? FI_SOURCE : 0;
@@ -141,16 +145,58 @@ static void stream(struct bench* b) {
          (double)b->o.size * (double)b->o.iterations * 8e-9 / seconds);
 }
 
+// Where the counter of the server is.
+struct counter {
+  uint64_t address, key;
+};
+
+static void fetch_and_add(struct bench* b, const struct counter* at) {
+  const uint64_t one = 1;
+  uint64_t before;
+  const long done = b->sent + 1;
+  ssize_t rc;
+  while ((rc = fi_fetch_atomic(b->ep, &one, 1, NULL, &before, NULL, b->peer, at->address, at->key, FI_UINT64, FI_SUM,
+                               &b->sent)) == -FI_EAGAIN)
+    progress(b);
+  good(rc, "fi_fetch_atomic");
+  while (b->sent < done) progress(b);
+}
+
+// The client says by an empty message that it is done.
+static void atomics(struct bench* b) {
+  struct fid_mr* region;
+  uint64_t* const value = (uint64_t*)b->in;
+  good(fi_mr_reg(b->domain, b->in, b->o.size, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 0, 0, &region, NULL), "fi_mr_reg");
+  const bool virtual = (b->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0;
+  struct counter mine = {virtual ? (uintptr_t)value : 0, fi_mr_key(region)}, theirs;
+  const long warm_up = b->o.iterations / 20 + 1;
+  *value = 0;
+  exchange(b->tcp, &mine, &theirs, sizeof mine);
+  if (b->o.server == NULL) {
+    post_receive(b);
+    while (b->arrived == 0) progress(b);
+    must(*(volatile uint64_t*)value == (uint64_t)(warm_up + b->o.iterations), "every addition is there");
+  } else {
+    for (long i = 0; i < warm_up; ++i) fetch_and_add(b, &theirs);
+    const double begin = now();
+    for (long i = 0; i < b->o.iterations; ++i) fetch_and_add(b, &theirs);
+    const double seconds = now() - begin;
+    const long before = b->sent;
+    post_send(b, 0);
+    while (b->sent == before) progress(b);
+    printf("{\"seconds\": %.6f, \"per_second\": %.0f}\n", seconds, (double)b->o.iterations / seconds);
+  }
+  fi_close(&region->fid);
+}
+
 static struct options parse(int argc, char** argv) {
   struct options o = {.provider = "tcp;ofi_rxm", .port = 18515, .size = 65536, .iterations = 1000};
-  const struct argument known[] = {{"provider", kText, &o.provider},
-                                   {"address", kText, &o.address},
-                                   {"port", kInt, &o.port},
-                                   {"size", kCount, &o.size},
-                                   {"iterations", kLong, &o.iterations}};
+  const struct argument known[] = {
+      {"provider", kText, &o.provider}, {"address", kText, &o.address},       {"port", kInt, &o.port},
+      {"size", kCount, &o.size},        {"iterations", kLong, &o.iterations}, {"atomics", kFlag, &o.atomics}};
   o.server = read_arguments(argc, argv, known, sizeof known / sizeof *known);
-  if (o.address == NULL || o.size == 0 || o.iterations < 1)
-    die("--address is required; --size, --iterations: at least 1");
+  if (o.address == NULL || o.size < 8 || o.iterations < 1)
+    die("--address is required; --size: at least 8, --iterations: at least 1");
   return o;
 }
 
@@ -162,7 +208,7 @@ int main(int argc, char** argv) {
   find_provider(&b);
   open_endpoint(&b);
   meet_peer(&b);
-  stream(&b);
+  b.o.atomics ? atomics(&b) : stream(&b);
   meet_at(b.tcp);
   fi_close(&b.ep->fid);
   fi_close(&b.cq->fid);

@@ -36,7 +36,7 @@ MANY = 64  # queue pairs
 CPU_SIZE = 128 << 10  # iperf3's block
 PARTS = ("network", "host", "mpi")
 BEST_OF_STREAM = 16 << 10  # below it, iperf3 and a CRC of one piece measure calls
-MICROSECONDS, GBIT, MILLIONS, CPU_SECONDS = "µs", "Gbit/s", "million/s", "s/GiB"
+MICROSECONDS, GBIT, MILLIONS, THOUSANDS, CPU_SECONDS = "µs", "Gbit/s", "million/s", "thousand/s", "s/GiB"
 
 
 def latency_count(a, size):
@@ -144,6 +144,14 @@ def rate(t):
     ))  # fmt: skip
 
 
+def atomics(t):
+    n = t.a.latency_messages
+    return Case("network", t.place.name, "atomics", 8, THOUSANDS, steps(
+        ("etherwarp", True, t.ofi_stream, lambda: t.fi_atomics(n, True)),
+        ("tcp;ofi_rxm", False, t.ofi_stream, lambda: t.fi_atomics(n, False)),
+    ))  # fmt: skip
+
+
 def cpu_time(t):
     a = t.a
     return Case("network", t.place.name, "CPU time", CPU_SIZE, CPU_SECONDS, steps(
@@ -160,7 +168,7 @@ def network_cases(t):
     sizes = t.a.sizes or SIZES
     return [*(latency(t, size) for size in sizes), many_latency(t), *(datagram_latency(t, size) for size in datagrams),
             *(bandwidth(t, size) for size in sizes), many_bandwidth(t, 64 << 10), both_ways(t, 1 << 10), rate(t),
-            cpu_time(t)]  # fmt: skip
+            atomics(t), cpu_time(t)]  # fmt: skip
 
 
 def quick_network_cases(t):
@@ -168,7 +176,7 @@ def quick_network_cases(t):
     if t.place.mtu is not None:
         return [latency(t, 8), cpu_time(t)]
     return [latency(t, 8), many_latency(t), datagram_latency(t, 8), bandwidth(t, 64 << 10),
-            many_bandwidth(t, 64 << 10), both_ways(t, 1 << 10), rate(t), cpu_time(t)]  # fmt: skip
+            many_bandwidth(t, 64 << 10), both_ways(t, 1 << 10), rate(t), atomics(t), cpu_time(t)]  # fmt: skip
 
 
 def host_latency(t, size):
@@ -203,11 +211,21 @@ def host_rate(t):
     ))  # fmt: skip
 
 
+def host_atomics(t):
+    n = t.a.latency_messages
+    return Case("host", t.place.name, "atomics", 8, THOUSANDS, steps(
+        ("etherwarp", True, t.ofi_stream, lambda: t.fi_atomics(n, True)),
+        ("etherwarp, TCP", True, t.ofi_stream, lambda: t.fi_atomics(n, True, local="off")),
+        ("tcp;ofi_rxm", False, t.ofi_stream, lambda: t.fi_atomics(n, False)),
+    ))  # fmt: skip
+
+
 def host_cases(t):
     if t.a.quick:
-        return [host_latency(t, 8), host_bandwidth(t, 64 << 10), host_rate(t)]
+        return [host_latency(t, 8), host_bandwidth(t, 64 << 10), host_rate(t), host_atomics(t)]
     sizes = t.a.sizes or HOST_SIZES
-    return [*(host_latency(t, size) for size in sizes), *(host_bandwidth(t, size) for size in sizes), host_rate(t)]
+    return [*(host_latency(t, size) for size in sizes), *(host_bandwidth(t, size) for size in sizes), host_rate(t),
+            host_atomics(t)]  # fmt: skip
 
 
 def mpi_cases(found, peers):

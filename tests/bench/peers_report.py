@@ -10,7 +10,7 @@ WORDS = {"latency": "latency, half a round trip",
          "latency, 64 queue pairs": "latency of one of 64 queue pairs, half a round trip",
          "datagram latency": "latency of datagrams, half a round trip", "bandwidth": "bandwidth, one way",
          "bandwidth, 64 queue pairs": "bandwidth, 64 queue pairs or connections", "both ways": "datagrams both ways, the sum",
-         "rate": "message rate on one queue pair", "CPU time": "CPU seconds of both ends for each GiB, at one rate"}  # fmt: skip
+         "rate": "message rate on one queue pair", "atomics": "fetch-and-adds of libfabric, one at a time", "CPU time": "CPU seconds of both ends for each GiB, at one rate"}  # fmt: skip
 QUANTILES = {"p99": "99 %", "p999": "99.9 %"}
 
 # run(): the figures of one round, {"value": .., "p99": .., "p999": ..}, of which value alone is always there.

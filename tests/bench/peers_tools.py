@@ -77,10 +77,10 @@ class Tools:
     def options(self, local, crc):
         return [*as_words(with_defaults([*self.a.option, f"local={local}"], self.cpus)), "--crc", crc]
 
-    def over_etherwarp(self, name, words, port, least, crc="by_path", local=None):
+    def over_etherwarp(self, name, words, port, least, crc="by_path", local=None, env=None):
         """What the client says; the octets went over EtherWARP, through memory or TCP as is asked for."""
         local = local or self.local
-        how = [{"netns": host, "wrap": ["taskset", "-c", cpus], "options": self.options(local, crc)}
+        how = [{"netns": host, "wrap": ["taskset", "-c", cpus], "options": self.options(local, crc), "env": env}
                for host, cpus in zip(self.hosts, self.cpus)]  # fmt: skip
         run = self.rig.pair(name, words, [*words, self.place.address], port, least, seconds=self.a.timeout,
                             server_how=how[0], client_how=how[1], quiet=True)  # fmt: skip
@@ -265,6 +265,18 @@ class Tools:
 
     def fi_rate(self, size, n):
         return {"value": n / self.fi_stream(size, n)["seconds"] / 1e6}
+
+    def fi_atomics(self, n, ours, local=None):
+        """Thousands a second, one at a time; ewarp_ofi_stream."""
+        port = free_port()
+        words = [self.ofi_stream, "--atomics", "--provider", "etherwarp" if ours else "tcp;ofi_rxm",
+                 "--address", self.place.address, "--port", port, "--size", 8, "--iterations", n]  # fmt: skip
+        if ours:
+            env = {"FI_PROVIDER_PATH": str(self.a.build / "lib" / "libfabric"), "FI_PROVIDER": "etherwarp"}
+            said = self.over_etherwarp("ewarp_ofi_stream", words, port, 8 * n, local=local, env=env)
+        else:
+            said = self.plain(words, [*words, self.place.address], port, {"FI_TCP_IFACE": self.place.interface})
+        return {"value": json.loads(said)["per_second"] / 1e3}
 
     # qperf.
 
