@@ -279,8 +279,8 @@ bool Endpoint::continue_response(llp::Gather& out) {
   assert(sending_.state() == Sending::State::response);
   if (read.atomic) return answer_atomic(out);
   const ReadRequest& q = read.request;
-  const bool copies = framer_.crc() || q.length <= kCopyResponse;
   const ddp::Cut cut = ddp::cut(q.length, read.sent, mulpdu_, TaggedHeader::kSize);
+  const bool copies = cut.payload > 0 && (framer_.crc() || q.length <= kCopyResponse);
   if (!fits(out, copies ? TaggedHeader::kSize + cut.payload : TaggedHeader::kSize, copies ? 0 : cut.payload,
             copies ? 0 : 1))
     return false;
@@ -310,7 +310,7 @@ bool Endpoint::continue_response(llp::Gather& out) {
       }
       read.probed = read.sent + ahead.length;
     }
-    frame(out, Octets(copy_).first(TaggedHeader::kSize), std::span(&source, 1));
+    frame(out, Octets(copy_).first(TaggedHeader::kSize), std::span(&source, cut.payload > 0 ? 1 : 0));
   }
   read.sent += cut.payload;
   if (cut.last) {

@@ -240,6 +240,31 @@ void a_source_that_goes_before_its_crc(void**) {
     }
 }
 
+// Where nothing can be read any more, nothing of no octets can be missing.
+struct Unmapped : FakeConsumer {
+  bool copy_out(std::byte*, const llp::Extent&) override { return false; }
+  bool hold(const llp::Extent&) override { return false; }
+  bool readable(const llp::Extent&) override { return false; }
+};
+
+void a_read_of_nothing_asks_for_no_memory(void**) {
+  for (const bool crc : {false, true})
+    for (const bool markers : {false, true}) {
+      Unmapped consumer;
+      consumer.regions[0x100].octets = pattern(100);
+      mpa::StreamParams p = params();
+      p.crc = crc;
+      p.tx_markers = markers;
+      rdmap::Endpoint endpoint(consumer, p, 1442);
+      endpoint.stop_waiting();
+      const Bytes in = Peer(-1, crc).frame(read_request(1, 0x55, 0x1000, 0, 0x100, 100));
+      assert_int_equal(endpoint.receive(in), in.size());
+      const Bytes out = drain(endpoint);
+      assert_int_equal(out.size() - (markers ? 4 : 0), 2 + 14 + 4);
+      assert_false(endpoint.terminate_sent());
+    }
+}
+
 // What recvmsg() does with the octets of a stream: those that go direct, then the rest to receive().
 class DirectReceiver {
  public:
@@ -444,6 +469,7 @@ int main() {
       cmocka_unit_test(what_is_sent_and_received_is_counted),
       cmocka_unit_test(sources_are_probed_before_they_are_sent),
       cmocka_unit_test(a_source_that_goes_before_its_crc),
+      cmocka_unit_test(a_read_of_nothing_asks_for_no_memory),
       cmocka_unit_test(what_goes_direct),
       cmocka_unit_test(a_bad_write_ends_before_it_is_whole),
       cmocka_unit_test(what_is_nearly_there_comes_to_staging),
