@@ -145,10 +145,11 @@ class Run {
       q.invalidate = (r[7] & 128) && op == Operation::send && !q.immediate;
       q.invalidate_stag = kRegion;
     }
-    if (op == Operation::read)
-      if (const Bytes& there = hosts_[to - 1]->queues.regions[kRegion].octets; q.remote_to + n <= 10000)
-        reads_[&q] = Bytes(there.begin() + static_cast<std::ptrdiff_t>(q.remote_to),
-                           there.begin() + static_cast<std::ptrdiff_t>(q.remote_to + n));
+    if (const auto there = hosts_[to - 1]->queues.regions.find(kRegion);
+        op == Operation::read && there != hosts_[to - 1]->queues.regions.end() && q.remote_to + n <= 10000) {
+      const auto from = there->second.octets.begin() + static_cast<std::ptrdiff_t>(q.remote_to);
+      reads_[&q] = Bytes(from, from + static_cast<std::ptrdiff_t>(n));
+    }
     if (op == Operation::send) awaited_.push_back(octets);
     h.wake(to);
   }

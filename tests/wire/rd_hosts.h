@@ -18,6 +18,11 @@ struct DatagramRequest : FakeRequest {
   int good_for = -1;  // how often its memory may still be asked for; negative: for ever
 };
 
+// What the queue pairs of two hosts call the association between them.
+inline rdmap::Peer peer_of(unsigned host, unsigned peer) {
+  return {rdsim::address_of(peer).ip, rdsim::qpn_of(host), rdsim::qpn_of(peer), 1};
+}
+
 // What a queue pair would be: a list of requests for each peer, one of receives.
 class DatagramQueues final : public FakeMemory<rdmap::DatagramConsumer> {
  public:
@@ -42,6 +47,9 @@ class DatagramQueues final : public FakeMemory<rdmap::DatagramConsumer> {
     taken.clear();
   }
 
+  // Of its host. Requests go to the queue pairs of hosts alone then: an association that a forged datagram has opened
+  // finds none.
+  unsigned number = 0;
   std::deque<std::unique_ptr<DatagramRequest>> requests;  // all that were ever posted
   std::map<unsigned, std::deque<DatagramRequest*>> waiting, begun_or_waiting;
   std::deque<FakeReceive> posted;
@@ -65,6 +73,7 @@ class DatagramQueues final : public FakeMemory<rdmap::DatagramConsumer> {
 
   llp::rd::Admission admit(const rdmap::Peer&) override { return admission; }
   rdmap::SendRequest* next_send(const rdmap::Peer& peer) override {
+    if (number != 0 && peer != peer_of(number, host(peer))) return nullptr;
     const auto& list = waiting[host(peer)];
     return list.empty() ? nullptr : list.front();
   }
@@ -112,12 +121,11 @@ class DatagramHost final : public rdsim::Node, public llp::rd::Wire, public llp:
  public:
   DatagramHost(rdsim::Network& net, unsigned number, const llp::rd::Config& config, std::uint64_t seed)
       : number(number), net_(net), config_(config), random_(seed) {
+    queues.number = number;
     begin();
     net.attach(number, this);
   }
-  llp::rd::Key key(unsigned peer) const {
-    return {rdsim::address_of(peer).ip, rdsim::qpn_of(number), rdsim::qpn_of(peer), 1};
-  }
+  llp::rd::Key key(unsigned peer) const { return peer_of(number, peer); }
   void wake(unsigned peer) { table->wake(net_.now(), key(peer), rdsim::kPort); }
   void post_receive(std::size_t size) {
     queues.posted.push_back({0, {Bytes(size / 2), Bytes(size - size / 2)}});
