@@ -59,7 +59,7 @@ def transports(etherwarp, peers):
     return {"etherwarp": ([etherwarp, "mpirun"], ours), **({
         "btl-tcp": (openmpi(pml="ob1", btl="tcp,self", btl_tcp_if_include="lo"), {}),
         "ucx-tcp": (through_ucx, ucx("tcp")),
-        "ofi-tcp": (openmpi(pml="cm", mtl="ofi", mtl_ofi_provider_include="tcp;ofi_rxm"),
+        "ofi-tcp": (openmpi(pml="cm", btl="self", mtl="ofi", mtl_ofi_provider_include="tcp;ofi_rxm"),
                     {"FI_PROVIDER": "tcp,ofi_rxm", "FI_TCP_IFACE": "lo"}),
         "mpich-tcp": ([MPICH], ucx("tcp", MPIR_CVAR_NOLOCAL="1")),
     } if peers == "network" else {
