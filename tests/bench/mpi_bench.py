@@ -5,7 +5,8 @@
     tests/bench/mpi_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--peers network|host] [SCENARIO...]
 
 Scenarios: latency, bandwidth, rate, overlap, put_flush, atomics (fetch_and_op, compare_and_swap and accumulate, each
-flushed). Two ranks on the loopback interface, each on half of the CPUs. --peers network (the default): no rank may know that the other one is on its host, over
+flushed). Two ranks on the loopback interface, each on half of the CPUs. --peers network (the default): no rank may know
+that the other one is on its host, over
     etherwarp   pml cm, mtl ofi, provider etherwarp (`etherwarp mpirun`), option local=off
     btl-tcp     pml ob1, btl tcp
     ucx-tcp     pml ucx, UCX_TLS=tcp
@@ -124,11 +125,11 @@ class Bench:
     def rounds(self):
         with tempfile.TemporaryDirectory(prefix="ewarp-mpi-bench-") as folder:
             names = self.names
-            for number in range(self.a.rounds):
+            for number in range(self.a.turn, self.a.turn + self.a.rounds):
                 # each begins as often as the others, and follows each other one
                 for name in names[number % len(names):] + names[: number % len(names)]:
                     self.run(name, folder)
-                print(f"round {number + 1} of {self.a.rounds}", file=sys.stderr, flush=True)
+                print(f"round {number - self.a.turn + 1} of {self.a.rounds}", file=sys.stderr, flush=True)
 
     def rows(self):
         """By scenario and size: median, least and most of each transport, and of the ratios to each other one."""
@@ -168,6 +169,7 @@ def main():
     parser.add_argument("--build", type=pathlib.Path, default=pathlib.Path("build"))
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("mpi-bench"))
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--turn", type=int, default=0, help="who begins the first round (default: the first of the list)")
     parser.add_argument("--timeout", type=float, default=300)
     parser.add_argument("--peers", choices=("network", "host"), default="network", help="beside whom (default: network)")
     parser.add_argument("--smoke", action="store_true", help="tiny numbers: shows that it runs, says nothing about speed")

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """EtherWARP beside what users would take instead, in alternating runs: one page.
 
-    tests/bench/peers_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--only PART]... [--quick]
+    tests/bench/peers_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--only PART]... [--resume] [--quick]
 
 Parts:
     network  the network's stream (option local=off) on the loopback interface and on a veth pair with MTU 1500 and 9000
@@ -11,7 +11,8 @@ Parts:
     mpi      mpi_bench.py --peers network, then --peers host
 In each round all steps of a case run once, each round beginning with another one, and each ratio is of one round. Writes
 peers.md, peers_in_short.md (without ratios and quantiles), peers.json and charts (SVG), after each round what there is by
-then. A program that is not installed is left out, and named. The aims of the page say what is wanted; whether they are met
+then. --resume goes on behind the rounds of the peers.json that is there, which must be of this machine and these cases.
+A program that is not installed is left out, and named. The aims of the page say what is wanted; whether they are met
 is no matter of the exit status.
 """
 import argparse
@@ -30,6 +31,7 @@ from peers_report import Case, Step, aim_lines, charts, tables, verdicts
 from peers_tools import PACKAGES, PLACES, Tools, installed, mpi
 
 SIZES = (8, 128, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20)
+VETH_SIZES = (8, 1 << 10, 64 << 10, 1 << 20)
 HOST_SIZES = (1, *SIZES, 64 << 20)
 QPERF_SIZES = (8, 64 << 10, 1 << 20)
 MANY = 64  # queue pairs
@@ -165,7 +167,7 @@ def network_cases(t):
     if t.a.quick:
         return quick_network_cases(t)
     datagrams = [size for size in (8, 1 << 10, 8 << 10) if size < (t.place.mtu or 64 << 10)]
-    sizes = t.a.sizes or SIZES
+    sizes = t.a.sizes or (SIZES if t.place.mtu is None else VETH_SIZES)
     return [*(latency(t, size) for size in sizes), many_latency(t), *(datagram_latency(t, size) for size in datagrams),
             *(bandwidth(t, size) for size in sizes), many_bandwidth(t, 64 << 10), both_ways(t, 1 << 10), rate(t),
             atomics(t), cpu_time(t)]  # fmt: skip
@@ -228,17 +230,31 @@ def host_cases(t):
             host_atomics(t)]  # fmt: skip
 
 
-def mpi_cases(found, peers):
-    """What mpi_bench.py wrote, as cases."""
-    out = []
-    for scenario in ("latency", "bandwidth", "rate"):
-        for row in found.get(scenario, []):
-            names = [name for name, figure in row.items() if isinstance(figure, dict) and not name.startswith("by ")]
-            case = Case(f"MPI, {peers}", "loopback", scenario, row["size"], row["unit"],
-                        [Step(name, name == "etherwarp", None) for name in names])  # fmt: skip
-            case.found = {name: [{"value": v} for v in row[name]["values"]] for name in names}
-            out.append(case)
-    return out
+class MpiCases:
+    """The cases of mpi_bench.py beside the peers of this word: what they are is known when a round was run."""
+
+    def __init__(self, peers):
+        self.peers, self.cases, self.done = peers, {}, 0
+
+    def take(self, found):
+        """A round. found: what mpi_bench.py wrote, or nothing where it failed."""
+        for scenario in ("latency", "bandwidth", "rate"):
+            for row in found.get(scenario, []):
+                names = [name for name, figure in row.items() if isinstance(figure, dict) and not name.startswith("by ")]
+                case = self.case(scenario, row["size"], row["unit"], names)
+                for name in names:
+                    case.found[name].append({"value": row[name]["median"]})
+        self.done += 1
+        for case in self.cases.values():
+            for figures in case.found.values():
+                figures += [None] * (self.done - len(figures))
+
+    def case(self, scenario, size, unit, names):
+        steps = [Step(name, name == "etherwarp", None) for name in names]
+        case = self.cases.setdefault((scenario, size), Case(f"MPI, {self.peers}", "loopback", scenario, size, unit, steps))
+        for name in names:
+            case.found.setdefault(name, [None] * self.done)
+        return case
 
 
 # --- rounds ---------------------------------------------------------------------------------------------------------
@@ -248,13 +264,14 @@ class Bench:
     def __init__(self, a):
         self.a, self.cases, self.failures, self.done = a, [], [], 0
         self.begin, self.load = time.monotonic(), os.getloadavg()[0]
+        self.seconds, self.sittings = 0, 1  # of earlier sittings; how many there are with this one
         self.say = say_since(self.begin)
         self.cpus = cpu_sets(a.server_cpus, a.client_cpus)
         self.left_out = [f"{program} is not installed (package {package})" for program, package in PACKAGES.items()
                          if not installed(program)]  # fmt: skip
         for line in self.left_out:
             self.say(f"left out: {line}")
-        self.open = []
+        self.open, self.mpi = [], []
 
     def one(self, case, step):
         """A figure, or None: one run that fails is named, and costs its round alone."""
@@ -294,31 +311,74 @@ class Bench:
 
     def run(self):
         self.take_places()
-        for number in range(self.a.rounds if self.cases else 0):
+        self.take_mpi()
+        if self.a.resume:
+            self.resume()
+        for number in range(self.done, self.a.rounds if self.cases or self.mpi else 0):
             self.round(number)
+            for cases in self.mpi:
+                self.mpi_round(cases, number)
             self.done = number + 1
             self.write()
-        if "mpi" in self.a.only:
-            self.run_mpi()
-        if not self.cases:
+        if not self.done:
             print("peers_bench: nothing could be measured", file=sys.stderr)
             return SKIPPED
         print(self.write().read_text(encoding="utf-8"))
         return 1 if any(failure["ours"] for failure in self.failures) else 0
 
-    def run_mpi(self):
-        if not installed("mpirun.openmpi") or not (self.a.build / "bin" / "ewarp_mpi_bench").exists():
-            self.left_out.append("MPI: openmpi-bin is not installed, or was not at build time")
-            self.say(f"left out: {self.left_out[-1]}")
+    def take_mpi(self):
+        if "mpi" not in self.a.only:
             return
-        for peers in ("network", "host"):
-            try:
-                self.cases += mpi_cases(mpi(self.a, peers, self.a.output / f"mpi-{peers}"), peers)
-                self.done = self.done or self.a.rounds
-            except Failure as e:
-                self.failures.append({"case": f"MPI, {peers}", "step": "mpi_bench.py", "ours": True, "error": str(e)})
-                self.say(f"MPI, {peers} FAILED: {e}")
-            self.say(f"MPI, {peers}: {self.a.rounds} rounds")
+        if installed("mpirun.openmpi") and (self.a.build / "bin" / "ewarp_mpi_bench").exists():
+            self.mpi = [MpiCases(peers) for peers in ("network", "host")]
+            return
+        self.left_out.append("MPI: openmpi-bin is not installed, or was not at build time")
+        self.say(f"left out: {self.left_out[-1]}")
+
+    def mpi_round(self, cases, number):
+        found = {}
+        try:
+            found = mpi(self.a, cases.peers, self.a.output / f"mpi-{cases.peers}", number)
+        except Failure as e:
+            self.failures.append({"case": f"MPI, {cases.peers}", "step": "mpi_bench.py", "ours": True, "error": str(e)})
+            self.say(f"MPI, {cases.peers} FAILED: {e}")
+        cases.take(found)
+        self.say(f"round {number + 1} of {self.a.rounds}: MPI, {cases.peers}")
+
+    def all_cases(self):
+        return [*self.cases, *(case for of in self.mpi for case in of.cases.values())]
+
+    def machine(self):
+        return {"cpus": self.cpus, "cpu": cpu_model(), "kernel": platform.release(), "options": self.a.option}
+
+    def resume(self):
+        """Takes the rounds that peers.json has. Failure if it is of another machine, or of other cases."""
+        try:
+            earlier = json.loads((self.a.output / "peers.json").read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return
+        here = json.loads(json.dumps(self.machine()))
+        if other := [name for name in here if here[name] != earlier.get(name)]:
+            raise Failure(f"{self.a.output / 'peers.json'} is of another machine: {', '.join(other)}")
+        self.restore(earlier)
+        self.done, self.seconds = earlier["rounds"], earlier["seconds"]
+        self.sittings, self.load = earlier["sittings"] + 1, max(self.load, earlier["load"])
+        self.failures = earlier["failures"]
+
+    def restore(self, earlier):
+        figures = {(c["part"], c["place"], c["what"], c["size"]): c for c in earlier["cases"]}
+        for cases in self.mpi:
+            for (part, _, what, size), c in figures.items():
+                if part == f"MPI, {cases.peers}":
+                    cases.case(what, size, c["unit"], c["figures"])
+            cases.done = earlier["rounds"]
+        for case in self.all_cases():
+            there = figures.pop((case.part, case.place, case.what, case.size), None)
+            if there is None or set(there["figures"]) != set(case.found):
+                raise Failure(f"{self.a.output / 'peers.json'} has other figures of: {case.name}")
+            case.found = there["figures"]
+        if figures:
+            raise Failure(f"{self.a.output / 'peers.json'} has more cases: {', '.join(map(str, figures))}")
 
     # The page.
 
@@ -328,7 +388,7 @@ class Bench:
         return [
             f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; {cpu_model()}, {os.cpu_count()} CPUs; "
             f"Linux {platform.release()}; the ends on CPUs {self.cpus[0]} and {self.cpus[1]};",
-            f"{self.done} rounds in turns; {time.monotonic() - self.begin:.0f} s; {load_remark(self.load)}.",
+            f"{self.done} rounds in turns; {self.spent():.0f} s{self.in_sittings()}; {load_remark(self.load)}.",
             f"Options of EtherWARP: {' '.join(with_defaults(a.option, self.cpus))}; local=auto where it is about one host.",
             f"Raw TCP: reno, polling. Others: the system's congestion control ({congestion}).",
             f"CPU time: at {a.gbit:g} Gbit/s{self.held()}.",
@@ -348,8 +408,14 @@ class Bench:
             "",
             *aim_lines(found),
             "",
-            *tables(self.cases, in_short),
+            *tables(self.all_cases(), in_short),
         ])  # fmt: skip
+
+    def spent(self):
+        return self.seconds + time.monotonic() - self.begin
+
+    def in_sittings(self):
+        return f" in {self.sittings} sittings" if self.sittings > 1 else ""
 
     def held(self):
         """How well the rate was held at which CPU time was taken: on a machine that has none to spare it is not."""
@@ -359,14 +425,15 @@ class Bench:
 
     def write(self):
         """The page's path."""
-        found = verdicts(self.cases)
+        cases = self.all_cases()
+        found = verdicts(cases)
         output = self.a.output
         output.mkdir(parents=True, exist_ok=True)
-        for name, svg in charts(self.cases).items():
+        for name, svg in charts(cases).items():
             (output / name).write_text(svg, encoding="utf-8")
-        figures = {"rounds": self.done, "cpus": self.cpus, "cpu": cpu_model(), "kernel": platform.release(), "load": self.load,
-                   "options": self.a.option, "left_out": self.left_out, "failures": self.failures, "aims": found,
-                   "cases": [case.as_dict() for case in self.cases]}  # fmt: skip
+        figures = {**self.machine(), "rounds": self.done, "seconds": self.spent(), "sittings": self.sittings,
+                   "load": self.load, "left_out": self.left_out, "failures": self.failures, "aims": found,
+                   "cases": [case.as_dict() for case in cases]}  # fmt: skip
         (output / "peers.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
         (output / "peers.md").write_text(self.page(found), encoding="utf-8")
         (output / "peers_in_short.md").write_text(self.page(found, in_short=True), encoding="utf-8")
@@ -393,6 +460,7 @@ def parse(argv):
     p.add_argument("--octets", type=int, default=1 << 30, help="of one bandwidth run (default: 1 GiB)")
     p.add_argument("--gbit", type=float, default=4, help="the rate at which CPU time is taken (default: 4 Gbit/s)")
     p.add_argument("--timeout", type=int, default=60, help="seconds for one run")
+    p.add_argument("--resume", action="store_true", help="go on behind the rounds of OUTPUT/peers.json, to --rounds in all")
     p.add_argument("--quick", action="store_true", help="one round of tiny runs: shows that it runs, nothing about speed")
     a = p.parse_args(argv)
     a.bench, a.build = pathlib.Path(__file__).resolve().parent, a.build.resolve()

@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-"""The arithmetic of the page of peers: ratios are of one round, aims are judged by their worst case."""
+"""The arithmetic of the page of peers: ratios are of one round, aims are judged by their worst case, rounds go on."""
+import json
+import pathlib
 import sys
+import tempfile
 import unittest
 
+from common import Failure
+from peers_bench import Bench, MpiCases, parse
 from peers_report import Case, Step, aim_lines, charts, tables, verdicts
 
 
@@ -85,6 +90,68 @@ class Page(unittest.TestCase):
         (svg,) = charts(cases).values()
         self.assertIn(">RC Send</text>", svg)
         self.assertNotIn(">other</text>", svg)
+
+
+def mpi_round(**latencies):
+    """What mpi_bench.py writes: the latency of 8 octets by each name."""
+    return {"latency": [{"size": 8, "unit": "us", **{name: {"median": v} for name, v in latencies.items()},
+                         "by btl_tcp": {"median": 1}}]}  # fmt: skip
+
+
+class Mpi(unittest.TestCase):
+    def test_a_figure_each_round(self):
+        cases = MpiCases("network")
+        for found in (mpi_round(etherwarp=1, btl_tcp=2), {}, mpi_round(etherwarp=3, btl_tcp=4, mpich=5)):
+            cases.take(found)
+        (c,) = cases.cases.values()
+        self.assertEqual(c.found, {"etherwarp": [{"value": 1}, None, {"value": 3}], "btl_tcp": [{"value": 2}, None, {"value": 4}],
+                                   "mpich": [None, None, {"value": 5}]})  # fmt: skip
+
+
+class Resumed(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        bench = self.bench()
+        bench.mpi[0].take(mpi_round(etherwarp=1, btl_tcp=2))
+        bench.cases[0].found["RC Send"].append({"value": 7})
+        bench.done, bench.failures = 1, [{"case": "c", "step": "s", "ours": False, "error": "e"}]
+        bench.write()
+
+    def bench(self, size=8, option=""):
+        words = ["--output", self.folder.name, "--only", "mpi", *(["--option", option] if option else [])]
+        bench = Bench(parse(words))
+        bench.mpi, bench.cases = [MpiCases("network")], [case("latency", size, RC_Send=[])]
+        return bench
+
+    def test_goes_on_behind_the_rounds_that_are_there(self):
+        bench = self.bench()
+        bench.resume()
+        self.assertEqual((bench.done, bench.sittings, len(bench.failures)), (1, 2, 1))
+        self.assertEqual(bench.cases[0].found, {"RC Send": [{"value": 7}]})
+        bench.mpi[0].take(mpi_round(etherwarp=3, btl_tcp=4))
+        bench.cases[0].found["RC Send"].append({"value": 8})
+        bench.done = 2
+        self.assertIn("2 rounds in turns", bench.write().read_text(encoding="utf-8"))
+        written = json.loads((pathlib.Path(self.folder.name) / "peers.json").read_text(encoding="utf-8"))
+        self.assertEqual([c["figures"] for c in written["cases"]],
+                         [{"RC Send": [{"value": 7}, {"value": 8}]},
+                          {"etherwarp": [{"value": 1}, {"value": 3}], "btl_tcp": [{"value": 2}, {"value": 4}]}])  # fmt: skip
+
+    def test_refuses_what_is_of_others(self):
+        for bench in (self.bench(size=128), self.bench(option="crc=always")):
+            with self.assertRaises(Failure):
+                bench.resume()
+        other = self.bench()
+        other.cases.clear()
+        with self.assertRaises(Failure):
+            other.resume()
+
+    def test_nothing_is_there(self):
+        (pathlib.Path(self.folder.name) / "peers.json").unlink()
+        bench = self.bench()
+        bench.resume()
+        self.assertEqual((bench.done, bench.sittings), (0, 1))
 
 
 if __name__ == "__main__":

@@ -311,9 +311,9 @@ class Tools:
         return self.iperf3("-u", "-b", 0, "--bidir", "-l", size, "-t", 1)
 
 
-def mpi(a, peers, output):
-    """What mpi_bench.py wrote of its rounds."""
-    words = ["python3", "-B", str(a.bench / "mpi_bench.py"), "--build", str(a.build), "--output", str(output), "--rounds",
-             str(a.rounds), "--peers", peers, *(["--smoke"] if a.quick else ["latency", "bandwidth"]), "rate"]  # fmt: skip
-    run_to_end(words, a.timeout * 6 * a.rounds)
+def mpi(a, peers, output, number):
+    """What mpi_bench.py wrote of the round of this number."""
+    words = ["python3", "-B", str(a.bench / "mpi_bench.py"), "--build", str(a.build), "--output", str(output), "--rounds", "1",
+             "--turn", str(number), "--peers", peers, *(["--smoke"] if a.quick else ["latency", "bandwidth"]), "rate"]  # fmt: skip
+    run_to_end(words, a.timeout * 6)
     return json.loads((output / "mpi.json").read_text(encoding="utf-8"))

@@ -68,6 +68,7 @@ ELSEWHERE = {
     "./scripts/bench --peers": "takes hours; peers_bench_smoke runs peers_bench.py --quick",
     "./scripts/bench --peers --rounds 3": "takes most of an hour; peers_bench_smoke runs peers_bench.py --quick",
     "./scripts/bench --peers --quick": "installs packages and builds; peers_bench_smoke runs peers_bench.py --quick",
+    "./scripts/bench --peers --resume": "takes hours; peers_report_test holds what it does",
     "./scripts/bench --peers --only network --place 9000": "takes long; peers_bench_smoke runs peers_bench.py --quick",
     "tests/bench/datagram_bench.py": "takes minutes; datagram_bench_smoke runs datagram_bench.py --smoke",
     "tests/bench/datagram_bench.py --option local=auto": "takes minutes; datagram_bench_smoke runs datagram_bench.py --smoke",
