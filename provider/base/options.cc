@@ -138,8 +138,12 @@ constexpr OptionEntry<Options> kEntries[] = {
       "Small Sends, Writes and Reads that a thread posts behind each other, all but the first, may wait for its next "
       "poll, to leave in one system call. They may where the thread has been polling within this time; 0: never."},
      [](Options& o, std::string_view v) { return set_number(o.post_wait_us, v, 0u, 1'000'000u); }},
-    {{"connect_timeout_ms", "milliseconds", "10000", "rdma_connect(): time for the TCP connection and the MPA Reply."},
+    {{"connect_timeout_ms", "milliseconds", "10000", "rdma_connect(): time for the TCP connection."},
      [](Options& o, std::string_view v) { return set_number(o.connect_timeout_ms, v, 1u, kHour); }},
+    {{"reply_timeout_ms", "milliseconds", "60000",
+      "rdma_connect(): time for the MPA Reply after the TCP connection. The peer's program has to call rdma_accept() "
+      "or rdma_reject() within it."},
+     [](Options& o, std::string_view v) { return set_number(o.reply_timeout_ms, v, 1u, kHour); }},
     {{"refused_wait_ms", "milliseconds", "100",
       "rdma_connect(): time in which it tries again if nobody listens, for servers that listen a moment too late; "
       "0: it does not try again."},

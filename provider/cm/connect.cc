@@ -54,6 +54,28 @@ void give_up(const Lock& lock, const IdRef& id, int error, const char* why) EWAR
   fail(lock, id, event_of(error), error);
 }
 
+// What the attempt waits for now has this long; what limited its step before does so no longer.
+void limit_wait(const Lock&, const IdRef& id, const AttemptRef& attempt, unsigned limit_ms, const char* why)
+    EWARP_REQUIRES(manager_mutex) {
+  reactor().cancel_timer(attempt->timer);
+  const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(limit_ms);
+  attempt->timer = reactor().add_timer(limit, [weak = std::weak_ptr(id), attempt, why] {
+    const IdRef alive = weak.lock();
+    if (alive == nullptr) return;
+    const Lock lock;
+    if (!attempt->done) give_up(lock, alive, ETIMEDOUT, why);
+  });
+}
+
+// Two limits: TCP's connection is the kernels' work, and quick; the Reply is the server's program's, which may prepare
+// gigabytes of memory first.
+void await_connection(const Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
+  limit_wait(lock, id, attempt, options().connect_timeout_ms, "no TCP connection");
+}
+void await_reply(const Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
+  limit_wait(lock, id, attempt, options().reply_timeout_ms, "no MPA Reply");
+}
+
 void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex);
 void open_connection(const IdRef& id, const AttemptRef& attempt);
 
@@ -102,12 +124,13 @@ void open_connection(const IdRef& id, const AttemptRef& attempt) {
 }
 
 // A responder that knows only RFC 5044 closes on an enhanced Request: try once more without (RFC 6581 section 10).
-void retry_plain(const Lock&, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
+void retry_plain(const Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {
   log::info("cm: {} closed on an MPA revision 2 Request; trying revision 1", id->remote.text());
   attempt->enhanced = false;
   attempt->sent = 0;
   attempt->initiator.reset();
   attempt->socket.abort();  // frees the local port at once
+  await_connection(lock, id, attempt);
   reactor().post([weak = std::weak_ptr(id), attempt] {
     if (const IdRef alive = weak.lock()) open_connection(alive, attempt);
   });
@@ -194,6 +217,7 @@ void on_connected(Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_
     config.enhanced = attempt->enhanced;
     attempt->initiator.emplace(config, attempt->private_data);
     id->local.set_port(Address::of_socket(attempt->socket.fd()).port());
+    await_reply(lock, id, attempt);
   }
   const Octets request = attempt->initiator->request();
   while (attempt->sent < request.size()) {
@@ -232,15 +256,8 @@ int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
     id->attempt = attempt;
     id->qp = qp;
     id->enter(State::connecting);
-    const auto now = Reactor::Clock::now();
-    attempt->refused_limit = now + std::chrono::milliseconds(options().refused_wait_ms);
-    const auto limit = now + std::chrono::milliseconds(options().connect_timeout_ms);
-    attempt->timer = reactor().add_timer(limit, [weak = std::weak_ptr(id), attempt] {
-      const IdRef alive = weak.lock();
-      if (alive == nullptr) return;
-      const Lock lock;
-      if (!attempt->done) give_up(lock, alive, ETIMEDOUT, attempt->initiator ? "no MPA Reply" : "no TCP connection");
-    });
+    attempt->refused_limit = Reactor::Clock::now() + std::chrono::milliseconds(options().refused_wait_ms);
+    await_connection(lock, id, attempt);
   }
   open_connection(id, attempt);
   return 0;

@@ -104,7 +104,7 @@ struct Attempt {
   std::size_t sent = 0;                             // of the Request
   bool heard = false;                               // an octet of the Reply arrived
   bool enhanced = true;                             // Rev 2; false on the second try (RFC 6581 section 10)
-  std::uint64_t timer = 0;                          // for the whole of it, all tries
+  std::uint64_t timer = 0;                          // for what it waits for now: TCP's connection, or the Reply
   verbs::Reactor::Clock::time_point refused_limit;  // until then a refused connection is tried again
   std::uint32_t qp_number = 0;
   mpa::StartupConfig config;

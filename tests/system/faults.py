@@ -130,7 +130,7 @@ def few_descriptors(rig):
         ends_with_error(server, 10)
         says_shortage(server)
     # The listener's queue is the kernel's, so that a client learns nothing before its own time is over.
-    impatient = ["--connect-timeout-ms", 2000]
+    impatient = ["--connect-timeout-ms", 2000, "--reply-timeout-ms", 2000]
     for descriptors in (14, 40):
         port = free_port()
         words = ["ucmatose", "-p", port, "-c", 100]

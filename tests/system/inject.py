@@ -37,8 +37,8 @@ MODULES = ("libetherwarp-rdmav34.so", "libfabric/libetherwarp-fi.so")  # whose c
 NO_NOTIFICATION = 120  # exit status of ewarp_inject_calls
 
 # What a step waits for at most is far below the watchdog's limit, and far above what a busy machine takes for it.
-OPTIONS = {"CONNECT_TIMEOUT_MS": 6000, "BRING_UP_TIMEOUT_MS": 6000, "REQUEST_TIMEOUT_MS": 6000, "RTR_TIMEOUT_MS": 6000,
-           "CLOSE_TIMEOUT_MS": 500}  # fmt: skip
+OPTIONS = {"CONNECT_TIMEOUT_MS": 6000, "REPLY_TIMEOUT_MS": 6000, "BRING_UP_TIMEOUT_MS": 6000, "REQUEST_TIMEOUT_MS": 6000,
+           "RTR_TIMEOUT_MS": 6000, "CLOSE_TIMEOUT_MS": 500}  # fmt: skip
 WATCHDOG_S = 90
 
 # Name and errors of each system call (x86-64): those of its manual page that a machine can give to a correct caller.
