@@ -122,6 +122,10 @@ class Endpoint {
   bool quiescent() const;
   // Part of a message has arrived in a receive buffer.
   bool receiving() const { return receive_open_; }
+  std::optional<HalfMessage> half_message() const {
+    if (!receive_open_) return {};
+    return HalfMessage{queues_.expected_msn(ddp::kQueueSend), queues_.offset(ddp::kQueueSend)};
+  }
 
   EndpointCounters counters;
 

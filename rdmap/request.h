@@ -66,6 +66,12 @@ struct Received {
   std::uint32_t invalidated_stag = 0;
 };
 
+// A message that holds a receive buffer and has come in part.
+struct HalfMessage {
+  std::uint32_t msn = 0;
+  std::uint64_t octets = 0;  // of the segments that have come whole
+};
+
 // Pieces of memory, in order.
 struct ExtentList {
   static constexpr std::size_t kMax = 34;

@@ -182,6 +182,11 @@ constexpr OptionEntry<Options> kEntries[] = {
       "If a Send finds no receive posted, it waits for one for this time, then the stream ends in error; 0: the "
       "stream ends at once."},
      [](Options& o, std::string_view v) { return set_number(o.rnr_wait_ms, v, 0u, kHour); }},
+    {{"half_message_ms", "milliseconds", "10000",
+      "If a peer sends a part of a message and no more, its connection ends when other connections have waited for "
+      "this "
+      "time for receives of the same shared receive queue; 0: it does not."},
+     [](Options& o, std::string_view v) { return set_number(o.half_message_ms, v, 0u, kHour); }},
     {{"invalidate_regions", "yes, no", "no",
       "A peer's Send with Invalidate may name an ordinary memory region of the protection domain, as Linux siw allows; "
       "no: a memory window of type 2 only."},

@@ -46,6 +46,7 @@ struct Options {
   unsigned keepalive_s = 30;             // an idle connection asks whether its peer is there; 0: never
   unsigned unacknowledged_s = 15;        // a host that acknowledges nothing for so long is gone; 0: TCP decides
   unsigned rnr_wait_ms = 1000;           // how long a Send that arrives may wait for a receive; 0: an error at once
+  unsigned half_message_ms = 10000;      // a message that stands still keeps a receive that others need; 0: for ever
   bool invalidate_regions = false;       // a peer's Send with Invalidate may name an ordinary region
   bool ud_reliable = false;              // queue pairs of UD run on reliable datagrams
   std::string congestion = "auto";       // auto: reno on this host, the system's elsewhere; or a name; or "system"

@@ -12,7 +12,7 @@
 namespace ewarp::stats {
 
 inline constexpr std::uint32_t kMagic = 0x50525745;  // "EWRP", little endian
-inline constexpr std::uint32_t kVersion = 8;
+inline constexpr std::uint32_t kVersion = 9;
 inline constexpr std::size_t kMaxDevices = 32;  // twins included
 // QPs beyond are counted in their device only. Room for so many makes a page of 2 MiB, of which exists what is used.
 inline constexpr std::size_t kMaxQps = 8192;
@@ -57,6 +57,7 @@ struct DevicePage {
   Traffic traffic;
   Counter qps_created, qps_destroyed, connections, connect_failures, disconnects;
   Counter local_streams;  // of the connections, those that left TCP for shared memory
+  Counter half_messages;  // connections that ended for one, as others needed its receive
 };
 
 // Cache lines of its own: its writer is whoever moves this QP's octets.

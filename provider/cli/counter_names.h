@@ -46,9 +46,10 @@ struct NamedDevice {
   Counter stats::DevicePage::*counter;
 };
 inline constexpr NamedDevice kDevice[] = {
-    {"qps_created", &stats::DevicePage::qps_created}, {"qps_destroyed", &stats::DevicePage::qps_destroyed},
-    {"connections", &stats::DevicePage::connections}, {"connect_failures", &stats::DevicePage::connect_failures},
-    {"disconnects", &stats::DevicePage::disconnects}, {"local_streams", &stats::DevicePage::local_streams},
+    {"qps_created", &stats::DevicePage::qps_created},     {"qps_destroyed", &stats::DevicePage::qps_destroyed},
+    {"connections", &stats::DevicePage::connections},     {"connect_failures", &stats::DevicePage::connect_failures},
+    {"disconnects", &stats::DevicePage::disconnects},     {"local_streams", &stats::DevicePage::local_streams},
+    {"half_messages", &stats::DevicePage::half_messages},
 };
 
 // Of the process's datagrams; the drops in the order of llp::DatagramDrop.

@@ -9,7 +9,8 @@
 
 namespace ewarp::verbs {
 
-SharedReceiveQueue::SharedReceiveQueue(Pd& pd, std::uint64_t handle) : pd_(pd), handle_(handle) {
+SharedReceiveQueue::SharedReceiveQueue(Pd& pd, std::uint64_t handle)
+    : pd_(pd), handle_(handle), half_messages_(std::make_shared<HalfMessages>(engine())) {
   pd_.users.fetch_add(1);
 }
 
@@ -19,6 +20,7 @@ SharedReceiveQueue::~SharedReceiveQueue() {
   e.run([&] {
     e.assert_held();
     e.serve_kicks();
+    half_messages_->close();
   });
   pd_.users.fetch_sub(1);
 }
@@ -101,11 +103,14 @@ void SharedReceiveQueue::wait(Kickable& qp) {
   awaited_.exchange(true, std::memory_order_seq_cst);
   // Where serve() is at work or on its way already, it sees this one too.
   if (queued() != 0 && served_ == nullptr && !kicked.load(std::memory_order_relaxed)) engine().kick(*this);
+  half_messages_->needed();
 }
 
 void SharedReceiveQueue::forget(Kickable& qp) {
   line_.remove(&qp);
-  if (line_.empty()) awaited_.store(false, std::memory_order_relaxed);
+  if (!line_.empty()) return;
+  awaited_.store(false, std::memory_order_relaxed);
+  half_messages_->not_needed();
 }
 
 // Each QP in line gets its share of what is there, at least one, before it has to wait again, at the end of the line.

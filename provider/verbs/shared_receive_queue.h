@@ -7,9 +7,11 @@
 #include <atomic>
 #include <cstdint>
 #include <list>
+#include <memory>
 
 #include "provider/engine/kickable.h"
 #include "provider/verbs/device/context.h"
+#include "provider/verbs/half_messages.h"
 #include "provider/verbs/work_queue.h"
 
 namespace ewarp::verbs {
@@ -52,6 +54,8 @@ class SharedReceiveQueue final : public Kickable {
   std::size_t in_line() const { return line_.size(); }
   // It is in line no more: serve() is its turn.
   bool serves(const Kickable& qp) const { return served_ == &qp; }
+  // Of the QPs that take from it and have a stream.
+  HalfMessages& half_messages() { return *half_messages_; }
 
   // Kickable: requests were posted while QPs waited.
   void serve() override;
@@ -66,6 +70,7 @@ class SharedReceiveQueue final : public Kickable {
   std::atomic<std::uint32_t> depth_{0};
   std::atomic<std::uint32_t> limit_{0};  // 0: not armed
   std::list<Kickable*> line_;
+  const std::shared_ptr<HalfMessages> half_messages_;
   std::atomic<bool> awaited_{false};  // line_ is not empty: post() must kick
   const Kickable* served_ = nullptr;  // whose turn it is, and for how many requests
   std::uint64_t turn_ = 0;

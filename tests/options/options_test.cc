@@ -100,6 +100,8 @@ void every_option_takes_its_values(void**) {
       {"ETHERWARP_RTR_REPEAT_MS=0", [](const Options& o) { return o.rtr_repeat_ms == 0; }},
       {"ETHERWARP_RESPONDER_WAIT_MS=0", [](const Options& o) { return o.responder_wait_ms == 0; }},
       {"ETHERWARP_RNR_WAIT_MS=0", [](const Options& o) { return o.rnr_wait_ms == 0; }},
+      {"ETHERWARP_HALF_MESSAGE_MS=0", [](const Options& o) { return o.half_message_ms == 0; }},
+      {"ETHERWARP_HALF_MESSAGE_MS=3600000", [](const Options& o) { return o.half_message_ms == 3'600'000; }},
       {"ETHERWARP_INVALIDATE_REGIONS=yes", [](const Options& o) { return o.invalidate_regions; }},
       {"ETHERWARP_UD_RELIABLE=yes", [](const Options& o) { return o.ud_reliable; }},
       {"ETHERWARP_CONGESTION=bbr", [](const Options& o) { return o.congestion == "bbr"; }},

@@ -64,6 +64,16 @@ struct Hub {
     assert_int_equal(qps[i]->attach(llp::tcp_stream(fds[0]), mine, std::make_shared<test::Observer>()), 0);
     return i;
   }
+  // And one whose peer is played by a script.
+  std::unique_ptr<Peer> add_peer() {
+    const std::size_t i = add_qp();
+    int fds[2];
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    auto peer = std::make_unique<Peer>(fds[1], false);
+    assert_int_equal(qps[i]->attach(llp::tcp_stream(fds[0]), test::params(true), std::make_shared<test::Observer>()),
+                     0);
+    return peer;
+  }
   std::uint64_t address(std::size_t buffer) {
     return reinterpret_cast<std::uintptr_t>(memory_octets.data() + buffer * kRoom);
   }

@@ -155,12 +155,9 @@ void vrb_12_flush(void**) {
   Hub hub(64);
   test::Side good(std::size_t{64} * kRoom);
   hub.add_qp(good);
-  const std::size_t ends = hub.add_qp();
-  int fds[2];
-  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
-  Peer peer(fds[1], false);
-  auto observer = std::make_shared<test::Observer>();
-  assert_int_equal(hub.qps[ends]->attach(llp::tcp_stream(fds[0]), test::params(true), observer), 0);
+  const std::size_t ends = hub.qps.size();
+  const auto peer_of = hub.add_peer();
+  Peer& peer = *peer_of;
   hub.post_all(0, 5);
   peer.send(send_segment(1, pattern(40)));
   assert_int_equal(hub.wait().wr_id, 0);

@@ -46,6 +46,7 @@ class RcQueuePair final : public QueuePairBase,
                           public LargePoster,
                           private OverMemory<rdmap::Consumer>,
                           public BringUpUser,
+                          private ReceiveHolder,
                           public std::enable_shared_from_this<RcQueuePair> {
  public:
   RcQueuePair(Pd& pd, CompletionQueue* send_cq, CompletionQueue* recv_cq, SharedReceiveQueue* srq,
@@ -105,6 +106,10 @@ class RcQueuePair final : public QueuePairBase,
   void take_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params) override;
   void bring_up_failed(const std::string& why) override;
 
+  // ReceiveHolder (serve.cc). Engine held.
+  std::optional<rdmap::HalfMessage> half_message() const override;
+  void end_half_message() override;
+
   // Posting (post.cc).
   int check_send(const ibv_send_wr& wr, std::uint64_t* length) const;
   int post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad);
@@ -160,6 +165,7 @@ class RcQueuePair final : public QueuePairBase,
   // Serving (serve.cc). Engine held.
   void check_stall() EWARP_REQUIRES(engine());
   bool leave_stall() EWARP_REQUIRES(engine());
+  bool wait_for_half_messages() EWARP_REQUIRES(engine());
   void flush_posted() EWARP_REQUIRES(engine());
   void await_answer() EWARP_REQUIRES(engine());
   void repeat_rtr() EWARP_REQUIRES(engine());
@@ -195,6 +201,7 @@ class RcQueuePair final : public QueuePairBase,
   bool quiet_ EWARP_GUARDED_BY(engine()) = false;              // the last send that completed did not say so
   std::unique_ptr<WriteHold> hold_;   // the completions of Writes; null: none is (option write_hold_us)
   std::atomic<bool> stalled_{false};  // post_recv() must kick
+  Reactor::Clock::time_point stalled_since_ EWARP_GUARDED_BY(engine());
   std::shared_ptr<Connection> connection_ EWARP_GUARDED_BY(engine());
   std::shared_ptr<StreamObserver> observer_ EWARP_GUARDED_BY(engine());
   std::shared_ptr<BringUp> bring_up_

@@ -48,6 +48,7 @@ void RcQueuePair::check_stall() {
   stalled_.exchange(true, std::memory_order_seq_cst);
   engine().update(*connection_);
   start_timer(options().rnr_wait_ms);
+  stalled_since_ = Reactor::Clock::now();
   if (srq_ != nullptr) {
     srq_->wait(*this);
     return;
@@ -62,6 +63,29 @@ bool RcQueuePair::leave_stall() {
   if (!stalled_.exchange(false, std::memory_order_seq_cst)) return false;
   if (srq_ != nullptr) srq_->forget(*this);
   return true;
+}
+
+// True: its time is up, but others hold receives of the queue, for messages that move on or end soon. It waits on.
+bool RcQueuePair::wait_for_half_messages() {
+  engine().assert_held();
+  if (srq_ == nullptr || Reactor::Clock::now() - stalled_since_ >= srq_->half_messages().patience()) return false;
+  start_timer(options().rnr_wait_ms);
+  return true;
+}
+
+std::optional<rdmap::HalfMessage> RcQueuePair::half_message() const {
+  engine().assert_held();
+  return connection_ != nullptr && phase_ == Phase::running ? connection_->endpoint().half_message() : std::nullopt;
+}
+
+void RcQueuePair::end_half_message() {
+  engine().assert_held();
+  if (!half_message()) return;
+  log::info("QP {:#08x}: a message of {} stands still, and others need its receive: the connection ends", number_,
+            connection_->peer());
+  stats::add(context().device().counters().half_messages);
+  connection_->endpoint().fail(fault::kDdpNoBuffer);
+  stream_progress();
 }
 
 // Work posted after the flush.
@@ -112,6 +136,7 @@ void RcQueuePair::on_timer(unsigned generation) {
     return;
   }
   if (phase_ == Phase::running && stalled_.load(std::memory_order_relaxed)) {
+    if (wait_for_half_messages()) return;
     connection_->endpoint().stop_waiting();
     connection_->resume();
     stream_progress();

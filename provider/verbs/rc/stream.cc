@@ -79,6 +79,7 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
   enter_phase(Phase::running);
   connection_ = std::make_shared<Connection>(e, *this, std::move(stream), params);
   connection_->limit_silence(silence_limit());
+  if (srq_ != nullptr) srq_->half_messages().join(*this);
   if (slot_ != nullptr) {
     strncpy(slot_->peer, connection_->peer().c_str(), sizeof slot_->peer - 1);
     slot_->peer[sizeof slot_->peer - 1] = 0;
@@ -235,6 +236,7 @@ void RcQueuePair::end_stream(bool drain) {
   publish_counters();
   stop_timer();
   leave_stall();
+  if (srq_ != nullptr) srq_->half_messages().leave(*this);
   Engine& e = engine();
   e.assert_held();
   const bool reached = connection_->end() == Connection::End::none;
