@@ -119,9 +119,10 @@ class End {
   Offer await_offer() {
     rdma_cm_event* e = await(RDMA_CM_EVENT_ESTABLISHED);
     Offer offer{};
-    must(e->param.conn.private_data_len >= sizeof offer, "the Reply has no private data");
-    std::memcpy(&offer, e->param.conn.private_data, sizeof offer);
+    const bool whole = e->param.conn.private_data_len >= sizeof offer;
+    if (whole) std::memcpy(&offer, e->param.conn.private_data, sizeof offer);
     rdma_ack_cm_event(e);
+    must(whole, "the Reply has no private data");
     return offer;
   }
   void await_plain(rdma_cm_event_type type) { rdma_ack_cm_event(await(type)); }
@@ -141,9 +142,10 @@ class End {
     a.qp_state = IBV_QPS_ERR;
     checked(ibv_modify_qp(id_->qp, &a, IBV_QP_STATE), "ibv_modify_qp");
   }
-  // The connection has ended, and all receives come back: flushed, or as the one that was too short. Of siw some stay
-  // until the queue pair is destroyed: those of an end that refused a Read, and those that are posted behind the end.
-  void await_end(bool too_short = false) {
+  // The connection has ended, and all receives come back: flushed, or with the status that some may have. Of siw some
+  // stay until the queue pair is destroyed: those of an end that refused a Read, and those that are posted behind the
+  // end.
+  void await_end(ibv_wc_status some = IBV_WC_WR_FLUSH_ERR) {
     await_plain(RDMA_CM_EVENT_DISCONNECTED);
     for (; receives_ > 0; --receives_) {
       ibv_wc wc{};
@@ -152,7 +154,7 @@ class End {
         std::printf("%u receives stay\n", receives_);
         break;
       }
-      must(wc.status == IBV_WC_WR_FLUSH_ERR || (too_short && wc.status == IBV_WC_LOC_LEN_ERR),
+      must(wc.status == IBV_WC_WR_FLUSH_ERR || wc.status == some,
            std::string("a receive came back with ") + ibv_wc_status_str(wc.status));
     }
     std::printf("ended\n");
@@ -334,9 +336,10 @@ class End {
     must(poll(&p, 1, std::chrono::milliseconds(kDeadline).count()) == 1, "no " + wanted);
     rdma_cm_event* e = nullptr;
     checked(rdma_get_cm_event(channel_, &e), "rdma_get_cm_event");
-    must(e->event == type,
-         std::string(rdma_event_str(e->event)) + " status " + std::to_string(e->status) + " instead of " + wanted);
-    return e;
+    if (e->event == type) return e;
+    const std::string other = std::string(rdma_event_str(e->event)) + " status " + std::to_string(e->status);
+    rdma_ack_cm_event(e);  // rdma_destroy_id() waits for it
+    fail(other + " instead of " + wanted);
   }
   ibv_wc completion(ibv_cq* cq, const char* what) {
     ibv_wc wc{};
@@ -474,13 +477,23 @@ void ask_fault(End& end, const Offer& offer, std::string_view what) {
   end.fill(kSending, kSlot, 2);
   // No key of the two is another one's with these bits changed.
   const std::uint32_t wrong = offer.key ^ 0x5500;
-  if (what == "bad_write") end.post(IBV_WR_RDMA_WRITE, kSending, 8, offer.address, wrong);
+  if (what == "bad_write" || what == "busy") end.post(IBV_WR_RDMA_WRITE, kSending, 8, offer.address, wrong);
   if (what == "bad_read") end.post(IBV_WR_RDMA_READ, kSink, 8, offer.address, wrong);
   if (what == "long_write") end.post(IBV_WR_RDMA_WRITE, kSending, 200, offer.address + offer.length - 100, offer.key);
   if (what == "long_read") end.post(IBV_WR_RDMA_READ, kSink, 200, offer.address + offer.length - 100, offer.key);
   if (what == "long_send") end.post(IBV_WR_SEND, kSending, 17);
   if (what == "no_receive") end.post(IBV_WR_SEND, kSending, 8);
   std::printf("request: %s\n", ibv_wc_status_str(end.sent()));
+}
+
+// The other end is in the middle of large messages when that request comes.
+void ask_busy(End& end, const Offer& offer) {
+  end.receive(kSlot, 2);
+  ask_fault(end, offer, "busy");
+}
+void serve_busy(End& end) {
+  end.fill(kSending, kSlot, 2);
+  for (std::uint32_t i = 1; i < kSlots; ++i) end.post(IBV_WR_SEND, kSending, kSlot);
 }
 
 // Who ends the connection, and how.
@@ -499,7 +512,7 @@ bool is_invalidation(std::string_view s) {
   return is_one_of(s, {"invalidate_window", "invalidate_region", "invalidate_plain"});
 }
 bool is_fault(std::string_view s) {
-  return is_one_of(s, {"bad_write", "bad_read", "long_write", "long_read", "long_send", "no_receive"});
+  return is_one_of(s, {"bad_write", "bad_read", "long_write", "long_read", "long_send", "no_receive", "busy"});
 }
 // "close_ask" and the like: how, if this end is to leave.
 std::string_view leaves(std::string_view scenario, std::string_view who) {
@@ -533,6 +546,8 @@ void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& los
   } else if (is_invalidation(scenario)) {
     if (scenario == "invalidate_plain") end.name_keys_plainly();
     ask_invalidate(end, offer);
+  } else if (scenario == "busy") {
+    ask_busy(end, offer);
   } else if (is_fault(scenario)) {
     ask_fault(end, offer, scenario);
   } else if (is_ending(scenario)) {
@@ -544,7 +559,7 @@ void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& los
   } else {
     fail("no scenario " + scenario);
   }
-  end.await_end();
+  end.await_end(scenario == "busy" ? IBV_WC_SUCCESS : IBV_WC_WR_FLUSH_ERR);
   if (scenario == "late_receive") end.await_late_receive();
 }
 
@@ -563,12 +578,13 @@ void serve(End& end, const std::string& scenario) {
   if (scenario == "operations") serve_operations(end);
   if (scenario == "empty_reads") serve_empty_reads(end);
   if (is_invalidation(scenario)) serve_invalidate(end, scenario == "invalidate_window");
+  if (scenario == "busy") serve_busy(end);
   if (is_ending(scenario)) {
     end.hear();
     end.tell();
     leave(end, leaves(scenario, "serve"));
   }
-  end.await_end(scenario == "long_send");
+  end.await_end(scenario == "long_send" ? IBV_WC_LOC_LEN_ERR : IBV_WC_WR_FLUSH_ERR);
   if (scenario == "late_receive") end.await_late_receive();
   if (is_fault(scenario)) must(end.untouched(kOffered, kOffer), "something was written");
   if (is_invalidation(scenario)) must(end.holds(kOffered, 8, 2), "something was written by an invalid key");
