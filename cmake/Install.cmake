@@ -27,7 +27,7 @@ install(TARGETS etherwarp-rdmav34 LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/li
 if(TARGET etherwarp-fi)
   install(TARGETS etherwarp-fi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/libfabric COMPONENT runtime)
 endif()
-install(TARGETS ewarp_channel ewarp_channel_core ewarp_channel_options ewarp_option_table
+install(TARGETS ewarp_channel ewarp_channel_core ewarp_channel_memory ewarp_channel_options ewarp_option_table
         ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT development)
 # channel.h and what it includes, under the names by which it does.
 foreach(header channel core/counters core/types core/wire verbs/address verbs/device)

@@ -162,7 +162,7 @@ Request Endpoint::mrecv(Message message, MutableOctets buffer, const Report& rep
 
 std::optional<Window> Endpoint::expose(MutableOctets memory) {
   const Impl::Visit visit(*impl_);
-  Exposed* exposed = impl_->transport.expose(memory, Transport::Reach::written);
+  Exposed* exposed = impl_->transport.expose_window(memory);
   if (exposed == nullptr) return std::nullopt;
   Window out;
   out.remote = exposed->remote;
@@ -203,7 +203,8 @@ void Endpoint::answer_with(Answerer* answerer) {
 
 void Endpoint::forget(const void* memory, std::size_t octets) {
   const Impl::Visit visit(*impl_);
-  impl_->transport.registrations().forget(memory, octets);
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory);
+  impl_->transport.registrations().forget({begin, begin + octets});
 }
 
 void Endpoint::progress() {

@@ -20,8 +20,8 @@ Expected set_address(std::string& out, std::string_view value) {
 
 Expected set_registration(Registration& out, std::string_view value) {
   using enum Registration;
-  constexpr std::string_view kWords[] = {"measured", "cheap", "costly", "kept"};
-  constexpr Registration kValues[] = {measured, cheap, costly, kept};
+  constexpr std::string_view kWords[] = {"measured", "cheap", "costly", "monitored", "kept"};
+  constexpr Registration kValues[] = {measured, cheap, costly, monitored, kept};
   return set_choice(out, value, kWords, kValues);
 }
 
@@ -97,11 +97,11 @@ constexpr OptionEntry<EndpointOptions> kEntries[] = {
     {{"shares_cpu", "yes, no", "no",
       "There are more processes than CPUs: a poll that finds nothing for 50 us lets others run."},
      [](EndpointOptions& o, std::string_view v) { return set_bool(o.shares_cpu, v); }},
-    {{"registration", "measured, cheap, costly, kept", "measured",
+    {{"registration", "measured, cheap, costly, monitored, kept", "measured",
       "Memory that the adapter is to reach; cheap: is registered for each transfer; costly: so, but small buffers are "
-      "copied; measured: the one of both that suits the adapter; kept: stays registered, for applications that say "
-      "what "
-      "they unmap."},
+      "copied; monitored: stays registered until the kernel tells that it was unmapped; measured: the one of these "
+      "that "
+      "suits the adapter; kept: stays registered, for applications that say what they unmap."},
      [](EndpointOptions& o, std::string_view v) { return set_registration(o.registration, v); }},
     {{"connect_timeout_ns", "nanoseconds", "10000000000",
       "How long a connection is tried, also while the peer does not listen yet."},

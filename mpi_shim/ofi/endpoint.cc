@@ -337,8 +337,6 @@ int open_endpoint(fid_domain* d, fi_info* info, fid_ep** out, void* context) noe
       if (const auto own = channel::Address::from(*static_cast<const sockaddr*>(info->src_addr))) address = *own;
     channel::EndpointOptions defaults;
     defaults.shares_cpu = too_few_cpus();
-    // Nobody tells us what applications unmap, so nothing is kept unless somebody takes that upon himself.
-    defaults.registration = channel::Registration::cheap;
     // MPI libraries count on it (docs/design/channel.md, The order of ends).
     defaults.tuning.ordered_completions = true;
     auto options = channel::EndpointOptions::from_environment(defaults);

@@ -70,6 +70,7 @@ void every_option_takes_its_values(void**) {
       {"SHARES_CPU=1", [](const EndpointOptions& o) { return o.shares_cpu; }},
       {"REGISTRATION=cheap", [](const EndpointOptions& o) { return o.registration == Registration::cheap; }},
       {"REGISTRATION=costly", [](const EndpointOptions& o) { return o.registration == Registration::costly; }},
+      {"REGISTRATION=monitored", [](const EndpointOptions& o) { return o.registration == Registration::monitored; }},
       {"REGISTRATION= Kept ", [](const EndpointOptions& o) { return o.registration == Registration::kept; }},
       {"CONNECT_TIMEOUT_NS=1000000", [](const EndpointOptions& o) { return o.connect_timeout_ns == 1'000'000; }},
       {"CLOSE_TIMEOUT_NS=0", [](const EndpointOptions& o) { return o.close_timeout_ns == 0; }},
@@ -162,7 +163,7 @@ void a_mistake_is_one_line_that_names_the_remedy(void**) {
       {"IGNORED_BITS=ff", {"'ff'", "hexadecimal"}},
       {"DEATH_NS=0", {"'0'", "from 1000000"}},
       {"SPIN_US=-2", {"'-2'", "from -1"}},
-      {"REGISTRATION=dear", {"'dear'", "measured, cheap, costly, kept"}},
+      {"REGISTRATION=dear", {"'dear'", "measured, cheap, costly, monitored, kept"}},
       {"CONNECT_TIMEOUT_NS=0", {"'0'", "from 1000000"}},
   };
   for (const auto& c : kCases) {

@@ -109,7 +109,7 @@ void help_and_lists(void**) {
       {{"options"},
        {"ETHERWARP_CRC  (by_path, always, never; default: by_path)",
         "ETHERWARP_TAKEOVER_US  (microseconds; default: 2500)", "message channel",
-        "EWARP_CHANNEL_REGISTRATION  (measured, cheap, costly, kept; default: measured)"}},
+        "EWARP_CHANNEL_REGISTRATION  (measured, cheap, costly, monitored, kept; default: measured)"}},
       {{"help", "options"}, {"ETHERWARP_CRC"}},
       {{"devices"}, {"DEVICE", "ewarp_lo", "127.0.0.1/8"}},
       {{"devices", "--json"}, {"\"device\": \"ewarp_lo\"", "\"type\": \"RNIC\""}},
@@ -232,8 +232,8 @@ void doctor_names_each_subject(void**) {
   const auto got = etherwarp({"doctor"});
   expect(got, 0,
          {"kernel", "libibverbs", "IBVERBS_PRIVATE_34 (rdma-core 36 to 56)", "librdmacm", "ok    preload library",
-          "ok    provider", "ewarp_lo", "io_uring", "local streams", "file descriptors", "CPUs", "congestion control",
-          "counters", "configuration"},
+          "ok    provider", "ewarp_lo", "io_uring", "local streams", "file descriptors", "memory monitor", "CPUs",
+          "congestion control", "counters", "configuration"},
          {});
   assert_false(contains(got.out, "FAIL"));
   expect(etherwarp({"doctor"}, [] { return setenv("ETHERWARP_CRCC", "1", 1) == 0; }), 0,

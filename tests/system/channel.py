@@ -78,9 +78,19 @@ def without_thread(rig):
     storm(rig, 3, 10, {"EWARP_CHANNEL_PROGRESS_THREAD": "0", "EWARP_CHANNEL_ORDERED_COMPLETIONS": "1"})
     total = storm(rig, 3, 10, {"EWARP_CHANNEL_REGISTRATION": "kept"})
     check(total["frequent_buffer_sends"] > 0 and total["bounce_copies"] > 0, f"no buffer was found frequent: {total}")
+    monitored(rig)
     storm(rig, 3, 10, {"EWARP_CHANNEL_RECEIVE_DEPTH": "1", "EWARP_CHANNEL_COUNTER_LIMIT": "2"})
     total = storm(rig, 3, 10, {"ETHERWARP_EXTENSIONS": "no"})
     check(total["written_notices"] > 0, f"who was told of Writes without immediates? {total}")
+
+
+def monitored(rig):
+    """Registrations are kept where the kernel tells what was unmapped, and not otherwise."""
+    total = storm(rig, 3, 10, {"EWARP_CHANNEL_REGISTRATION": "monitored"})
+    doctor = rig.start_plain([rig.etherwarp, "doctor"])
+    doctor.must_end_well(20)
+    kept = total["registration_hits"] > 0 and total["registrations_invalidated"] > 0
+    check(kept == ("ok    memory monitor" in doctor.output()), f"registrations are kept: {kept}, {total}\n{doctor.said()}")
 
 
 def asleep(rig):

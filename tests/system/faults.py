@@ -198,7 +198,7 @@ def unknown_option(rig):
               f"ETHERWARP_{name}={value}: not one line that says it\n{process.said()}")  # fmt: skip
         check("ewarp_lo" in process.output(), f"ETHERWARP_{name}={value}: no devices\n{process.said()}")
     for name, value, meant in (("EAGER_TRESHOLD", "1", "EWARP_CHANNEL_EAGER_THRESHOLD?"),
-                               ("REGISTRATION", "dear", "measured, cheap, costly, kept")):  # fmt: skip
+                               ("REGISTRATION", "dear", "measured, cheap, costly, monitored, kept")):  # fmt: skip
         process = rig.start([BUILD / "bin" / "channel_pingpong", "no-address"], env={f"EWARP_CHANNEL_{name}": value})
         process.wait(10)
         lines = our_lines(process.output())

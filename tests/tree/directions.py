@@ -39,10 +39,12 @@ ALLOWED = {
     "provider/direct": "provider/direct/infiniband",
     "provider/rdmav34": "llp provider/base provider/direct provider/engine provider/host provider/verbs provider/verbs/device"
                         " provider/verbs/memory provider/verbs/rc provider/verbs/rd provider/verbs/ud",
-    "provider/cli": "llp mpi_shim/acp mpi_shim/acp/job mpi_shim/channel mpi_shim/channel/core provider/base provider/rdmav34",
+    "provider/cli": "llp mpi_shim/acp mpi_shim/acp/job mpi_shim/channel mpi_shim/channel/core mpi_shim/channel/memory provider/base"
+                    " provider/rdmav34",
     # The channel and the libfabric provider use public verbs only.
     "mpi_shim/channel/core": "",
-    "mpi_shim/channel/verbs": "llp/siphash.h mpi_shim/channel/core",
+    "mpi_shim/channel/memory": "llp/annotations.h llp/mutex.h",
+    "mpi_shim/channel/verbs": "llp/siphash.h mpi_shim/channel/core mpi_shim/channel/memory",
     "mpi_shim/channel": "llp/annotations.h llp/mutex.h mpi_shim/channel/core mpi_shim/channel/verbs provider/base",
     "mpi_shim/channel/examples": "mpi_shim/channel",
     # Gravel sits on the channel's public face.

@@ -91,6 +91,10 @@ const char* Counters::name(Count c) {
       return "registrations";
     case Count::registration_hits:
       return "registration_hits";
+    case Count::registrations_kept:
+      return "registrations_kept";
+    case Count::registrations_invalidated:
+      return "registrations_invalidated";
     case Count::frequent_buffer_sends:
       return "frequent_buffer_sends";
     case Count::bounce_copies:

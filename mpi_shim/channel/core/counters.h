@@ -60,6 +60,8 @@ enum class Count : std::uint8_t {
   // The transport and the progress thread.
   registrations,
   registration_hits,
+  registrations_kept,
+  registrations_invalidated,
   frequent_buffer_sends,
   bounce_copies,
   progress_wakeups,

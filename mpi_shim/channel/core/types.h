@@ -130,11 +130,13 @@ struct Tuning {
 
 // What happens to memory that the adapter is to reach.
 enum class Registration : std::uint8_t {
-  measured,  // costly, unless registering 64 KiB takes less than 5 us here
-  cheap,     // it is registered for each transfer, as small as it may be
-  costly,    // ... but small buffers are copied
-  kept,      // registrations are kept, and of small buffers only frequently used ones get one. The application promises
-             // to call Endpoint::forget() before it unmaps what it gave to the channel
+  measured,   // cheap, if registering 64 KiB takes less than 5 us here; otherwise monitored, or costly if it cannot be
+  cheap,      // it is registered for each transfer, as small as it may be
+  costly,     // ... but small buffers are copied
+  monitored,  // registrations are kept until their memory is unmapped (MemoryMonitor), and of small buffers only
+              // frequently used ones get one. Without a monitor: as measured
+  kept,  // ... without a monitor: the application promises to call Endpoint::forget() before it unmaps what it gave
+         // to the channel
 };
 
 }  // namespace ewarp::channel

@@ -12,9 +12,8 @@ namespace ewarp::channel {
 
 CopyPolicy::CopyPolicy(Registration how, const MemoryCosts& costs)
     : costs_(costs),
-      keeps_(how == Registration::kept),
-      costly_(how == Registration::costly ||
-              (how == Registration::measured && costs.registration_ns >= kCheapRegistrationNs)),
+      keeps_(how == Registration::kept || how == Registration::monitored),
+      costly_(how == Registration::costly || (how == Registration::measured && costly(costs))),
       frequent_(costs) {
   assert(costs.registration_ns >= 0 && costs.copy_ns_per_octet >= 0);
 }

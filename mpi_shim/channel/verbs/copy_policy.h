@@ -19,9 +19,13 @@ class CopyPolicy {
   CopyPolicy(Registration how, const MemoryCosts& costs);
   // What registering and copying cost here, with a protection domain of the adapter.
   static MemoryCosts measure(ibv_pd* pd);
+  // Registering pins pages, to judge by its time.
+  static bool costly(const MemoryCosts& costs) { return costs.registration_ns >= kCheapRegistrationNs; }
 
   // One more use of memory that would have to be registered for it. True: that is worth it.
   bool worth_registration(Octets memory);
+  // What was worth it cannot be registered, or would not stay so.
+  void in_vain(Octets memory) { frequent_.in_vain(memory.data(), memory.size()); }
   // For memory that needs no registration. True: a copy takes so long that having the source back at once is not worth
   // it.
   bool slow_to_copy(std::size_t octets) const {

@@ -4,46 +4,86 @@
 #include <cassert>
 
 namespace ewarp::channel {
+namespace {
+
+Range range_of(Octets memory) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
+  return {begin, begin + memory.size()};
+}
+
+}  // namespace
+
+RegistrationCache::RegistrationCache(ibv_pd* pd, std::size_t kept, MemoryMonitor* monitor, Counters& counters)
+    : pd_(pd),
+      most_kept_(kept),
+      monitor_(monitor),
+      seen_(monitor == nullptr ? 0 : monitor->changes().count()),
+      counters_(counters) {}
 
 RegistrationCache::~RegistrationCache() {
   for (const auto& [begin, region] : regions_) ibv_dereg_mr(region->mr);
 }
 
 // Buffers rarely overlap otherwise than by being the same, so the neighbour to the left is enough.
-RegistrationCache::Region* RegistrationCache::find(Octets memory, int access) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(memory.data());
-  auto at = regions_.upper_bound(begin);
+RegistrationCache::Region* RegistrationCache::find(const Range& memory, int access) {
+  auto at = regions_.upper_bound(memory.begin);
   while (at != regions_.begin()) {
     --at;
     Region& r = *at->second;
-    if (!r.stale && r.end() >= begin + memory.size() && (r.access & access) == access) return &r;
-    if (r.begin() != begin) break;
+    if (r.stays && r.range().end >= memory.end && (r.access & access) == access) return &r;
+    if (r.range().begin != memory.begin) break;
   }
   return nullptr;
 }
 
-RegistrationCache::Region* RegistrationCache::take(Octets memory, int access) {
-  if (Region* r = most_kept_ == 0 ? nullptr : find(memory, access)) {
+// True: no region that stays is of memory that was unmapped since.
+bool RegistrationCache::settled() {
+  if (monitor_ == nullptr) return true;
+  const bool known = monitor_->settled();
+  look();  // behind it
+  return known;
+}
+
+// In this order: the memory is watched from before it is registered, and both behind the look at what had changed.
+RegistrationCache::Region* RegistrationCache::take(Octets memory, int access, Stay stay) {
+  const Range range = range_of(memory);
+  bool stays = keeps() && stay != Stay::never && settled();
+  if (Region* r = stays ? find(range, access) : nullptr) {
     counters_.add(Count::registration_hits);
     if (r->users++ == 0) idle_.erase(r->idle);
     return r;
   }
-  ibv_mr* mr = ibv_reg_mr(pd_, const_cast<std::byte*>(memory.data()), memory.size(), access);
-  if (mr == nullptr) return nullptr;
-  counters_.add(Count::registrations);
+  stays = stays && (monitor_ == nullptr || monitor_->watch(range));
+  if (stay == Stay::or_nothing && !stays) return nullptr;
   auto region = std::make_unique<Region>();
-  region->mr = mr;
+  region->mr = enter(memory, access);
+  if (region->mr == nullptr) return nullptr;
+  counters_.add(Count::registrations);
+  if (stays) counters_.add(Count::registrations_kept);
   region->access = access;
   region->users = 1;
-  return regions_.emplace(reinterpret_cast<std::uintptr_t>(memory.data()), std::move(region))->second.get();
+  region->stays = stays;
+  return regions_.emplace(range.begin, std::move(region))->second.get();
+}
+
+// What is kept may be what the adapter, or the limit of locked memory, has no room for.
+ibv_mr* RegistrationCache::enter(Octets memory, int access) {
+  for (;;) {
+    ibv_mr* mr = ibv_reg_mr(pd_, const_cast<std::byte*>(memory.data()), memory.size(), access);
+    if (mr != nullptr || idle_.empty()) return mr;
+    drop_oldest();
+  }
 }
 
 void RegistrationCache::give(Region& region) {
   assert(region.users > 0);
   if (--region.users > 0) return;
-  if (most_kept_ == 0 || region.stale) return drop(region);
+  if (!region.stays) return drop(region);
   region.idle = idle_.insert(idle_.end(), &region);
-  if (idle_.size() <= most_kept_) return;
+  if (idle_.size() > most_kept_) drop_oldest();
+}
+
+void RegistrationCache::drop_oldest() {
   Region& oldest = *idle_.front();
   idle_.pop_front();
   drop(oldest);
@@ -51,22 +91,25 @@ void RegistrationCache::give(Region& region) {
 
 void RegistrationCache::drop(Region& region) {
   assert(region.users == 0);
-  auto [at, last] = regions_.equal_range(region.begin());
+  auto [at, last] = regions_.equal_range(region.range().begin);
   ibv_dereg_mr(region.mr);
   while (at != last && at->second.get() != &region) ++at;
   assert(at != last);
   regions_.erase(at);
 }
 
-void RegistrationCache::forget(const void* address, std::size_t octets) {
-  const auto begin = reinterpret_cast<std::uintptr_t>(address), end = begin + octets;
-  for (auto at = regions_.begin(); at != regions_.end();) {
+void RegistrationCache::look() {
+  if (monitor_ == nullptr || monitor_->changes().count() == seen_) return;
+  monitor_->changes().since(seen_, [this](const Change& change) { forget(change.memory); });
+}
+
+void RegistrationCache::forget(const Range& memory) {
+  for (auto at = regions_.begin(); at != regions_.end() && at->first < memory.end;) {
     Region& r = *(at++)->second;
-    if (r.begin() >= end || r.end() <= begin) continue;
-    if (r.users > 0) {
-      r.stale = true;
-      continue;
-    }
+    if (!r.stays || !r.range().overlaps(memory)) continue;
+    counters_.add(Count::registrations_invalidated);
+    r.stays = false;
+    if (r.users > 0) continue;
     idle_.erase(r.idle);
     drop(r);
   }

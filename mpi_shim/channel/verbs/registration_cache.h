@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Memory regions, which may be kept when nobody uses them, because registering is costly on most adapters.
 //
-// Where they are kept the application must not unmap memory that it has given to the channel without telling
-// (Endpoint::forget): an adapter goes on using the old pages, and what it moves is not what the application sees. So
-// only who promises that has them kept.
+// An adapter that pins goes on using the pages that it was told of. If the application unmaps memory that is still
+// registered, what the adapter moves is not what the application sees. So regions are kept only where a monitor tells
+// of that, or the application does (Endpoint::forget) and has promised to.
 #pragma once
 
 #include <infiniband/verbs.h>
@@ -15,14 +15,14 @@
 
 #include "mpi_shim/channel/core/counters.h"
 #include "mpi_shim/channel/core/types.h"
+#include "mpi_shim/channel/memory/monitor.h"
 
 namespace ewarp::channel {
 
 class RegistrationCache {
  public:
-  // kept: regions without a user that stay; 0: none.
-  RegistrationCache(ibv_pd* pd, std::size_t kept, Counters& counters)
-      : pd_(pd), most_kept_(kept), counters_(counters) {}
+  // kept: regions without a user that stay; 0: none. monitor: null: the application tells.
+  RegistrationCache(ibv_pd* pd, std::size_t kept, MemoryMonitor* monitor, Counters& counters);
   ~RegistrationCache();
   RegistrationCache(const RegistrationCache&) = delete;
   RegistrationCache& operator=(const RegistrationCache&) = delete;
@@ -31,24 +31,39 @@ class RegistrationCache {
     ibv_mr* mr = nullptr;
     int access = 0;
     unsigned users = 0;
-    bool stale = false;  // forgotten while in use
+    bool stays = false;  // it may be used again
     std::list<Region*>::iterator idle;
-    std::uintptr_t begin() const { return reinterpret_cast<std::uintptr_t>(mr->addr); }
-    std::uintptr_t end() const { return begin() + mr->length; }
+    Range range() const {
+      const auto begin = reinterpret_cast<std::uintptr_t>(mr->addr);
+      return {begin, begin + mr->length};
+    }
+  };
+  enum class Stay : std::uint8_t {
+    never,       // for this one use
+    if_it_may,   // kept afterwards, if the memory can be watched
+    or_nothing,  // null if it would not be
   };
   // A region that covers the memory with at least these rights, with one user more. Null: it cannot be registered.
-  Region* take(Octets memory, int access);
+  Region* take(Octets memory, int access, Stay stay);
   void give(Region& region);
   // The memory is about to be unmapped.
-  void forget(const void* address, std::size_t octets);
+  void forget(const Range& memory);
+  // What the monitor has told of is let go. Cheap where there is nothing.
+  void look();
   std::size_t size() const { return regions_.size(); }
 
  private:
-  Region* find(Octets memory, int access);
+  bool keeps() const { return most_kept_ != 0; }
+  bool settled();
+  Region* find(const Range& memory, int access);
+  ibv_mr* enter(Octets memory, int access);
+  void drop_oldest();
   void drop(Region& region);
 
   ibv_pd* pd_;
   std::size_t most_kept_;
+  MemoryMonitor* monitor_;
+  std::uint64_t seen_;  // of the monitor's changes
   Counters& counters_;
   std::multimap<std::uintptr_t, std::unique_ptr<Region>> regions_;  // by first octet
   std::list<Region*> idle_;                                         // that longest without a user first

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "mpi_shim/channel/verbs/request_memory.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <atomic>
 
 #include "mpi_shim/channel/core/wire.h"
 #include "mpi_shim/channel/verbs/element.h"
@@ -20,6 +23,13 @@ ibv_mr* register_everything(const Device& device) {
   return ibv_reg_mr(device.pd(), nullptr, SIZE_MAX, IBV_ACCESS_ON_DEMAND);
 }
 
+void warn_once(const std::string& why) {
+  static std::atomic<bool> said{false};
+  if (said.exchange(true, std::memory_order_relaxed)) return;
+  const std::string line = "etherwarp: warn: registration=monitored: " + why + "; no registration is kept\n";
+  [[maybe_unused]] const ssize_t n = write(STDERR_FILENO, line.data(), line.size());
+}
+
 }  // namespace
 
 void RequestMemory::open(const Device& device, Registration how, std::size_t eager_threshold) {
@@ -28,29 +38,51 @@ void RequestMemory::open(const Device& device, Registration how, std::size_t eag
   headers_.emplace(pd_, wire::Message::kLongest, 64);
   bounces_.emplace(pd_, wire::Message::kLongest + eager_threshold, 8);
   sinks_.emplace(pd_, std::max(eager_threshold, std::size_t{1}), 8, kSinkAccess);
-  policy_.emplace(how, CopyPolicy::measure(pd_));
-  if (!policy_->keeps()) everything_ = register_everything(device);
+  MemoryCosts costs = CopyPolicy::measure(pd_);
+  if (how != Registration::kept && how != Registration::monitored) everything_ = register_everything(device);
+  how = watched(how, costs);
+  policy_.emplace(how, costs);
+  if (everything_ == nullptr && !policy_->keeps()) everything_ = register_everything(device);
+}
+
+// Registrations are kept if that is asked for, or if the adapter pins, as far as there is a monitor.
+Registration RequestMemory::watched(Registration how, MemoryCosts& costs) {
+  const bool asked = how == Registration::monitored;
+  const bool pins = everything_ == nullptr && CopyPolicy::costly(costs);
+  if (!asked && !(how == Registration::measured && pins)) return how;
+  std::string why;
+  monitor_ = MemoryMonitor::of_process(&why);
+  if (monitor_ == nullptr) {
+    if (asked) warn_once(why);
+    return Registration::measured;
+  }
+  costs.lookup_ns += monitor_->settled_ns();
+  return Registration::monitored;
 }
 
 void RequestMemory::attach(Counters& counters, std::size_t kept) {
   assert(policy_ && !cache_);
   counters_ = &counters;
-  cache_.emplace(pd_, policy_->keeps() ? kept : 0, counters);
+  cache_.emplace(pd_, policy_->keeps() ? kept : 0, monitor_, counters);
 }
 
 RequestMemory::~RequestMemory() {
   if (everything_ != nullptr) ibv_dereg_mr(everything_);
 }
 
-bool RequestMemory::worth_registration(Octets memory) {
-  if (!policy_->worth_registration(memory)) return false;
-  if (policy_->keeps()) counters_->add(Count::frequent_buffer_sends);
-  return true;
+// Null: it is better copied, or cannot be registered.
+RegistrationCache::Region* RequestMemory::worth_registration(Octets memory, int access) {
+  using enum RegistrationCache::Stay;
+  if (!policy_->worth_registration(memory)) return nullptr;
+  RegistrationCache::Region* const region = cache_->take(memory, access, policy_->keeps() ? or_nothing : never);
+  if (region == nullptr) policy_->in_vain(memory);
+  if (region != nullptr && policy_->keeps()) counters_->add(Count::frequent_buffer_sends);
+  return region;
 }
 
 bool RequestMemory::in_place(Loan& loan, Octets payload) {
   if (everything_ != nullptr) return policy_->slow_to_copy(payload.size());
-  if (worth_registration(payload)) loan.region = cache_->take(payload, 0);
+  loan.region = worth_registration(payload, 0);
   return loan.region != nullptr;
 }
 
@@ -83,7 +115,7 @@ std::optional<int> RequestMemory::gather(Loan& loan, std::span<ibv_sge, 2> out, 
 }
 
 std::optional<ibv_sge> RequestMemory::scatter(Loan& loan, MutableOctets target) {
-  if (worth_registration(target)) loan.region = cache_->take(target, kSinkAccess);
+  loan.region = worth_registration(target, kSinkAccess);
   if (loan.region != nullptr) return element(target.data(), target.size(), lkey(loan.region));
   assert(target.size() <= sinks_->octets());
   loan.sink = sinks_->take();
@@ -117,8 +149,16 @@ Exposed* RequestMemory::expose(MutableOctets memory, Transport::Reach reach) {
   const int access = reach == Transport::Reach::own    ? 0
                      : reach == Transport::Reach::read ? IBV_ACCESS_REMOTE_READ
                                                        : kSinkAccess | IBV_ACCESS_REMOTE_READ;
+  return expose(memory, access, RegistrationCache::Stay::if_it_may);
+}
+
+Exposed* RequestMemory::expose_window(MutableOctets memory) {
+  return expose(memory, kSinkAccess | IBV_ACCESS_REMOTE_READ, RegistrationCache::Stay::never);
+}
+
+Exposed* RequestMemory::expose(MutableOctets memory, int access, RegistrationCache::Stay stay) {
   auto out = std::make_unique<Region>();  // first: without memory, no region is taken
-  RegistrationCache::Region* region = cache_->take(memory, access);
+  RegistrationCache::Region* region = cache_->take(memory, access, stay);
   if (region == nullptr) return nullptr;
   out->region = region;
   out->remote = {.address = reinterpret_cast<std::uint64_t>(memory.data()), .key = region->mr->rkey};

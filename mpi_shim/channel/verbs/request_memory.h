@@ -30,6 +30,7 @@ class RequestMemory {
   RequestMemory& operator=(const RequestMemory&) = delete;
 
   // Measures, too. What a send copies has eager_threshold octets at most. The device stays for longer than this.
+  // Registration::monitored without a monitor is as measured.
   void open(const Device& device, Registration how, std::size_t eager_threshold);
   // Requires: open(), and nothing else before. kept: registrations without a user that stay, where they are kept.
   void attach(Counters& counters, std::size_t kept);
@@ -51,6 +52,8 @@ class RequestMemory {
 
   // As Transport's.
   Exposed* expose(MutableOctets memory, Transport::Reach reach);
+  // For peers until it is concealed, and no longer.
+  Exposed* expose_window(MutableOctets memory);
   void conceal(Exposed* memory);
   // Octets of exposed memory as an element.
   ibv_sge exposed(Octets octets, const Exposed& memory) const;
@@ -61,12 +64,15 @@ class RequestMemory {
   struct Region : Exposed {
     RegistrationCache::Region* region = nullptr;  // none: everything_
   };
-  bool worth_registration(Octets memory);
+  Registration watched(Registration how, MemoryCosts& costs);
+  RegistrationCache::Region* worth_registration(Octets memory, int access);
   bool in_place(Loan& loan, Octets payload);
+  Exposed* expose(MutableOctets memory, int access, RegistrationCache::Stay stay);
   std::uint32_t lkey(const RegistrationCache::Region* region) const;
 
   ibv_pd* pd_ = nullptr;
   Counters* counters_ = nullptr;
+  MemoryMonitor* monitor_ = nullptr;  // none where nothing is kept, or the application tells
   std::optional<CopyPolicy> policy_;
   std::optional<BufferPool> headers_, bounces_, sinks_;
   std::optional<RegistrationCache> cache_;

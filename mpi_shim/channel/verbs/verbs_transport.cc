@@ -266,6 +266,7 @@ void VerbsTransport::completed(const ibv_wc& wc) {
 
 bool VerbsTransport::poll(bool connections) {
   ibv_wc wcs[kBatch];
+  memory_.registrations().look();
   bool anything = false;
   std::size_t n = 0;
   do {

@@ -87,6 +87,8 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   std::size_t longest_transfer() const override { return device_->longest_transfer(); }
   Exposed* expose(MutableOctets memory, Reach reach) override { return memory_.expose(memory, reach); }
   void conceal(Exposed* memory) override { memory_.conceal(memory); }
+  // Memory that peers reach until it is concealed, and no longer. Null if it cannot be had.
+  Exposed* expose_window(MutableOctets memory) { return memory_.expose_window(memory); }
 
  private:
   PeerId add_peer() override { return add_peer_(); }
