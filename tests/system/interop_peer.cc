@@ -525,7 +525,7 @@ bool is_ending(std::string_view s) {
 
 constexpr std::string_view kNo = "not today";
 
-void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& lost) {
+void ask(End& end, sockaddr* address, const std::string& scenario, bool first, unsigned& lost) {
   end.resolve(address);
   end.connect();
   if (scenario == "reject") {
@@ -533,7 +533,7 @@ void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& los
     return;
   }
   const Offer offer = end.await_offer();
-  if (scenario == "first_word") end.tell();
+  if (first) end.tell();
   if (!end.greeted()) {
     ++lost;
     end.operation(IBV_WR_RDMA_WRITE, kSending, 0, offer.address, offer.key);
@@ -554,7 +554,7 @@ void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& los
     end.tell();
     end.hear();
     leave(end, leaves(scenario, "ask"));
-  } else if (is_one_of(scenario, {"established", "first_word", "late_receive"})) {
+  } else if (is_one_of(scenario, {"established", "late_receive"})) {
     end.disconnect();
   } else {
     fail("no scenario " + scenario);
@@ -563,7 +563,7 @@ void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& los
   if (scenario == "late_receive") end.await_late_receive();
 }
 
-void serve(End& end, const std::string& scenario) {
+void serve(End& end, const std::string& scenario, bool first) {
   end.await_request();
   if (scenario == "reject") {
     end.reject(kNo);
@@ -572,7 +572,7 @@ void serve(End& end, const std::string& scenario) {
   end.accept(scenario == "no_receive" ? 0 : kSlots, scenario == "long_send" ? 16 : kSlot);
   if (is_fault(scenario)) end.clear(kOffered, kOffer);
   end.await_plain(RDMA_CM_EVENT_ESTABLISHED);
-  if (scenario == "first_word") end.hear();
+  if (first) end.hear();
   // Who asks waits for this word: the connection stands at both ends before anything else happens.
   end.tell();
   if (scenario == "operations") serve_operations(end);
@@ -591,7 +591,9 @@ void serve(End& end, const std::string& scenario) {
 }
 
 int run(int argc, char** argv) {
-  if (argc != 6) fail("usage: ewarp_interop_peer serve|ask ADDRESS PORT SCENARIO CONNECTIONS");
+  // first: who asks says the first word, not who serves.
+  const bool first = argc == 7 && std::string_view(argv[6]) == "first";
+  if (argc != 6 && !first) fail("usage: ewarp_interop_peer serve|ask ADDRESS PORT SCENARIO CONNECTIONS [first]");
   setvbuf(stdout, nullptr, _IOLBF, 0);
   rdma_addrinfo hints{}, *found = nullptr;
   const bool serves = std::string_view(argv[1]) == "serve";
@@ -608,9 +610,9 @@ int run(int argc, char** argv) {
   if (serves) end.listen(reinterpret_cast<sockaddr*>(&address));
   for (unsigned i = 0; i < connections; ++i) {
     if (serves)
-      serve(end, argv[4]);
+      serve(end, argv[4], first);
     else
-      ask(end, reinterpret_cast<sockaddr*>(&address), argv[4], lost);
+      ask(end, reinterpret_cast<sockaddr*>(&address), argv[4], first, lost);
     end.close();
   }
   std::printf("done: %u connections, %u lost\n", connections, lost);
