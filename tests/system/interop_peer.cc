@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -76,6 +77,7 @@ class End {
   End& operator=(const End&) = delete;
   ~End() {
     close();
+    if (next_ != nullptr) rdma_destroy_id(next_);
     if (listener_ != nullptr) rdma_destroy_id(listener_);
     rdma_destroy_event_channel(channel_);
   }
@@ -88,9 +90,8 @@ class End {
     checked(rdma_listen(listener_, 16), "rdma_listen");
   }
   void await_request() {
-    rdma_cm_event* e = await(RDMA_CM_EVENT_CONNECT_REQUEST);
-    id_ = e->id;
-    rdma_ack_cm_event(e);
+    if (next_ == nullptr) rdma_ack_cm_event(await(RDMA_CM_EVENT_CONNECT_REQUEST));
+    id_ = std::exchange(next_, nullptr);
   }
   void reject(std::string_view why) {
     checked(rdma_reject(id_, why.data(), static_cast<std::uint8_t>(why.size())), "rdma_reject");
@@ -336,7 +337,12 @@ class End {
     must(poll(&p, 1, std::chrono::milliseconds(kDeadline).count()) == 1, "no " + wanted);
     rdma_cm_event* e = nullptr;
     checked(rdma_get_cm_event(channel_, &e), "rdma_get_cm_event");
+    if (e->event == RDMA_CM_EVENT_CONNECT_REQUEST && next_ == nullptr) next_ = e->id;
     if (e->event == type) return e;
+    if (e->event == RDMA_CM_EVENT_CONNECT_REQUEST && next_ == e->id) {  // before the end of the one that stands
+      rdma_ack_cm_event(e);
+      return await(type);
+    }
     const std::string other = std::string(rdma_event_str(e->event)) + " status " + std::to_string(e->status);
     rdma_ack_cm_event(e);  // rdma_destroy_id() waits for it
     fail(other + " instead of " + wanted);
@@ -357,7 +363,7 @@ class End {
 
   rdma_event_channel* channel_;
   std::vector<std::byte> buffer_;
-  rdma_cm_id *listener_ = nullptr, *id_ = nullptr;
+  rdma_cm_id *listener_ = nullptr, *id_ = nullptr, *next_ = nullptr;  // next_: asks, and nobody has looked at it
   ibv_pd* pd_ = nullptr;
   ibv_cq *send_cq_ = nullptr, *receive_cq_ = nullptr;
   ibv_mr *mr_ = nullptr, *revocable_ = nullptr;

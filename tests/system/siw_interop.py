@@ -224,7 +224,8 @@ class Siw:
     def scenario(self, serves, scenario, connections=1, options=(), ends=((0,), (0,)), **how):
         """Both ends of a scenario; the run. ends: the exit statuses that server and client may have."""
         port = free_port()
-        first = ["first"] if serves == OURS else []  # PATIENT: without it a word of ours may come too early
+        # Else our first word might come too early for siw, as at PATIENT. (Without a receive there is none for theirs.)
+        first = ["first"] if serves == OURS and scenario != "no_receive" else []
         words = [[PEER, verb, serves, port, scenario, connections, *first] for verb in ("serve", "ask")]
         return self.pair(serves, scenario, *words, port, options=options, terminates=True, statuses=ends,
                          **how)  # fmt: skip
