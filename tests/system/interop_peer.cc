@@ -18,6 +18,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -76,6 +77,7 @@ class End {
   End& operator=(const End&) = delete;
   ~End() {
     close();
+    if (next_ != nullptr) rdma_destroy_id(next_);
     if (listener_ != nullptr) rdma_destroy_id(listener_);
     rdma_destroy_event_channel(channel_);
   }
@@ -88,9 +90,8 @@ class End {
     checked(rdma_listen(listener_, 16), "rdma_listen");
   }
   void await_request() {
-    rdma_cm_event* e = await(RDMA_CM_EVENT_CONNECT_REQUEST);
-    id_ = e->id;
-    rdma_ack_cm_event(e);
+    if (next_ == nullptr) rdma_ack_cm_event(await(RDMA_CM_EVENT_CONNECT_REQUEST));
+    id_ = std::exchange(next_, nullptr);
   }
   void reject(std::string_view why) {
     checked(rdma_reject(id_, why.data(), static_cast<std::uint8_t>(why.size())), "rdma_reject");
@@ -336,7 +337,12 @@ class End {
     must(poll(&p, 1, std::chrono::milliseconds(kDeadline).count()) == 1, "no " + wanted);
     rdma_cm_event* e = nullptr;
     checked(rdma_get_cm_event(channel_, &e), "rdma_get_cm_event");
+    if (e->event == RDMA_CM_EVENT_CONNECT_REQUEST && next_ == nullptr) next_ = e->id;
     if (e->event == type) return e;
+    if (e->event == RDMA_CM_EVENT_CONNECT_REQUEST && next_ == e->id) {  // before the end of the one that stands
+      rdma_ack_cm_event(e);
+      return await(type);
+    }
     const std::string other = std::string(rdma_event_str(e->event)) + " status " + std::to_string(e->status);
     rdma_ack_cm_event(e);  // rdma_destroy_id() waits for it
     fail(other + " instead of " + wanted);
@@ -357,7 +363,7 @@ class End {
 
   rdma_event_channel* channel_;
   std::vector<std::byte> buffer_;
-  rdma_cm_id *listener_ = nullptr, *id_ = nullptr;
+  rdma_cm_id *listener_ = nullptr, *id_ = nullptr, *next_ = nullptr;  // next_: asks, and nobody has looked at it
   ibv_pd* pd_ = nullptr;
   ibv_cq *send_cq_ = nullptr, *receive_cq_ = nullptr;
   ibv_mr *mr_ = nullptr, *revocable_ = nullptr;
@@ -525,7 +531,7 @@ bool is_ending(std::string_view s) {
 
 constexpr std::string_view kNo = "not today";
 
-void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& lost) {
+void ask(End& end, sockaddr* address, const std::string& scenario, bool first, unsigned& lost) {
   end.resolve(address);
   end.connect();
   if (scenario == "reject") {
@@ -533,7 +539,7 @@ void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& los
     return;
   }
   const Offer offer = end.await_offer();
-  if (scenario == "first_word") end.tell();
+  if (first) end.tell();
   if (!end.greeted()) {
     ++lost;
     end.operation(IBV_WR_RDMA_WRITE, kSending, 0, offer.address, offer.key);
@@ -554,7 +560,7 @@ void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& los
     end.tell();
     end.hear();
     leave(end, leaves(scenario, "ask"));
-  } else if (is_one_of(scenario, {"established", "first_word", "late_receive"})) {
+  } else if (is_one_of(scenario, {"established", "late_receive"})) {
     end.disconnect();
   } else {
     fail("no scenario " + scenario);
@@ -563,7 +569,7 @@ void ask(End& end, sockaddr* address, const std::string& scenario, unsigned& los
   if (scenario == "late_receive") end.await_late_receive();
 }
 
-void serve(End& end, const std::string& scenario) {
+void serve(End& end, const std::string& scenario, bool first) {
   end.await_request();
   if (scenario == "reject") {
     end.reject(kNo);
@@ -572,7 +578,7 @@ void serve(End& end, const std::string& scenario) {
   end.accept(scenario == "no_receive" ? 0 : kSlots, scenario == "long_send" ? 16 : kSlot);
   if (is_fault(scenario)) end.clear(kOffered, kOffer);
   end.await_plain(RDMA_CM_EVENT_ESTABLISHED);
-  if (scenario == "first_word") end.hear();
+  if (first) end.hear();
   // Who asks waits for this word: the connection stands at both ends before anything else happens.
   end.tell();
   if (scenario == "operations") serve_operations(end);
@@ -591,7 +597,9 @@ void serve(End& end, const std::string& scenario) {
 }
 
 int run(int argc, char** argv) {
-  if (argc != 6) fail("usage: ewarp_interop_peer serve|ask ADDRESS PORT SCENARIO CONNECTIONS");
+  // first: who asks says the first word, not who serves.
+  const bool first = argc == 7 && std::string_view(argv[6]) == "first";
+  if (argc != 6 && !first) fail("usage: ewarp_interop_peer serve|ask ADDRESS PORT SCENARIO CONNECTIONS [first]");
   setvbuf(stdout, nullptr, _IOLBF, 0);
   rdma_addrinfo hints{}, *found = nullptr;
   const bool serves = std::string_view(argv[1]) == "serve";
@@ -608,9 +616,9 @@ int run(int argc, char** argv) {
   if (serves) end.listen(reinterpret_cast<sockaddr*>(&address));
   for (unsigned i = 0; i < connections; ++i) {
     if (serves)
-      serve(end, argv[4]);
+      serve(end, argv[4], first);
     else
-      ask(end, reinterpret_cast<sockaddr*>(&address), argv[4], lost);
+      ask(end, reinterpret_cast<sockaddr*>(&address), argv[4], first, lost);
     end.close();
   }
   std::printf("done: %u connections, %u lost\n", connections, lost);

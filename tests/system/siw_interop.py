@@ -26,6 +26,9 @@ UNSENT = "cannot send TERMINATE: op"
 # rping's main thread closes the event channel while its other thread handles the last event, and that one asks again. Mended
 # in rdma-core 59 ("rping: terminate CM event thread before exiting").
 PINGS_RACE = re.compile(r"(server|client) DISCONNECT EVENT\.\.\.\n(.*\n)*rdma_get_cm_event: Bad file descriptor\n\Z")
+# siw as initiator says this if the first message has come before it looks at the Reply (siw_alone_too_prompt). So ours
+# waits for longer before it speaks first.
+PATIENT = ["--responder-wait-ms", int(2000 * PATIENCE)]
 TOO_PROMPT = "ask: RDMA_CM_EVENT_CONNECT_ERROR status -22 instead of RDMA_CM_EVENT_ESTABLISHED"
 LOG = re.compile(r"etherwarp: (?:error|warn|info|debug): .*\n")
 
@@ -102,6 +105,12 @@ class Siw:
             if self.script("exec.sh", f"if [ -e {file} ]; then echo {value} >{file}; else echo no; fi"):
                 raise Skip(f"this siw has no parameter {name}")
 
+    def shape(self, how):
+        """The network inside its machine, over which it talks with itself."""
+        need("tc")
+        if "no" in self.script("exec.sh", f"tc qdisc add dev lo root netem {how} 2>/dev/null || echo no"):
+            raise Skip("this kernel has no netem")
+
     def start(self, words, seconds, name):
         """In the virtual machine, where it ends soon after so many seconds: who waits here can still look at it."""
         command = " ".join(["timeout", "-k", "1", f"{(seconds + 10) * PATIENCE:g}", *map(str, words)])
@@ -121,8 +130,6 @@ class Siw:
         """One of the two is ours, under `etherwarp run` with these options; serves: whose address the server has."""
         ours = {"netns": self.name, "options": ["--log", "debug", *options]}
         if serves == OURS:
-            # siw as initiator must have looked at our Reply before our first message comes: siw_alone_too_prompt().
-            ours["options"] += ["--responder-wait-ms", int(500 * PATIENCE)]
             return (self.rig.start_server(server, port, name=f"{name}: server (ours)", **ours),
                     self.start(client, seconds, f"{name}: client"))  # fmt: skip
         return (self.start_server(server, port, seconds, f"{name}: server"),
@@ -174,10 +181,10 @@ class Siw:
         finally:
             self.rig.ip(*nft, "delete", "table", "inet", "patience")
 
-    def alone(self, scenario, connections=1):
+    def alone(self, scenario, connections=1, first=()):
         """Both ends of a scenario (below) over siw, in the virtual machine: server and client."""
         port = free_port()
-        server, client = ([PEER, verb, SIWS, port, scenario, connections] for verb in ("serve", "ask"))
+        server, client = ([PEER, verb, SIWS, port, scenario, connections, *first] for verb in ("serve", "ask"))
         return self.pair_alone(scenario, server, client, port)
 
     def pair_alone(self, name, server, client, port):
@@ -195,6 +202,7 @@ class Siw:
     def ucmatose(self, serves, **how):
         port, connections, messages, size = free_port(), 10, 20, 4096
         common = ["ucmatose", "-p", port, "-c", connections, "-C", messages, "-S", size]
+        how["options"] = [*how.get("options", ()), *PATIENT]
         run = self.pair(serves, "ucmatose", common, [*common, "-s", serves], port, connections * messages * size, **how)
         check(run.total("connections") == connections, f"{run.total('connections')} connections, not {connections}")
         return run
@@ -203,7 +211,7 @@ class Siw:
         """To be called with refuses_nobody()."""
         port = free_port()
         # The same towards siw: its server may be slow to listen again.
-        options = [*options, "--refused-wait-ms", 20_000]
+        options = [*options, "--refused-wait-ms", 20_000, *PATIENT]
         words = [tool, "-R", "-F", "-p", port, "-n", iterations, "-s", size]
         server, client = siw0(serves, words, words)
         run = self.pair(serves, f"{tool} -s {size}", server, [*client, serves], port, size * iterations,
@@ -216,7 +224,9 @@ class Siw:
     def scenario(self, serves, scenario, connections=1, options=(), ends=((0,), (0,)), **how):
         """Both ends of a scenario; the run. ends: the exit statuses that server and client may have."""
         port = free_port()
-        words = [[PEER, verb, serves, port, scenario, connections] for verb in ("serve", "ask")]
+        # Else our first word might come too early for siw, as at PATIENT. (Without a receive there is none for theirs.)
+        first = ["first"] if serves == OURS and scenario != "no_receive" else []
+        words = [[PEER, verb, serves, port, scenario, connections, *first] for verb in ("serve", "ask")]
         return self.pair(serves, scenario, *words, port, options=options, terminates=True, statuses=ends,
                          **how)  # fmt: skip
 
@@ -236,7 +246,7 @@ def must_refuse(siw, serves, scenario, ours, siws=None, **how):
     counter, word = (("terminates_sent", f"stream error {ours}") if serves == OURS else
                      ("terminates_received", f"terminated .* {siws or ours}"))  # fmt: skip
     if serves == SIWS and run.total(counter) == 0 and siw.unsent() == before + 1:
-        print("  siw held its Terminate back", flush=True)  # siw_keeps()
+        print("  siw held its Terminate back", flush=True)  # siw_alone_busy()
         return run
     check(re.search(word, run.log), f"{scenario}: our log says nothing of '{word}':\n{run.log}")
     check(run.total(counter) == 1, f"{scenario}: {run.total(counter)} {counter}, not 1")
@@ -350,6 +360,10 @@ def nobody_listens(siw):
     need("ucmatose")
     asking = siw.rig.start(["ucmatose", "-s", SIWS, "-p", free_port(), "-c", 1], netns=siw.name)
     check(asking.wait(20) != 0 and "RDMA_CM_EVENT_REJECTED, error: -111" in asking.output(), asking.said())
+    # An event that it did not wait for ends it, too.
+    asking = siw.rig.start([PEER, "ask", SIWS, free_port(), "established", 1], netns=siw.name)
+    said = "ask: RDMA_CM_EVENT_REJECTED status -111 instead of RDMA_CM_EVENT_ESTABLISHED"
+    check(asking.wait(20) == 1 and said in asking.output(), asking.said())
     asking = siw.start(["ucmatose", "-s", OURS, "-p", free_port(), "-c", 1], 20, "ucmatose")
     check(asking.wait(25) != 0 and "refused" in asking.output(), asking.said())
 
@@ -444,9 +458,9 @@ def connections(siw):
         print(f"  the RTR was sent again {run.log.count('the RTR once more')} times; {missed} greetings were missed", flush=True)
 
 
-def missed_alone(siw, scenario):
+def missed_alone(siw, *first):
     """Of 30 connections between siw and itself, by two pairs at once, so that its CPUs are busy."""
-    ends = [end for _ in range(2) for end in siw.alone(scenario, 15)]
+    ends = [end for _ in range(2) for end in siw.alone("established", 15, first)]
     for end in ends:
         end.must_end_well(125)
     return sum(lost(end.output()) for end in ends)
@@ -455,14 +469,14 @@ def missed_alone(siw, scenario):
 @with_siw(peer_to_peer=1)
 def siw_alone(siw):
     """siw with itself: what it does to its own kind is not ours. It misses an RTR now and then, until more octets come."""
-    missed = missed_alone(siw, "established")
+    missed = missed_alone(siw)
     print(f"  {missed} of 30 connections between two siw missed the RTR until more octets came", flush=True)
 
 
 @with_siw(peer_to_peer=0)
 def siw_alone_at_first(siw):
     """siw with itself, not peer-to-peer: it misses an initiator's first message now and then, until more octets come."""
-    missed = missed_alone(siw, "first_word")
+    missed = missed_alone(siw, "first")
     print(f"  {missed} of 30 first messages between two siw were missed until more octets came", flush=True)
 
 
@@ -494,10 +508,8 @@ def siw_alone_with_empty_reads(siw):
 @with_siw(peer_to_peer=0)
 def siw_alone_too_prompt(siw):
     """siw with itself: as initiator it refuses a Reply if the responder's first message has come by the time it looks."""
-    need("tc")
     # Half of all packets are late, among them a Reply that the message behind it overtakes: TCP hands both over at once.
-    if "no" in siw.script("exec.sh", "tc qdisc add dev lo root netem delay 100ms reorder 50% 2>/dev/null || echo no"):
-        raise Skip("this kernel has no netem")
+    siw.shape("delay 100ms reorder 50%")
     for connections in range(4, 44, 4):
         ends = [siw.alone("established") for _ in range(4)]
         for server, client in ends:
@@ -513,8 +525,7 @@ def siw_alone_too_prompt(siw):
 
 @with_siw(peer_to_peer=1)
 def siw_keeps(siw):
-    """siw with itself: receives that never come back, a key that libibverbs' library for siw does not send, a Terminate
-    that it does not send."""
+    """siw with itself: receives that never come back, and a key that libibverbs' library for siw does not send."""
 
     def says(scenario, word, statuses=(0,)):
         server, client = siw.alone(scenario)
@@ -529,27 +540,32 @@ def siw_keeps(siw):
     says("bad_write", "ended")
     says("bad_read", "receives stay")
     says("late_receive", "a late receive stays")
-    # A socket that takes little keeps it in the middle of a message.
+
+
+@with_siw(peer_to_peer=1)
+def siw_alone_busy(siw):
+    """siw with itself: it sends no Terminate in the middle of a message of its own."""
+    # 450 KiB through a socket of 16 KiB over a slow network: two seconds in which it is.
+    siw.shape("rate 2mbit")
     siw.script("exec.sh", "echo 4096 16384 16384 >/proc/sys/net/ipv4/tcp_wmem")
-    before = siw.unsent()
-    says("busy", "ended")
-    check(siw.unsent() == before + 1, f"siw with itself: it sends a Terminate in the middle of its own messages\n{siw.state()}")
-    print("  busy: no Terminate")
+    server, client = siw.alone("busy")
+    for end in (client, server):
+        end.must_end_well(125)
+    check(siw.unsent() == 1, f"siw sends a Terminate in the middle of its own messages\n{server.said()}\n{client.said()}")
 
 
 @with_siw()
 def pings_race(siw):
     """siw with itself: rping ends with an error, though all went well, if its thread for events is late."""
     need("rping")
-    for late in (0, 1):
-        port = free_port()
-        common = ["-a", SIWS, "-p", port, "-V", "-C", 3]
-        words = [["rping", "-s", *common], ["rping", "-c", *common]]
-        words[late] = ["env", f"LD_PRELOAD={LATE_EVENT}", *words[late]]
-        ends = siw.pair_alone("rping", *words, port)
-        for number, end in enumerate(ends):
-            end.wait(125)
-            check(is_pings_race(end) or (number != late and end.status == 0), f"status {end.status}, not of the race\n{end.said()}")
+    port = free_port()
+    common = ["-a", SIWS, "-p", port, "-V", "-C", 3]
+    server, client = siw.pair_alone("rping", ["env", f"LD_PRELOAD={LATE_EVENT}", "rping", "-s", *common],
+                                    ["rping", "-c", *common], port)  # fmt: skip
+    server.wait(125)
+    check(is_pings_race(server), f"status {server.status}, not of the race\n{server.said()}")
+    client.wait(125)
+    check(client.status == 0 or is_pings_race(client), f"status {client.status}\n{client.said()}")
 
 
 @with_siw()
@@ -596,7 +612,7 @@ def beside_the_kernel(siw):
 
 
 if __name__ == "__main__":
-    main(siw_alone, siw_alone_at_first, siw_alone_rejected, siw_alone_with_empty_reads, siw_alone_too_prompt, siw_keeps,
-         pings_race, connections, operations, empty_reads, invalidate, faults, late_receives, endings, rejected, rping,
-         crc_that_siw_demands, start_ups, revision_1, ucmatose, perftest, channel, nobody_listens, markers,
+    main(siw_alone, siw_alone_at_first, siw_alone_rejected, siw_alone_with_empty_reads, siw_alone_too_prompt, siw_alone_busy,
+         siw_keeps, pings_race, connections, operations, empty_reads, invalidate, faults, late_receives, endings, rejected,
+         rping, crc_that_siw_demands, start_ups, revision_1, ucmatose, perftest, channel, nobody_listens, markers,
          beside_the_kernel)  # fmt: skip
