@@ -436,8 +436,13 @@ void a_stopped_thread_keeps_nobody_from_unmapping(void**) {
   for (int i = 0; i < kRounds; ++i) {
     const auto at = reinterpret_cast<std::uintptr_t>(map());
     watched.push_back({at, at + kOctets});
-    end.settle();
-    assert_true(end.watched_by->watch(watched.back()));
+    bool good = false;
+    for (int attempt = 0; attempt < 1000 && !good; ++attempt) {  // it may have been emptied just now
+      if (attempt > 0) usleep(10'000);
+      end.settle();
+      good = end.watched_by->watch(watched.back());
+    }
+    assert_true(good);
   }
   std::atomic<bool> stop{false};
   std::atomic<pid_t> id{0};
