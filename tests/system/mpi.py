@@ -104,6 +104,19 @@ def ends_in_order(rig):
               env={"EWARP_CHANNEL_EAGER_THRESHOLD": "1024", "EWARP_CHANNEL_ANNOUNCE": "no"})  # fmt: skip
 
 
+def registrations_kept(rig):
+    """Registrations are kept and memory is mapped anew, in every way (tests/mpi/buffers.c): hot buffers under MPI."""
+    subjects = ["buffers", "blocking", "nonblocking", "persistent", *ONE_SIDED]
+    output, processes = run_job_counted(rig, "suite, monitored", words(rig, 2, [suite("openmpi"), "--no-own-swaps", *subjects]),
+                                        2, 1 << 20, 200, env={**KEPT, "EWARP_CHANNEL_REGISTRATION": "monitored"})  # fmt: skip
+    check_suite("suite, monitored", output, subjects)
+    total = channel_totals(processes, ("registrations_kept", "registration_hits", "registrations_invalidated"))
+    print(f"  {total}", flush=True)
+    doctor = rig.start_plain([rig.etherwarp, "doctor"])
+    doctor.must_end_well(20)
+    check(all(total.values()) == ("ok    memory monitor" in doctor.output()), f"by the channels' counters {total}\n{doctor.said()}")
+
+
 def large_counts(rig):
     """One message of more than 2 GiB (full mode)."""
     if not FULL:
@@ -225,5 +238,5 @@ def killed(rig):
 
 
 if __name__ == "__main__":
-    main(two_ranks, more_ranks, one_sided, announced, four_protocols, ends_in_order, large_counts, mpi4py, netpipe, hpcc,
-         scalapack, killed)  # fmt: skip
+    main(two_ranks, more_ranks, one_sided, announced, four_protocols, ends_in_order, registrations_kept, large_counts, mpi4py,
+         netpipe, hpcc, scalapack, killed)  # fmt: skip

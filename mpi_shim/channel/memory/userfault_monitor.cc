@@ -150,12 +150,15 @@ bool UserfaultMonitor::works() {
 MemoryMonitor* MemoryMonitor::of_process(std::string* why) {
   static llp::Mutex mutex;
   static UserfaultMonitor* monitor = nullptr;
+  static std::string why_none;
   static pid_t process = 0;
   const llp::Guard lock(mutex);
   // A forked child has no reader, and its parent's descriptor tells of its parent.
-  if (process != getpid()) monitor = nullptr;
-  if (monitor == nullptr) monitor = UserfaultMonitor::start(why);
-  process = getpid();
+  if (process != getpid()) {
+    monitor = UserfaultMonitor::start(&why_none);
+    process = getpid();
+  }
+  if (monitor == nullptr) *why = why_none;
   return monitor;
 }
 
