@@ -55,7 +55,8 @@ std::string launch_script(const std::string& tool) {
   return fmt::format(
       ":; for ewarp in '{0}' \"$(command -v etherwarp)\"; do [ -x \"$ewarp\" ] && unset {1} && "
       "exec \"$ewarp\" run --mpi -- \"$@\"; done; "
-      "echo \"etherwarp: error: host $(uname -n): EtherWARP is missing: there is neither {0} nor etherwarp in PATH; "
+      "echo \"etherwarp: error: host $(uname -n): EtherWARP is missing: there is neither \"'{0}'\" nor etherwarp in "
+      "PATH; "
       "install it there\" >&2; exit {2}",
       quoted, kLaunchVariable, kCannotRun);
 }

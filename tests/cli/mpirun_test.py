@@ -78,10 +78,10 @@ def as_a_rank(folder, given):
         wanted = (f"preload: {libraries}/libetherwarp-preload.so, path: {libraries}/libfabric:/else/where, "
                   "provider: etherwarp, pml: ob1, launch: \nword: a  b\nword: $HOME 'c'\n")  # fmt: skip
         check(done.returncode == 0 and done.stdout == wanted, f"a rank, expanded {expanded}", done)
-        lost = {**variables, "PATH": str(folder), "EWARP_LAUNCH": variables["EWARP_LAUNCH"].replace(str(tool), "/nosuch/tool")}
+        lost = {**variables, "PATH": str(folder), "EWARP_LAUNCH": variables["EWARP_LAUNCH"].replace(str(tool), "/no such/$HOME/tool")}
         (folder / "uname").symlink_to("/bin/uname")
         done = subprocess.run(words, env=lost, capture_output=True, text=True, check=False, timeout=60)
-        said = f"etherwarp: error: host {os.uname().nodename}: EtherWARP is missing: there is neither /nosuch/tool nor"
+        said = f"etherwarp: error: host {os.uname().nodename}: EtherWARP is missing: there is neither /no such/$HOME/tool nor"
         check(done.returncode == 126 and done.stderr.startswith(said), f"missing, expanded {expanded}", done)
         (folder / "etherwarp").symlink_to(tool)
         done = subprocess.run(words, env=lost, capture_output=True, text=True, check=False, timeout=60)
