@@ -54,7 +54,8 @@ struct EndpointOptions {
   Registration registration = Registration::measured;
   std::uint64_t connect_timeout_ns = 10'000'000'000;  // for peers that do not listen yet, too
   std::uint64_t close_timeout_ns = 2'000'000'000;
-  bool counters_at_close = false;  // printed on stderr
+  bool counters_at_close = false;   // printed on stderr
+  bool end_if_unreachable = false;  // with a line on stderr: a job without this connection cannot go on
 
   // The defaults, and what the environment says: EWARP_CHANNEL_ and the name of a field in capitals, tuning included
   // (EWARP_CHANNEL_EAGER_THRESHOLD=8192). A bad value or an unknown EWARP_CHANNEL_ name is said once on stderr and

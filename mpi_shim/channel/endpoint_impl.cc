@@ -30,7 +30,8 @@ Endpoint::Impl::Impl(const EndpointOptions& o, const Address& address)
                                        .device = o.device,
                                        .job = o.job,
                                        .connect_timeout_ns = o.connect_timeout_ns,
-                                       .registration = o.registration}),
+                                       .registration = o.registration,
+                                       .end_if_unreachable = o.end_if_unreachable}),
       spin_ns_(spin_ns(o.spin_us)),
       progress(*this) {}
 

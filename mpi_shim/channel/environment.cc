@@ -111,6 +111,10 @@ constexpr OptionEntry<EndpointOptions> kEntries[] = {
      [](EndpointOptions& o, std::string_view v) { return set_number(o.close_timeout_ns, v, 0, kHour); }},
     {{"counters_at_close", "yes, no", "no", "Counters on stderr when an end closes."},
      [](EndpointOptions& o, std::string_view v) { return set_bool(o.counters_at_close, v); }},
+    {{"end_if_unreachable", "yes, no", "no",
+      "If a connection that is asked for does not come to be, a line on stderr says why, and the process ends; no: "
+      "requests to that peer fail."},
+     [](EndpointOptions& o, std::string_view v) { return set_bool(o.end_if_unreachable, v); }},
 };
 
 constexpr OptionTable<EndpointOptions> kTable(kPrefix, kEntries);

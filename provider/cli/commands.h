@@ -18,17 +18,25 @@ inline constexpr int kUsage = 2;
 inline constexpr int kCannotRun = 126;
 inline constexpr int kNotFound = 127;
 
+// What a failure begins with: nothing, or on which host it is.
+inline std::string& failure_prefix() {
+  static std::string prefix;
+  return prefix;
+}
+// For programs that are started on many hosts at once.
+void name_host_in_failures();
+
 template <class... A>
 int fail(int status, fmt::format_string<A...> f, A&&... a) {
-  fmt::print(stderr, "etherwarp: {}\n", fmt::format(f, std::forward<A>(a)...));
+  fmt::print(stderr, "etherwarp: {}{}\n", failure_prefix(), fmt::format(f, std::forward<A>(a)...));
   return status;
 }
 
 using Settings = std::vector<std::pair<std::string, std::string>>;  // option name, value
 
-// Replaces this process by the program, with EtherWARP beneath it. Returns only on failure.
-int run(const Settings& settings, const std::vector<std::string>& program);
-// Replaces this process by Open MPI's mpirun with these words, its ranks over EtherWARP. Returns only on failure.
+// Replaces this process by the program, with EtherWARP beneath it. mpi: a rank of an MPI job. Returns only on failure.
+int run(const Settings& settings, bool mpi, const std::vector<std::string>& program);
+// Runs Open MPI's mpirun with these words, its ranks over EtherWARP. Its exit status.
 int mpirun(const std::vector<std::string>& words);
 // Starts so many processes of an ACP program on this host, and waits for them. The first bad status of one, else 0.
 int acprun(unsigned procs, const std::vector<std::string>& program);
@@ -37,8 +45,8 @@ struct OpenMpi {
   std::string path, version, other;
 };
 OpenMpi find_open_mpi();
-// Lines for a shell to evaluate.
-int env(const Settings& settings);
+// Lines for a shell to evaluate. mpi: for the ranks of an MPI job.
+int env(const Settings& settings, bool mpi);
 int devices(bool json);
 int doctor();
 struct StatArguments {

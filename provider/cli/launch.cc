@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -39,6 +40,11 @@ bool is_static(const std::string& path) {
 }
 
 }  // namespace
+
+void name_host_in_failures() {
+  std::array<char, 256> host{};
+  if (gethostname(host.data(), host.size() - 1) == 0) failure_prefix() = fmt::format("error: host {}: ", host.data());
+}
 
 std::string environment(const char* variable) {
   const char* value = std::getenv(variable);

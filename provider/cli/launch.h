@@ -11,6 +11,7 @@
 namespace ewarp::cli {
 
 inline constexpr char kPreloadVariable[] = "LD_PRELOAD";
+inline constexpr char kFabricPathVariable[] = "FI_PROVIDER_PATH";
 
 // Empty if it is not set.
 std::string environment(const char* variable);

@@ -30,9 +30,13 @@ std::string find(const std::vector<fs::path>& directories, const char* name) {
 
 }  // namespace
 
-Libraries find_libraries() {
+std::string own_path() {
   std::error_code ignored;
-  const fs::path prefix = fs::read_symlink("/proc/self/exe", ignored).parent_path().parent_path();
+  return fs::read_symlink("/proc/self/exe", ignored).string();
+}
+
+Libraries find_libraries() {
+  const fs::path prefix = fs::path(own_path()).parent_path().parent_path();
   const std::vector<fs::path> directories = {
       prefix / "lib",                        // build tree: bin/ and lib/ side by side
       prefix / EWARP_LIBDIR / "etherwarp",   // installed: the preload library

@@ -9,6 +9,9 @@ namespace ewarp::cli {
 
 inline constexpr char kFabricProvider[] = "libetherwarp-fi.so";
 
+// Of this program, without links.
+std::string own_path();
+
 struct Libraries {
   std::string preload;   // libetherwarp-preload.so, empty if not found
   std::string provider;  // libetherwarp-rdmav34.so, empty if not found

@@ -82,7 +82,7 @@ void add_settings(CLI::App& command, Settings& settings) {
 struct Arguments {
   Settings settings;
   std::vector<std::string> program;
-  bool json = false;
+  bool json = false, mpi = false;
   StatArguments stat;
   unsigned procs = 1;
   std::string topic;
@@ -138,6 +138,7 @@ void define(CLI::App& app, Arguments& a) {
       "  etherwarp run -- ib_send_lat -R -F\n"
       "  etherwarp run --interface lo --no-io-uring -- ib_write_bw -R -F 127.0.0.1\n"
       "  etherwarp run --log debug -- rping -c -a 127.0.0.1 -C 10 -v");
+  run->add_flag("--mpi", a.mpi, "A rank of an Open MPI job, which another launcher than `etherwarp mpirun` starts");
   add_settings(*run, a.settings);
   auto* mpirun = app.add_subcommand("mpirun", "Run an MPI program over EtherWARP, by Open MPI's mpirun");
   mpirun->formatter(std::make_shared<MpirunFormatter>());
@@ -154,6 +155,7 @@ void define(CLI::App& app, Arguments& a) {
   acprun->footer("Example:\n  etherwarp acprun -n 4 ./program");
   auto* env = app.add_subcommand("env", "Print the environment that `run` would make, as export lines for a shell");
   env->footer("Example:\n  eval \"$(etherwarp env --crc always)\"");
+  env->add_flag("--mpi", a.mpi, "For the ranks of an Open MPI job, with a new job secret");
   add_settings(*env, a.settings);
 
   auto* devices = app.add_subcommand("devices", "List the devices that programs will find, and their addresses");
@@ -237,10 +239,10 @@ int help(CLI::App& app, const std::string& topic) {
 
 int dispatch(CLI::App& app, const Arguments& a) {
   const std::string command = app.get_subcommands().front()->get_name();
-  if (command == "run") return run(a.settings, a.program);
+  if (command == "run") return run(a.settings, a.mpi, a.program);
   if (command == "mpirun") return mpirun(a.program);
   if (command == "acprun") return acprun(a.procs, a.program);
-  if (command == "env") return env(a.settings);
+  if (command == "env") return env(a.settings, a.mpi);
   if (command == "devices") return devices(a.json);
   if (command == "doctor") return doctor();
   if (command == "stat") return stat(a.stat);

@@ -75,6 +75,7 @@ void every_option_takes_its_values(void**) {
       {"CONNECT_TIMEOUT_NS=1000000", [](const EndpointOptions& o) { return o.connect_timeout_ns == 1'000'000; }},
       {"CLOSE_TIMEOUT_NS=0", [](const EndpointOptions& o) { return o.close_timeout_ns == 0; }},
       {"COUNTERS_AT_CLOSE=yes", [](const EndpointOptions& o) { return o.counters_at_close; }},
+      {"END_IF_UNREACHABLE=yes", [](const EndpointOptions& o) { return o.end_if_unreachable; }},
   };
   for (const auto& c : kCases) {
     print_message("case: %s\n", c.setting);
@@ -94,8 +95,8 @@ void every_option_takes_its_values(void**) {
 // A field more does not compile here until it has a name, and fails until it has an option.
 void every_field_has_an_option(void**) {
   [[maybe_unused]] const auto& [address, device, tuning, job, progress_thread, spin_us, shares_cpu, registration,
-                                connect, close, counters] = EndpointOptions{};
-  constexpr std::size_t kOwn = 11 - 2;  // but for the device, which is no option, and the tuning
+                                connect, close, counters, say] = EndpointOptions{};
+  constexpr std::size_t kOwn = 12 - 2;  // but for the device, which is no option, and the tuning
   [[maybe_unused]] const auto& [eager, hybrid, by_read, announce, announce_threshold, adapt, usage, depth, buffers,
                                 ordered, copy_limit, counter_limit, unexpected, ignored, death] = Tuning{};
   constexpr std::size_t kTuning = 15;
@@ -127,7 +128,7 @@ void a_documented_default_is_the_default(void**) {
   other.shares_cpu = true;
   other.registration = Registration::kept;
   other.connect_timeout_ns = other.close_timeout_ns = 1;
-  other.counters_at_close = true;
+  other.counters_at_close = other.end_if_unreachable = true;
   std::vector<std::string> environment;
   for (const auto& doc : option_docs()) environment.push_back(option_variable(doc.name) + "=" + doc.initial);
   const auto got = read_variables(environment, other);

@@ -7,6 +7,7 @@
 #include "mpi_shim/channel/verbs/copy_policy.h"
 #include "mpi_shim/channel/verbs/frequent_buffers.h"
 #include "mpi_shim/channel/verbs/hello.h"
+#include "mpi_shim/channel/verbs/reasons.h"
 #include "mpi_shim/channel/verbs/records.h"
 #include "tests/channel/scene.h"
 
@@ -93,6 +94,31 @@ void a_proof_is_good_for_one_job_and_one_way(void**) {
   assert_true(job.proof(a, b) != 0 && job.proof(a, b) == same.proof(a, b));
   assert_true(job.proof(a, b) != another.proof(a, b));
   assert_true(job.proof(a, b) != job.proof(b, a) && job.proof(a, b) != job.proof(a, other_port));
+}
+
+void reasons_name_what_is_to_be_mended(void**) {
+  const auto holds = [](const std::string& text, const std::string& part) { return text.find(part) != text.npos; };
+  Hello mine;
+  mine.eager_threshold = 1000;
+  mine.receive_depth = 64;
+  mine.ignored_bits = 1;
+  Hello theirs = mine;
+  theirs.eager_threshold = 2000;
+  assert_true(reason::of_mismatch(mine, theirs) ==
+              "EWARP_CHANNEL_EAGER_THRESHOLD is 1000 here and 2000 there; set one value for all processes of the job");
+  theirs.ignored_bits = 0;
+  const std::string two = reason::of_mismatch(mine, theirs);
+  assert_true(holds(two, "2000 there, EWARP_CHANNEL_IGNORED_BITS is 1 here and 0 there") && !holds(two, "DEPTH"));
+  assert_true(holds(reason::of_mismatch(mine, mine), "cannot make the connection"));
+  assert_true(holds(reason::of_stranger(*Address::parse("192.0.2.7:4791")), "192.0.2.7:4791"));
+  rdma_cm_event event{};
+  event.event = RDMA_CM_EVENT_REJECTED;
+  event.status = -ECONNREFUSED;
+  assert_true(reason::of_event(event) == "RDMA_CM_EVENT_REJECTED, Connection refused");
+  event.status = 28;
+  assert_true(reason::of_event(event) == "RDMA_CM_EVENT_REJECTED, status 28");
+  assert_true(holds(reason::of_silence(10'000'000'000, ""), "no answer within 10 s; "));
+  assert_true(holds(reason::of_silence(1'500'000'000, "x"), "no answer within 1500 ms (x); "));
 }
 
 const MemoryCosts kCosts{.registration_ns = 20'000, .copy_ns_per_octet = 0.1, .lookup_ns = 50};
@@ -268,6 +294,7 @@ int main() {
       cmocka_unit_test(a_hello_keeps_what_is_in_it),
       cmocka_unit_test(a_hello_of_another_version_says_so),
       cmocka_unit_test(a_proof_is_good_for_one_job_and_one_way),
+      cmocka_unit_test(reasons_name_what_is_to_be_mended),
       cmocka_unit_test(thresholds_fall_with_the_size),
       cmocka_unit_test(a_buffer_becomes_hot_by_being_used),
       cmocka_unit_test(buffers_of_one_use_do_not_keep_others_out),

@@ -151,15 +151,15 @@ def stopped(rig):
     one_ends(rig, 3, signal.SIGSTOP, 8 + NOTICED_WITHIN, {"EWARP_CHANNEL_DEATH_NS": "8000000000"})
 
 
-WELCOME, STRANGER, VERSION, BUSY = 0, 4, 5, 6
+WELCOME, MISMATCH, STRANGER, VERSION, BUSY = 0, 2, 4, 5, 6
 HELLO_VERSION = 4
 MOST_NEWCOMERS = 64
 
 
-def hello(version=HELLO_VERSION, ip="127.0.0.1", port=1, depth=64, eager=12288, proof=0):
+def hello(version=HELLO_VERSION, ip="127.0.0.1", port=1, depth=64, eager=12288, proof=0, answer=WELCOME):
     """The private data of a connection, as mpi_shim/channel/verbs/hello.cc has it."""
     mapped = bytes(10) + b"\xff\xff" + socket.inet_aton(ip)
-    return struct.pack(">HBB16sHHIQIQQ", 0x4557, version, WELCOME, mapped, port, depth, eager, 0, 0, 0, proof)
+    return struct.pack(">HBB16sHHIQIQQ", 0x4557, version, answer, mapped, port, depth, eager, 0, 0, 0, proof)
 
 
 def knock(address, data):
@@ -233,6 +233,45 @@ def strangers(rig):
     rig.end_children()
 
 
+def refuse(listener, data):
+    """The next connection gets an MPA Reply that rejects it, with these private data."""
+    link, _ = listener.accept()
+    with link:
+        link.settimeout(20)
+        head = link.recv(20, socket.MSG_WAITALL)
+        link.recv(struct.unpack(">H", head[18:])[0], socket.MSG_WAITALL)
+        data = struct.pack(">HH", 0xC001, 0xC001) + data
+        link.sendall(b"MPA ID Rep Frame" + bytes([0x30, 2]) + struct.pack(">H", len(data)) + data)
+        link.recv(1)  # until the other end has it
+
+
+def unreachable(rig):
+    """A peer that refuses for good: the reason, in a line that ends the process if it is asked for; what is refused for now
+    ends nothing."""
+    why = (("another version", hello(version=99), "it speaks version 99 of the channel, this end version 4; install the same"),
+           ("another job", hello(answer=STRANGER), "it is of another job, or sees this end at another address than 127.0.0.1:"),
+           ("other options", hello(answer=MISMATCH, depth=32),
+            "EWARP_CHANNEL_RECEIVE_DEPTH is 64 here and 32 there; set one value"),
+           ("the same options", hello(answer=MISMATCH), "it cannot make the connection"))  # fmt: skip
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(30)
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        for ends in ("yes", "no"):
+            for name, data, reason in why:
+                asks = rig.start([PINGPONG, "127.0.0.1:0", address], env={"EWARP_CHANNEL_END_IF_UNREACHABLE": ends}, name=name)
+                for _ in range(3):
+                    refuse(listener, hello(answer=BUSY))
+                    check(asks.status is None, f"it ended for a refusal that is tried again\n{asks.said()}")
+                refuse(listener, data)
+                check(asks.wait(20) > 0 and reason in asks.output(), f"{name}: {asks.said()}")
+                line = f"etherwarp: error: no connection from {os.uname().nodename} (127.0.0.1:"
+                check((line in asks.output()) == (ends == "yes"), f"{name}, {ends}: {asks.said()}")
+                rig.forget(asks)
+    silent = {"EWARP_CHANNEL_END_IF_UNREACHABLE": "yes", "EWARP_CHANNEL_CONNECT_TIMEOUT_NS": "1500000000"}
+    asks = rig.start([PINGPONG, "127.0.0.1:0", f"127.0.0.1:{free_port()}"], env=silent, name="nobody")
+    check(asks.wait(20) > 0 and "no answer within 1500 ms (" in asks.output() and "firewall" in asks.output(), asks.said())
+
+
 def example(rig):
     """The example program."""
     for octets in (8, 30000, 1 << 20):
@@ -243,4 +282,4 @@ def example(rig):
 
 
 if __name__ == "__main__":
-    main(two, many, without_thread, asleep, unmapped, killed, stopped, strangers, example)
+    main(two, many, without_thread, asleep, unmapped, killed, stopped, strangers, unreachable, example)

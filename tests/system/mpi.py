@@ -212,12 +212,12 @@ def children_of(pid):
 
 
 def begun(rig, ranks, program, **how):
-    """A job that runs for long, every rank in the midst of it; (mpirun, its ranks)."""
+    """A job that runs for long, every rank in the midst of it; (the tool, the ranks of the mpirun that it has started)."""
     started = rig.start_plain(words(rig, ranks, program), name="endless.py", **how)
     wait_until(lambda: started.status is not None or all(f"rank {r} begins" in started.output() for r in range(ranks)), 60,
                lambda: f"not all ranks begin\n{started.said()}")  # fmt: skip
     check(started.status is None, f"it ended\n{started.said()}")
-    return started, children_of(started.pid)
+    return started, [rank for child in children_of(started.pid) for rank in children_of(child)]
 
 
 def killed(rig):

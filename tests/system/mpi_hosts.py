@@ -12,7 +12,8 @@ from vanished import bring_back, end_all_in, vanish
 
 def several_hosts(rig, count):
     """So many network namespaces with host names and TMPDIRs of their own, on a bridge: they, what mpirun's words begin
-    and go on with to start a rank on each, and its environment."""
+    and go on with to start a rank on each, and its environment. A file host2 in rig.rundir is read by the shell that
+    starts what runs on that host; what it mounts is seen there alone."""
     need("unshare", "hostname")
     hosts = rig.lan(count)
     agent = pathlib.Path(rig.rundir, "agent")
@@ -22,7 +23,7 @@ while [ "${{1#-}}" != "$1" ]; do shift; done
 number=${{1##*.}}; shift
 mkdir -p {rig.rundir}/tmp$number
 exec ip netns exec {hosts[0][:-1]}$number unshare --uts sh -c "hostname host$number; \\
-    TMPDIR={rig.rundir}/tmp$number; export TMPDIR; $*"
+    TMPDIR={rig.rundir}/tmp$number; export TMPDIR; [ ! -e {rig.rundir}/host$number ] || . {rig.rundir}/host$number; $*"
 """, encoding="ascii")  # fmt: skip
     agent.chmod(0o755)
     addresses = ",".join(f"10.99.0.{n}:1" for n in range(1, count + 1))

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "mpi_shim/channel/verbs/clock.h"
+#include "mpi_shim/channel/verbs/reasons.h"
 
 namespace ewarp::channel {
 namespace {
@@ -18,11 +19,6 @@ constexpr std::uint64_t kDrainNs = 2'000'000'000;
 // Connections that begin, with peers that this end did not ask for. Each has receive buffers, and ends if it does not
 // stand in time.
 constexpr std::size_t kMostNewcomers = 64;
-
-std::string of_version(std::uint8_t theirs) {
-  return "it speaks version " + std::to_string(theirs) + " of the channel, this end version " +
-         std::to_string(Hello::kVersion);
-}
 
 // Where a request comes from: its port is the connection's, not the one where the peer listens.
 bool comes_from(rdma_cm_id* id, const Address& claimed) {
@@ -161,7 +157,7 @@ void Connections::connect(PeerId peer) {
 void Connections::begin(PeerId peer) {
   at(peer).retry_at = 0;
   rdma_cm_id* id = nullptr;
-  if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return give_up(peer, failed("rdma_create_id"));
+  if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return fail_to_reach(peer, failed("rdma_create_id"));
   Connection& c = add(peer, id, Connection::State::resolving);
   // From our own address, so that the peer sees the device that we use.
   Address from = address_;
@@ -191,11 +187,10 @@ void Connections::on_refused(Connection& c, const std::optional<Hello>& hello, c
   Peer& p = at(peer);
   destroy(c);
   p.last_refusal = why;
-  if (hello && hello->version != Hello::kVersion) return give_up(peer, of_version(hello->version));
+  if (hello && hello->version != Hello::kVersion) return fail_to_reach(peer, reason::of_version(hello->version));
   if (hello && hello->answer == Hello::Answer::mismatch)
-    return give_up(peer, "it has another eager_threshold, receive_depth or ignored_bits");
-  if (hello && hello->answer == Hello::Answer::stranger)
-    return give_up(peer, "it is of another job, or sees this end at another address than " + address_.text());
+    return fail_to_reach(peer, reason::of_mismatch(this->hello(Hello::Answer::welcome, {}), *hello));
+  if (hello && hello->answer == Hello::Answer::stranger) return fail_to_reach(peer, reason::of_stranger(address_));
   if (!p.wanted) return;
   const bool comes_itself = hello && hello->answer == Hello::Answer::crossed;
   timers_changed_ = true;
@@ -249,8 +244,9 @@ void Connections::established(Connection& c, const std::optional<Hello>& theirs)
   if (c.stood()) return;
   if (c.attempting()) {
     if (!theirs) return drop(c, "it is not an endpoint of this channel");
-    if (theirs->version != Hello::kVersion) return drop(c, of_version(theirs->version));
-    if (theirs->address != at(c.peer()).address || !is_of_this_job(*theirs)) return drop(c, "it is of another job");
+    if (theirs->version != Hello::kVersion) return drop(c, reason::of_version(theirs->version));
+    if (theirs->address != at(c.peer()).address || !is_of_this_job(*theirs))
+      return drop(c, reason::of_stranger(address_));
     c.heartbeat = theirs->heartbeat;
   }
   c.enter(Connection::State::up);
@@ -282,8 +278,7 @@ void Connections::on_event(const rdma_cm_event& event, const std::optional<Hello
     case RDMA_CM_EVENT_UNREACHABLE:
     case RDMA_CM_EVENT_REJECTED:
       if (c.stood()) return drop(c, rdma_event_str(event.event));
-      return on_refused(c, hello,
-                        std::string(rdma_event_str(event.event)) + ", status " + std::to_string(event.status));
+      return on_refused(c, hello, reason::of_event(event));
     default:
       return;
   }
@@ -312,7 +307,7 @@ void Connections::due(PeerId peer, std::uint64_t now) {
   const Peer& p = at(peer);
   const bool drains = p.connection && p.connection->state() == Connection::State::draining;
   if (p.wanted && !p.dead && now >= p.give_up_at && !drains)
-    give_up(peer, p.last_refusal.empty() ? "no answer" : p.last_refusal);
+    fail_to_reach(peer, reason::of_silence(timeout_ns_, p.last_refusal));
   else if (p.retry_at != 0 && now >= p.retry_at && !p.connection)
     begin(peer);
   else if (drains && now >= p.connection->give_up_at)
@@ -355,7 +350,7 @@ void Connections::finish_drained(PeerId peer) {
   if (c == nullptr || c->state() != Connection::State::draining) return;
   if (!c->drained() && monotonic_ns() < c->give_up_at) return;
   const std::string why = at(peer).reason;
-  give_up(peer, why);
+  at(peer).wanted ? fail_to_reach(peer, why) : give_up(peer, why);
 }
 
 void Connections::destroy(Connection& c) {
@@ -364,6 +359,12 @@ void Connections::destroy(Connection& c) {
   by_serial_.erase(c.serial());
   c.close();
   owner_.on_gone(c);
+}
+
+// Final: who asked for the connection is told why there is none.
+void Connections::fail_to_reach(PeerId peer, const std::string& why) {
+  if (at(peer).wanted) owner_.on_unreachable(peer, why);
+  give_up(peer, why);
 }
 
 void Connections::give_up(PeerId peer, const std::string& why) {

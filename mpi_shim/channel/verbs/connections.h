@@ -37,6 +37,8 @@ class ConnectionOwner {
   virtual void on_up(Connection& connection) = 0;
   // Its queue pair is gone: what the adapter had does not come back.
   virtual void on_gone(const Connection& connection) = 0;
+  // connect() was in vain: no connection comes to be. Before on_down().
+  virtual void on_unreachable(PeerId peer, const std::string& why) = 0;
   // After on_gone(), if there was a connection. For good.
   virtual void on_down(PeerId peer) = 0;
 };
@@ -135,6 +137,7 @@ class Connections {
   void refuse(rdma_cm_id* id, Hello::Answer answer, const Address& to = {});
   void finish_drained(PeerId peer);
   void destroy(Connection& c);
+  void fail_to_reach(PeerId peer, const std::string& why);
   void give_up(PeerId peer, const std::string& why);
 
   const Tuning& tuning_;

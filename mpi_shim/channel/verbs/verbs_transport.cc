@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "mpi_shim/channel/verbs/element.h"
+#include "mpi_shim/channel/verbs/reasons.h"
 
 namespace ewarp::channel {
 namespace {
@@ -84,6 +85,10 @@ void VerbsTransport::on_gone(const Connection& c) {
     memory_.give_back(record.loan);
     if (record.told) events_->on_complete(record.cookie, false);
   });
+}
+
+void VerbsTransport::on_unreachable(PeerId peer, const std::string& why) {
+  if (options_.end_if_unreachable) reason::end_process(address(), address_of(peer), why);
 }
 
 // An adapter, or a pair of them, without Write with immediate refuses it when it is posted.

@@ -34,6 +34,7 @@ struct VerbsOptions {
   std::uint64_t connect_timeout_ns = 10'000'000'000;  // for a peer that does not listen yet, too
   Registration registration = Registration::measured;
   std::size_t kept_registrations = 1024;
+  bool end_if_unreachable = false;  // the process, if a connection that is asked for does not come to be
 };
 
 class VerbsTransport final : public Transport, private ConnectionOwner {
@@ -94,6 +95,7 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   PeerId add_peer() override { return add_peer_(); }
   void on_up(Connection& connection) override;
   void on_gone(const Connection& connection) override;
+  void on_unreachable(PeerId peer, const std::string& why) override;
   void on_down(PeerId peer) override { events_->on_peer_down(peer); }
 
   Connection* ready(PeerId peer);
