@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "provider/host/sysfs_tree.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <ftw.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -14,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string_view>
 #include <system_error>
 
@@ -108,20 +111,31 @@ class Keep {
 };
 
 // A lock that is given back at once. False: somebody has one that does not go with it, or it cannot be known.
-bool could_lock(const fs::path& directory) {
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+bool could_lock(const char* directory) {
+  const int fd = ::open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return false;
   const bool locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
   raw_close(fd);
   return locked;
 }
 
+// By nftw(3) and readdir(3): the iterators of std::filesystem end the process where there is no memory.
+constexpr int kDescriptors = 8;
+
 // Whether somebody has a directory in it open (open_in_tree()).
-bool is_open(const fs::path& tree) {
-  std::error_code error;
-  for (fs::recursive_directory_iterator at(tree, error), end; !error && at != end; at.increment(error))
-    if (at->is_directory(error) && !at->is_symlink(error) && !could_lock(at->path())) return true;
-  return static_cast<bool>(error);
+bool is_open(const std::string& tree) {
+  const auto locked = [](const char* path, const struct stat*, int type, FTW* at) {
+    return type == FTW_DNR || (type == FTW_D && at->level > 0 && !could_lock(path)) ? 1 : 0;
+  };
+  return nftw(tree.c_str(), locked, kDescriptors, FTW_PHYS) != 0;
+}
+
+void remove_all(const std::string& tree) {
+  const auto remove = [](const char* path, const struct stat*, int, FTW*) {
+    std::remove(path);
+    return 0;
+  };
+  nftw(tree.c_str(), remove, kDescriptors, FTW_PHYS | FTW_DEPTH);
 }
 
 // Under another name first: nobody shall find half a tree. One that is open keeps that name, and is looked at again
@@ -130,20 +144,25 @@ void remove_tree(const std::string& parent, const fs::path& tree) {
   const std::string doomed = own_name(parent, "old");
   std::error_code error;
   fs::rename(tree, doomed, error);
-  if (!error && !is_open(doomed)) fs::remove_all(doomed, error);
+  if (!error && !is_open(doomed)) remove_all(doomed);
 }
 
 void remove_those_of_nobody(const std::string& parent) {
-  std::error_code error;
-  for (fs::directory_iterator at(parent, error), end; !error && at != end; at.increment(error)) {
-    if (!at->path().filename().string().starts_with(kPrefix)) continue;
-    const int fd = ::open(at->path().c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  struct End {
+    void operator()(DIR* listing) const { closedir(listing); }
+  };
+  const std::unique_ptr<DIR, End> listing(opendir(parent.c_str()));
+  if (listing == nullptr) return;
+  while (const dirent* entry = readdir(listing.get())) {
+    if (!std::string_view(entry->d_name).starts_with(kPrefix)) continue;
+    const std::string path = parent + "/" + entry->d_name;
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) continue;
     const struct Closer {
       ~Closer() { raw_close(fd); }
       int fd;
     } closer{fd};
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_at(fd, at->path().native())) remove_tree(parent, at->path());
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && is_at(fd, path)) remove_tree(parent, path);
   }
 }
 
@@ -178,7 +197,7 @@ void make_at(const std::string& root, const std::string& parent, const Files& fi
   const Keep keep(fresh);
   std::error_code error;
   if (keep && fill(fresh, files, links)) fs::rename(fresh, root, error);
-  if (fs::exists(fresh, error)) fs::remove_all(fresh, error);
+  if (fs::exists(fresh, error)) remove_all(fresh);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <new>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,27 @@
 #include <stdint.h>
 extern "C" {
 #include <cmocka.h>
+}
+
+namespace {
+
+constexpr int kAll = -1;
+int allocations_left = kAll;  // until the next one fails, and all after it
+
+}  // namespace
+
+// In place of the C++ library's.
+[[gnu::noinline]] void* operator new(std::size_t n) {
+  if (allocations_left > 0) --allocations_left;
+  void* p = allocations_left == 0 ? nullptr : std::malloc(n > 0 ? n : 1);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept {
+  std::free(p);
+}
+void operator delete(void* p, std::size_t) noexcept {
+  operator delete(p);
 }
 
 namespace ewarp::host::sysfs {
@@ -164,6 +186,35 @@ void the_one_before_is_given_up(void**) {
   assert_int_equal(status, 0);
 }
 
+// Whatever allocation fails, the process goes on, and has a tree as soon as there is memory. One of nobody is there to
+// be removed, and one that another process has.
+void without_memory_it_is_an_error(void**) {
+  const Files files = content("b");
+  for (int n = 1, done = 0; done == 0; ++n) {
+    const Place place;
+    const Keeper lives("a");
+    fs::create_directories(place / "etherwarp-sysfs-old.1.0/sys");
+    const pid_t child = fork();
+    if (child == 0) {
+      allocations_left = n;
+      bool short_of_memory = false;
+      try {
+        tree_with(files, {});
+      } catch (const std::bad_alloc&) {
+        short_of_memory = true;
+      }
+      allocations_left = kAll;
+      const std::string root = tree_with(files, {});
+      _exit(!fs::exists(root + "/sys/b/19") || !fs::exists(lives.root()) ? 1 : short_of_memory ? 2 : 3);
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) < 2)
+      fail_msg("allocation %d: status %#x", n, static_cast<unsigned>(status));
+    done = WEXITSTATUS(status) == 3;
+  }
+}
+
 // What a program lists stays until it closes it.
 void an_open_listing_stays(void**) {
   const Place place;
@@ -229,8 +280,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(the_same_content_is_one_tree),    cmocka_unit_test(a_killed_process_keeps_nothing),
       cmocka_unit_test(a_living_process_keeps_its_tree), cmocka_unit_test(half_a_tree_is_removed_and_other_files_stay),
-      cmocka_unit_test(the_one_before_is_given_up),      cmocka_unit_test(an_open_listing_stays),
-      cmocka_unit_test(nobody_finds_half_a_tree),
+      cmocka_unit_test(the_one_before_is_given_up),      cmocka_unit_test(without_memory_it_is_an_error),
+      cmocka_unit_test(an_open_listing_stays),           cmocka_unit_test(nobody_finds_half_a_tree),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
