@@ -35,17 +35,21 @@ struct SipState {
 };
 
 inline std::uint64_t siphash(const SipKey& key, std::span<const std::byte> in) {
-  // Little-endian, as the algorithm has it; n <= 8.
-  const auto word_at = [&in](std::size_t at, std::size_t n) {
+  // Little-endian, as the algorithm has it, of at most eight octets.
+  const auto word_of = [](std::span<const std::byte> octets) {
     std::uint64_t w = 0;
-    for (std::size_t i = 0; i < n; ++i) w |= std::to_integer<std::uint64_t>(in[at + i]) << 8 * i;
+    unsigned shift = 0;
+    for (const std::byte b : octets) {
+      w |= std::to_integer<std::uint64_t>(b) << shift;
+      shift += 8;
+    }
     return w;
   };
   SipState s{key[0] ^ 0x736f6d6570736575u, key[1] ^ 0x646f72616e646f6du, key[0] ^ 0x6c7967656e657261u,
              key[1] ^ 0x7465646279746573u};
-  std::size_t at = 0;
-  for (; at + 8 <= in.size(); at += 8) s.take(word_at(at, 8));
-  s.take(word_at(at, in.size() - at) | static_cast<std::uint64_t>(in.size()) << 56);
+  std::span<const std::byte> rest = in;
+  for (; rest.size() >= 8; rest = rest.subspan(8)) s.take(word_of(rest.first(8)));
+  s.take(word_of(rest) | static_cast<std::uint64_t>(in.size()) << 56);
   s.v2 ^= 0xff;
   for (int i = 0; i < 4; ++i) s.round();
   return s.v0 ^ s.v1 ^ s.v2 ^ s.v3;

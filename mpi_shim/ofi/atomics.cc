@@ -59,7 +59,7 @@ bool on_integers_only(fi_op op) {
 }
 
 bool allowed(AtomicKind kind, fi_op op) {
-  if (op >= FI_ATOMIC_OP_LAST) return false;
+  if (op > FI_MSWAP) return false;
   const bool compares = op >= FI_CSWAP;
   if (compares) return kind == AtomicKind::compare;
   return kind == AtomicKind::fetch || (kind == AtomicKind::write && op != FI_ATOMIC_READ);

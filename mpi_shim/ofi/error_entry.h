@@ -10,8 +10,9 @@
 
 namespace ewarp::ofi {
 
-// As much of an error as the program has room for: err_data_size came with version 1.5, what is behind it with 1.20.
-// version: that the program asked for.
+// As much of an error as the program has room for: err_data_size came with version 1.5. What is behind it came
+// with 1.20 and says where a message came from; fi_cq_readerr() of that version calls it unknown beforehand, and so it
+// stays. version: that the program asked for.
 template <class Entry>
 void tell_error(const Entry& error, Entry* out, std::uint32_t version) {
   constexpr std::size_t kFirst = offsetof(Entry, err_data_size), kSecond = kFirst + sizeof error.err_data_size;
@@ -21,7 +22,7 @@ void tell_error(const Entry& error, Entry* out, std::uint32_t version) {
   }
   void* const data = out->err_data;
   const std::size_t room = out->err_data_size;
-  std::memcpy(out, &error, FI_VERSION_LT(version, FI_VERSION(1, 20)) ? kSecond : sizeof error);
+  std::memcpy(out, &error, kSecond);
   // There is no more to say of it; a buffer of the caller's stays his.
   out->err_data = room > 0 ? data : nullptr;
   out->err_data_size = 0;

@@ -9,6 +9,7 @@
 
 #include "mpi_shim/ofi/fid.h"
 #include "mpi_shim/ofi/provider.h"
+#include "mpi_shim/ofi/running.h"
 
 namespace ewarp::ofi {
 namespace {
@@ -83,8 +84,8 @@ std::uint64_t caps_for(const fi_info* hints, std::uint32_t version) {
 // Where nobody's memory is reached, nothing is asked of it. Before version 1.5 the mode was one of two, and who names
 // one of them is answered in the same words.
 int memory_mode(std::uint64_t caps, std::uint32_t version, const fi_info* hints) {
-  const bool by_name = hints != nullptr && hints->domain_attr != nullptr && hints->domain_attr->mr_mode == FI_MR_BASIC;
-  if (FI_VERSION_LT(version, FI_VERSION(1, 5)) || by_name) return FI_MR_BASIC;
+  const bool by_name = hints != nullptr && hints->domain_attr != nullptr && hints->domain_attr->mr_mode == kOldBasic;
+  if (FI_VERSION_LT(version, FI_VERSION(1, 5)) || by_name) return kOldBasic;
   return (caps & (FI_RMA | FI_ATOMIC)) != 0 ? kMemoryMode : 0;
 }
 
@@ -163,16 +164,16 @@ int get_info(std::uint32_t version, const char* node, const char* service, std::
     fi_info** last = &first;
     for (const Interface& i : find_interfaces()) {
       if (!route.from(i)) continue;
-      fi_info* info = fi_allocinfo();
+      fi_info* info = allocate_info();
       if (info == nullptr || !describe(*info, i, version, hints)) {
-        fi_freeinfo(info);
-        fi_freeinfo(first);
+        free_info(info);
+        free_info(first);
         return -FI_ENOMEM;
       }
       const char* why = hints != nullptr ? mismatch(*hints, *info, version) : nullptr;
       if (why != nullptr) {
         FI_INFO(&provider, FI_LOG_FABRIC, "%s: the hints ask for more in %s\n", i.device.c_str(), why);
-        fi_freeinfo(info);
+        free_info(info);
         continue;
       }
       if (hints != nullptr) choose(*info, *hints);
@@ -182,7 +183,7 @@ int get_info(std::uint32_t version, const char* node, const char* service, std::
       last = &info->next;
       if (!store(from, &info->src_addr, &info->src_addrlen) ||
           (route.destination && !store(*route.destination, &info->dest_addr, &info->dest_addrlen))) {
-        fi_freeinfo(first);
+        free_info(first);
         return -FI_ENOMEM;
       }
     }

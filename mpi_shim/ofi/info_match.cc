@@ -6,6 +6,7 @@
 
 #include "mpi_shim/ofi/info.h"
 #include "mpi_shim/ofi/provider.h"
+#include "mpi_shim/ofi/running.h"
 
 namespace ewarp::ofi {
 namespace {
@@ -22,7 +23,7 @@ const char* check(const fi_tx_attr& wanted, const fi_tx_attr& offer) {
   if (!within(wanted.caps, kSendCaps | kSecondaryCaps)) return "tx_attr->caps";
   if (!within(wanted.op_flags, kSendFlags)) return "tx_attr->op_flags";
   if (!within(wanted.msg_order, offer.msg_order)) return "tx_attr->msg_order";
-  if (wanted.comp_order != FI_ORDER_NONE) return "tx_attr->comp_order";
+  if (wanted.comp_order != kNoOrder) return "tx_attr->comp_order";
   if (wanted.inject_size > offer.inject_size) return "tx_attr->inject_size";
   if (wanted.size > offer.size) return "tx_attr->size";
   if (wanted.iov_limit > offer.iov_limit) return "tx_attr->iov_limit";
@@ -34,7 +35,7 @@ const char* check(const fi_rx_attr& wanted, const fi_rx_attr& offer) {
   if (!within(wanted.caps, kReceiveCaps | kSecondaryCaps)) return "rx_attr->caps";
   if (!within(wanted.op_flags, kReceiveFlags)) return "rx_attr->op_flags";
   if (!within(wanted.msg_order, offer.msg_order)) return "rx_attr->msg_order";
-  if (wanted.comp_order != FI_ORDER_NONE) return "rx_attr->comp_order";
+  if (wanted.comp_order != kNoOrder) return "rx_attr->comp_order";
   if (wanted.size > offer.size) return "rx_attr->size";
   if (wanted.iov_limit > offer.iov_limit) return "rx_attr->iov_limit";
   return nullptr;
@@ -73,8 +74,8 @@ const char* check(const fi_domain_attr& wanted, const fi_domain_attr& offer) {
 }  // namespace
 
 bool memory_mode_fits(int wanted, int offered, std::uint32_t version) {
-  if (FI_VERSION_LT(version, FI_VERSION(1, 5))) return wanted != FI_MR_SCALABLE;
-  return wanted == FI_MR_BASIC || (offered & ~wanted) == 0;
+  if (FI_VERSION_LT(version, FI_VERSION(1, 5))) return wanted != kOldScalable;
+  return wanted == kOldBasic || (offered & ~wanted) == 0;
 }
 
 const char* mismatch(const fi_info& hints, const fi_info& offer, std::uint32_t version) {
@@ -84,7 +85,7 @@ const char* mismatch(const fi_info& hints, const fi_info& offer, std::uint32_t v
     return "addr_format";
   if (hints.fabric_attr != nullptr && !same_name(hints.fabric_attr->name, offer.fabric_attr->name))
     return "fabric_attr->name";
-  const int memory_mode = hints.domain_attr != nullptr ? hints.domain_attr->mr_mode : FI_MR_UNSPEC;
+  const int memory_mode = hints.domain_attr != nullptr ? hints.domain_attr->mr_mode : kOldUnspecified;
   if (!memory_mode_fits(memory_mode, offer.domain_attr->mr_mode, version)) return "domain_attr->mr_mode";
   const char* why = nullptr;
   if (why == nullptr && hints.domain_attr != nullptr) why = check(*hints.domain_attr, *offer.domain_attr);

@@ -100,7 +100,7 @@ void one(Pair& p, Registered& target, fi_datatype type, fi_op op, std::uint64_t 
 template <class T>
 int all_operations(Pair& p, Registered& target, fi_datatype type) {
   int done = 0;
-  for (int op = FI_MIN; op < FI_ATOMIC_OP_LAST; ++op)
+  for (int op = FI_MIN; op <= FI_MSWAP; ++op)
     for (const std::uint64_t kind :
          {std::uint64_t{0}, std::uint64_t{FI_FETCH_ATOMIC}, std::uint64_t{FI_COMPARE_ATOMIC}}) {
       fi_atomic_attr attributes{};

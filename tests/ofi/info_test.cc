@@ -77,7 +77,7 @@ void what_others_ask_for(void**) {
   mtl->domain_attr->cq_data_size = sizeof(int);
   mtl->domain_attr->av_type = FI_AV_TABLE;
   mtl->domain_attr->resource_mgmt = FI_RM_ENABLED;
-  mtl->domain_attr->mr_mode = FI_MR_UNSPEC;
+  mtl->domain_attr->mr_mode = kOldUnspecified;
   const Info for_mtl(mtl.get(), nullptr, nullptr, 0, FI_VERSION(1, 5));
   MUST(for_mtl.error());
   assert_int_equal(for_mtl->domain_attr->mr_mode, 0);
@@ -92,13 +92,13 @@ void what_others_ask_for(void**) {
   assert_int_equal(for_btl->domain_attr->mr_mode & ~(FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY), 0);
 
   Hints old(FI_RMA);
-  old->domain_attr->mr_mode = FI_MR_BASIC;
+  old->domain_attr->mr_mode = kOldBasic;
   const Info for_old(old.get(), nullptr, nullptr, 0, FI_VERSION(1, 4));
   MUST(for_old.error());
-  assert_int_equal(for_old->domain_attr->mr_mode, FI_MR_BASIC);
+  assert_int_equal(for_old->domain_attr->mr_mode, kOldBasic);
   const Info by_name(old.get());
   MUST(by_name.error());
-  assert_int_equal(by_name->domain_attr->mr_mode, FI_MR_BASIC);
+  assert_int_equal(by_name->domain_attr->mr_mode, kOldBasic);
 }
 
 void who_asks_for_more_gets_nothing(void**) {
@@ -114,9 +114,9 @@ void who_asks_for_more_gets_nothing(void**) {
       [](fi_info& h) { h.tx_attr->iov_limit = 2; },
       [](fi_info& h) { h.tx_attr->size = ~std::size_t{0}; },
       [](fi_info& h) { h.tx_attr->op_flags = FI_COMMIT_COMPLETE; },
-      [](fi_info& h) { h.tx_attr->msg_order = FI_ORDER_STRICT; },
+      [](fi_info& h) { h.tx_attr->msg_order = kOrderStrict; },
       [](fi_info& h) { h.rx_attr->msg_order = FI_ORDER_RAR; },
-      [](fi_info& h) { h.rx_attr->comp_order = FI_ORDER_STRICT; },
+      [](fi_info& h) { h.rx_attr->comp_order = kOrderStrict; },
       [](fi_info& h) { h.domain_attr->cq_data_size = 16; },
       [](fi_info& h) { h.domain_attr->mr_iov_limit = 2; },
       [](fi_info& h) { h.caps = FI_RMA, h.domain_attr->mr_mode = 0; },

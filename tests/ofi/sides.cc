@@ -39,7 +39,7 @@ Side::Side(const SideOptions& options, Side* in_domain_of) : owns_domain_(in_dom
   hints->rx_attr->op_flags = options.receive_flags;
   if (FI_VERSION_LT(options.version, FI_VERSION(1, 5))) {
     hints->caps &= ~(FI_RMA | FI_ATOMIC);
-    hints->domain_attr->mr_mode = FI_MR_UNSPEC;
+    hints->domain_attr->mr_mode = kOldUnspecified;
   }
   const Info found(hints.get(), "127.0.0.1", nullptr, FI_SOURCE, options.version);
   MUST(found.error());

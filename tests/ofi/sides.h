@@ -17,6 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,6 +33,10 @@ inline constexpr int kPatienceMs = 20'000;
 
 using Bytes = std::vector<std::uint8_t>;
 Bytes pattern(unsigned seed, std::size_t size);
+
+// Values that libfabric 2 names with a warning, or not at all.
+inline constexpr int kOldUnspecified = 0, kOldBasic = 1 << 0;  // of mr_mode
+inline constexpr std::uint64_t kOrderStrict = 0x1FF;
 
 // Sizes that take every protocol of the channel.
 inline constexpr std::size_t kSizes[] = {0, 1, 8, 200, 5000, 20'000, 300'000};

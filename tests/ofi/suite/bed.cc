@@ -42,6 +42,8 @@ void Answer::all(const std::function<void(const fi_info&)>& check) const {
 
 Bed::Bed(std::uint64_t caps) {
   const Hints hints(caps);
+  // What the tests do. Other modes change how receives end.
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
   const Answer found(hints.get(), kNode, nullptr, FI_SOURCE);
   MUST(found.error());
   info = fi_dupinfo(found.get());

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -29,6 +30,9 @@ namespace ewarp::ofi::suite {
 
 inline constexpr int kPatienceMs = 20'000;
 inline constexpr const char* kNode = "127.0.0.1";
+
+// Of mr_mode. libfabric 2 names them with a warning.
+inline constexpr int kOldUnspecified = 0, kOldBasic = 1 << 0, kOldScalable = 1 << 1;
 
 // "etherwarp", "tcp;ofi_rxm"
 extern std::string provider;

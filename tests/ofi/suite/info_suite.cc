@@ -205,11 +205,11 @@ void registration_modes(void**) {
   }
   const Hints old(FI_MSG | FI_RMA);
   for (const std::uint32_t version : {FI_VERSION(1, 0), FI_VERSION(1, 4), FI_VERSION(1, 5), FI_VERSION(1, 17)})
-    for (const int mode : {FI_MR_UNSPEC, FI_MR_BASIC, FI_MR_SCALABLE}) {
+    for (const int mode : {kOldUnspecified, kOldBasic, kOldScalable}) {
       old->domain_attr->mr_mode = mode;
       const Answer answer(old.get(), nullptr, nullptr, 0, version);
       if (answer.error() == -FI_ENODATA) continue;
-      if (mode != FI_MR_UNSPEC)
+      if (mode != kOldUnspecified)
         answer.all([&](const fi_info& i) { assert_int_equal(i.domain_attr->mr_mode, mode); });
       else if (FI_VERSION_LT(version, FI_VERSION(1, 5)))
         answer.all([&](const fi_info& i) { assert_int_equal(i.domain_attr->mr_mode & ~3, 0); });
@@ -219,7 +219,7 @@ void registration_modes(void**) {
 void each_version_is_answered(void**) {
   for (std::uint32_t minor = 0; minor <= 17; ++minor) {
     const Hints hints(FI_TAGGED);
-    hints->domain_attr->mr_mode = minor < 5 ? FI_MR_UNSPEC : hints->domain_attr->mr_mode;
+    hints->domain_attr->mr_mode = minor < 5 ? kOldUnspecified : hints->domain_attr->mr_mode;
     hints->domain_attr->mode = minor < 5 ? 0 : hints->domain_attr->mode;
     Answer(hints.get(), nullptr, nullptr, 0, FI_VERSION(1, minor)).all([&](const fi_info& i) {
       assert_int_equal(i.fabric_attr->api_version, FI_VERSION(1, minor));

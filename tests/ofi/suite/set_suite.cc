@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Poll sets and wait sets (fi_poll(3)). libfabric 2 calls them deprecated and keeps them.
-#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
-
 #include <poll.h>
 
 #include <algorithm>
