@@ -59,7 +59,8 @@ void bursts(Scene& s, int rounds, int messages) {
 }
 
 void the_window_of_receives_follows_the_traffic(void**) {
-  constexpr std::size_t kFirst = Link::receives(8), kMost = Link::receives(64);
+  constexpr std::size_t kFirst = Link::receives(2), kMost = Link::receives(64);
+  constexpr std::size_t kSmallest = Link::receives(7);  // where one message is a quarter of it
   Scene s;
   bursts(s, 100, 1);  // each answer returns the credit
   assert_int_equal(s.net.receives(kS, kR), kFirst);
@@ -71,7 +72,7 @@ void the_window_of_receives_follows_the_traffic(void**) {
   bursts(s, 100, 64);
   assert_int_equal(s.net.receives(kS, kR), kMost);  // that is what they need
   bursts(s, 16 * 64, 1);
-  assert_int_equal(s.net.receives(kS, kR), kFirst);
+  assert_int_equal(s.net.receives(kS, kR), kSmallest);
   bursts(s, 3, 64);
   assert_int_equal(s.net.receives(kS, kR), kMost);
 }
@@ -140,7 +141,7 @@ void where_no_receives_can_be_added_the_window_stays(void**) {
   Scene s;
   s.net.refuse_receives = true;
   bursts(s, 20, 64);
-  assert_int_equal(s.net.receives(kS, kR), Link::receives(8));
+  assert_int_equal(s.net.receives(kS, kR), Link::receives(2));
 }
 
 void a_free_path_costs_no_copy_a_full_one_does(void**) {
@@ -196,7 +197,7 @@ void releases_ride_along(void**) {
     assert_int_equal(s.count(node, Count::hybrid), 100);
     assert_int_equal(s.count(node, Count::hybrid_without_buffer), 0);
     assert_true(s.count(node, Count::releases_piggybacked) >= 90);
-    assert_true(s.count(node, Count::notes) == 0);
+    assert_true(s.count(node, Count::notes) <= 1);  // the first window is soon used up
   }
 }
 
@@ -211,7 +212,7 @@ void one_way_releases_come_in_batches(void**) {
     s.got(received, sent);
   }
   assert_int_equal(s.count(kS, Count::hybrid), 160);
-  assert_in_range(s.count(kR, Count::notes), 10, 160 / Link::kReleaseBatch + 1);
+  assert_in_range(s.count(kR, Count::notes), 10, 160 / Link::kReleaseBatch + 3);
 }
 
 void without_a_buffer_the_sender_waits_for_its_receiver(void**) {
@@ -483,7 +484,7 @@ void what_only_ends_a_request_wakes_nobody(void**) {
   for (const bool immediate : {true, false}) {
     Scene s;
     s.net.immediate = immediate;
-    s.connect();
+    s.connect_widely();
     const Heard receiver(s.net);
     s.send(kS, kR, 1, kSmall);
     s.net.run();
@@ -496,7 +497,7 @@ void what_only_ends_a_request_wakes_nobody(void**) {
   Tuning by_read = small_tuning();
   by_read.rendezvous_by_read = true;
   Scene r(by_read);
-  r.connect();
+  r.connect_widely();
   const Heard released(r.net, kS);
   r.send(kS, kR, 1, kLarge);
   r.net.run();
@@ -528,7 +529,7 @@ void the_last_credits_wake_the_peer(void**) {
     for (int i = 0; i < 40; ++i) s.send(kS, kR, 1, kSmall);
     s.net.run();
     assert_true(solicited >= 40 / depth);
-    assert_true(longest < (depth + 1) / 2);  // the credits that are returned at once
+    assert_true(longest <= depth / 2);  // the credits that are returned at once
   }
 }
 

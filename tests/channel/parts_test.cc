@@ -45,7 +45,8 @@ void addresses_that_are_none(void**) {
 
 void a_hello_keeps_what_is_in_it(void**) {
   const Hello h{.address = *Address::parse("192.0.2.7:4791"),
-                .eager_threshold = 12288,
+                .eager_threshold = 1 << 20,
+                .eager_piece = 1 << 20,
                 .receive_depth = 64,
                 .heartbeat = {.address = 0x7f1122334455, .key = 0xabcdef01},
                 .ignored_bits = 0x8000000100000002,
@@ -60,6 +61,7 @@ void a_hello_keeps_what_is_in_it(void**) {
   assert_true(back.has_value());
   assert_true(back->address == h.address && back->heartbeat == h.heartbeat && back->answer == h.answer);
   assert_int_equal(back->eager_threshold, h.eager_threshold);
+  assert_int_equal(back->eager_piece, h.eager_piece);
   assert_int_equal(back->receive_depth, h.receive_depth);
   assert_int_equal(back->ignored_bits, h.ignored_bits);
   assert_int_equal(back->proof, h.proof);

@@ -65,12 +65,18 @@ def two(rig):
         check(total[protocol] > 0, f"no message went by {protocol}: {total}")
     total = storm(rig, 2, 40, {"EWARP_CHANNEL_RENDEZVOUS_BY_READ": "1"})
     check(total["send_rndv_read"] > 0, f"no message was read: {total}")
+    # Long messages in pieces, and not one receive more than each peer has.
+    total = storm(rig, 2, 40, {"EWARP_CHANNEL_EAGER_THRESHOLD": "131072", "EWARP_CHANNEL_EAGER_PIECE": "4096",
+                               "EWARP_CHANNEL_RECEIVE_MEMORY": "0"})  # fmt: skip
+    check(total["eager"] > 0 and total["credits_recalled"] == 0, f"{total}")
 
 
 def many(rig):
     """4, 8 and 16 processes, all with all."""
     for ranks, rounds in ((4, 12), (8, 5), (16, 3 if FULL else 2)):
         storm(rig, ranks, rounds)
+    # A receive buffer or two for all to share.
+    storm(rig, 8, 5, {"EWARP_CHANNEL_EAGER_THRESHOLD": "65536", "EWARP_CHANNEL_RECEIVE_MEMORY": "40000"})
 
 
 def without_thread(rig):
@@ -141,15 +147,16 @@ def stopped(rig):
     one_ends(rig, 3, signal.SIGSTOP, 8 + NOTICED_WITHIN, {"EWARP_CHANNEL_DEATH_NS": "8000000000"})
 
 
-WELCOME, STRANGER, VERSION, BUSY = 0, 4, 5, 6
-HELLO_VERSION = 4
+WELCOME, MISMATCH, STRANGER, VERSION, BUSY = 0, 2, 4, 5, 6
+HELLO_VERSION = 5
 MOST_NEWCOMERS = 64
 
 
-def hello(version=HELLO_VERSION, ip="127.0.0.1", port=1, depth=64, eager=12288, proof=0):
+def hello(version=HELLO_VERSION, ip="127.0.0.1", port=1, depth=64, eager=12288, piece=16384, proof=0):
     """The private data of a connection, as mpi_shim/channel/verbs/hello.cc has it."""
     mapped = bytes(10) + b"\xff\xff" + socket.inet_aton(ip)
-    return struct.pack(">HBB16sHHIQIQQ", 0x4557, version, WELCOME, mapped, port, depth, eager, 0, 0, 0, proof)
+    return struct.pack(">HBB16sHHIQIQQ", 0x4557, version, WELCOME, mapped, port, depth, piece // 1024 << 21 | eager,
+                       0, 0, 0, proof)  # fmt: skip
 
 
 def knock(address, data):
@@ -196,6 +203,8 @@ def strangers(rig):
             ("newer and short", hello(version=99)[:4], VERSION),
             ("another's address", hello(ip="192.0.2.1"), STRANGER),
             ("another job", hello(proof=1), STRANGER),
+            ("another piece", hello(piece=8192), STRANGER if env else MISMATCH),
+            ("another depth", hello(depth=63), STRANGER if env else MISMATCH),
             ("no job", hello(), STRANGER if env else WELCOME),
         ):
             with knock(address, octets) as link:

@@ -168,7 +168,9 @@ void Machine::deliver(Operation& op, const Incoming& in) {
                      .error = Error::none,
                      .data = in.message.attached()};
   if (in.message.kind == wire::Kind::eager) {
-    deliver_octets(op, in.payload);
+    const bool lost = in.rest == nullptr && in.payload.size() < in.message.size;  // the peer has ended between
+    if (lost) return end(op, Error::peer_down);
+    deliver_octets(op, in.payload, in.rest);
     if (in.own != nullptr) finish(*in.own, Error::none);
   } else if (links_[op.peer]->state() == Link::State::down) {
     end(op, Error::peer_down);
@@ -181,13 +183,14 @@ void Machine::deliver(Operation& op, const Incoming& in) {
 
 void Machine::deliver_stored(Operation& op, const Stored& message) {
   counters_.add(Count::received_unexpected);
-  const Octets payload =
-      message.own != nullptr ? Octets(message.own->buffer()) : Octets(message.payload.get(), message.size);
+  const Octets payload = message.own != nullptr ? Octets(message.own->buffer())
+                                                : Octets(message.payload.get(), message.size - message.missing);
   const bool eager = message.message.kind == wire::Kind::eager;
   deliver(op, {.source = message.source,
                .message = message.message,
                .payload = eager ? payload : Octets{},
-               .own = message.own});
+               .own = message.own,
+               .rest = message.incomplete});
 }
 
 void Machine::store(const Incoming& in) {
@@ -198,8 +201,13 @@ void Machine::store(const Incoming& in) {
   stored->message = in.message;
   stored->own = in.own;
   if (in.own == nullptr && !in.payload.empty()) {
-    stored->payload = std::make_unique_for_overwrite<std::byte[]>(in.payload.size());
+    stored->payload = std::make_unique_for_overwrite<std::byte[]>(in.message.size);
     std::copy(in.payload.begin(), in.payload.end(), stored->payload.get());
+  }
+  if (in.rest != nullptr) {
+    stored->missing = in.rest->missing;
+    stored->incomplete = in.rest;
+    in.rest->stored = stored.get();
   }
   stored_ += stored->cost();
   unexpected_.add(*stored.release());

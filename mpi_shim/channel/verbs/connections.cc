@@ -112,6 +112,7 @@ Connection* Connections::find(std::uint32_t serial) const {
 Hello Connections::hello(Hello::Answer answer, const Address& to) const {
   return {.address = address_,
           .eager_threshold = static_cast<std::uint32_t>(tuning_.eager_threshold),
+          .eager_piece = static_cast<std::uint32_t>(tuning_.eager_piece),
           .receive_depth = tuning_.receive_depth,
           .heartbeat = parts_.heartbeat,
           .ignored_bits = tuning_.ignored_bits,
@@ -144,7 +145,7 @@ Connection& Connections::add(PeerId peer, rdma_cm_id* id, Connection::State firs
 // What was refused and why, or empty.
 std::string Connections::prepare(Connection& c) {
   if (c.id()->verbs != parts_.device->context()) return "it is reached by another device than " + address_.text();
-  return c.prepare(parts_.device->pd(), *parts_.completions, tuning_);
+  return c.prepare(parts_.device->pd(), *parts_.completions, *parts_.receives, tuning_);
 }
 
 // --- the side that begins ---
@@ -193,7 +194,7 @@ void Connections::on_refused(Connection& c, const std::optional<Hello>& hello, c
   p.last_refusal = why;
   if (hello && hello->version != Hello::kVersion) return give_up(peer, of_version(hello->version));
   if (hello && hello->answer == Hello::Answer::mismatch)
-    return give_up(peer, "it has another eager_threshold, receive_depth or ignored_bits");
+    return give_up(peer, "it has another eager_threshold, eager_piece, receive_depth or ignored_bits");
   if (hello && hello->answer == Hello::Answer::stranger)
     return give_up(peer, "it is of another job, or sees this end at another address than " + address_.text());
   if (!p.wanted) return;
@@ -215,8 +216,8 @@ void Connections::on_request(rdma_cm_id* id, const std::optional<Hello>& theirs)
   if (theirs && theirs->version != Hello::kVersion) return refuse(id, Hello::Answer::version);
   if (theirs && (!comes_from(id, theirs->address) || !is_of_this_job(*theirs)))
     return refuse(id, Hello::Answer::stranger);
-  if (!theirs || theirs->eager_threshold != tuning_.eager_threshold || theirs->receive_depth != tuning_.receive_depth ||
-      theirs->ignored_bits != tuning_.ignored_bits)
+  if (!theirs || theirs->eager_threshold != tuning_.eager_threshold || theirs->eager_piece != tuning_.eager_piece ||
+      theirs->receive_depth != tuning_.receive_depth || theirs->ignored_bits != tuning_.ignored_bits)
     return refuse(id, Hello::Answer::mismatch);
   const auto newcomer_or_known = newcomer(theirs->address);
   if (!newcomer_or_known) return refuse(id, Hello::Answer::busy);
