@@ -91,8 +91,9 @@ constexpr OptionEntry<EndpointOptions> kEntries[] = {
      [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.copy_limit, v, 0, kMostCopied); }},
     {{"counter_limit", "tags", "1024", "So many tags are counted for each peer and direction."},
      [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.counter_limit, v, 1, 1 << 20); }},
-    {{"unexpected_limit", "octets", "0",
-      "Messages that no receive has asked for may take so much memory; beyond it their senders wait. 0: no limit."},
+    {{"unexpected_limit", "octets", "268435456",
+      "Messages that no receive has asked for may take so much memory; beyond it senders wait that nothing waits for. "
+      "0: no limit."},
      [](EndpointOptions& o, std::string_view v) {
        return set_number(o.tuning.unexpected_limit, v, 0, std::size_t{1} << 40);
      }},

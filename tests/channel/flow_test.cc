@@ -110,6 +110,89 @@ void unexpected_messages_are_bounded(void**) {
   bursts(s, 3, 64);
 }
 
+Tuning nearly_nothing_unexpected() {
+  Tuning t = small_tuning();
+  t.receive_depth = 16;
+  t.unexpected_limit = 4 << 10;
+  return t;
+}
+
+// One sender's messages fill the memory; those of another are received one by one.
+void who_is_waited_for_is_not_held(void**) {
+  constexpr PeerId kA = 0, kB = 1, kAt = 2;
+  for (const bool probes : {false, true})
+    for (const bool anybody : {false, true}) {
+      Scene s(nearly_nothing_unexpected(), 3);
+      std::vector<Scene::Transfer*> a, b;
+      for (int i = 0; i < 200; ++i) a.push_back(&s.send(kA, kAt, 1, kSmall)), b.push_back(&s.send(kB, kAt, 2, kSmall));
+      s.net.run();
+      assert_int_equal(s.count(kAt, Count::credits_held_back), 2);
+      const std::size_t held = s.net[kAt].unexpected();
+      for (auto* sent : a) {
+        if (probes) {
+          s.net[kAt].probe(anybody ? kAnySource : kA, 1, 0);
+          s.net.run();
+          assert_true(s.net[kAt].probe(anybody ? kAnySource : kA, 1, 0).has_value());
+        }
+        auto& received = s.receive(kAt, anybody ? kAnySource : kA, 1, kSmall);
+        s.net.run();
+        s.got(received, *sent);
+      }
+      if (!anybody) assert_true(s.net[kAt].unexpected() <= held + 16);  // of B, nothing more has come
+      for (auto* sent : b) {
+        auto& received = s.receive(kAt, kB, 2, kSmall);
+        s.net.run();
+        s.got(received, *sent);
+      }
+    }
+}
+
+// A message that was announced before its sender was held: the Write that brings it uses a credit.
+void a_message_that_a_held_peer_has_announced_is_received(void**) {
+  Scene s(nearly_nothing_unexpected());
+  auto& first = s.send(kS, kR, 2, kLarge);
+  for (int i = 0; i < 500; ++i) s.send(kS, kR, 1, kSmall);
+  s.net.run();
+  assert_int_equal(s.count(kR, Count::credits_held_back), 1);
+  auto& received = s.receive(kR, kS, 2, kLarge);
+  s.net.run();
+  s.got(received, first);
+  s.ends(first);
+}
+
+// As in a barrier, or an answer, behind any number of sends.
+void what_is_behind_unexpected_messages_comes_when_it_is_asked_for(void**) {
+  for (const std::size_t size : {kSmall, kMedium, kLarge}) {
+    Scene s(nearly_nothing_unexpected());
+    std::vector<Scene::Transfer*> sent;
+    for (int i = 0; i < 500; ++i) sent.push_back(&s.send(kS, kR, 1, kSmall));
+    auto& last = s.send(kS, kR, 2, size);
+    s.net.run();
+    assert_true(s.net[kR].unexpected() < 100);
+    auto& first = s.receive(kR, kS, 2, size);
+    s.net.run();
+    s.got(first, last);
+    for (auto* each : sent) {
+      auto& received = s.receive(kR, kS, 1, kSmall);
+      s.net.run();
+      s.got(received, *each);
+    }
+  }
+}
+
+// Its answer is behind its messages.
+void a_send_to_a_peer_that_is_held_ends(void**) {
+  Scene s(nearly_nothing_unexpected());
+  for (int i = 0; i < 500; ++i) s.send(kS, kR, 1, kSmall);
+  auto& received = s.receive(kS, kAnySource, 2, kLarge);
+  s.net.run();
+  assert_int_equal(s.count(kR, Count::credits_held_back), 1);
+  auto& sent = s.send(kR, kS, 2, kLarge, true);
+  s.net.run();
+  s.got(received, sent);
+  s.ends(sent);
+}
+
 void without_a_limit_all_of_them_are_kept(void**) {
   Tuning t = small_tuning();
   t.unexpected_limit = 0;
@@ -582,6 +665,10 @@ int main() {
       cmocka_unit_test(the_window_of_receives_follows_the_traffic),
       cmocka_unit_test(where_no_receives_can_be_added_the_window_stays),
       cmocka_unit_test(unexpected_messages_are_bounded),
+      cmocka_unit_test(who_is_waited_for_is_not_held),
+      cmocka_unit_test(a_message_that_a_held_peer_has_announced_is_received),
+      cmocka_unit_test(what_is_behind_unexpected_messages_comes_when_it_is_asked_for),
+      cmocka_unit_test(a_send_to_a_peer_that_is_held_ends),
       cmocka_unit_test(without_a_limit_all_of_them_are_kept),
       cmocka_unit_test(a_peer_that_waits_for_credits_still_receives),
       cmocka_unit_test(a_free_path_costs_no_copy_a_full_one_does),

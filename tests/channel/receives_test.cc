@@ -77,6 +77,37 @@ void a_storm_stays_within_the_bound(void**) {
   }
 }
 
+// With long messages, and beyond what unexpected ones may take: nobody waits for ever.
+void a_storm_of_pieces_is_received_in_any_order(void**) {
+  constexpr std::size_t kSenders = 8;
+  for (const unsigned seed : {1u, 2u, 3u, 4u, 5u}) {
+    std::mt19937 random(seed);
+    Tuning t = small_tuning();
+    t.eager_piece = 16;
+    t.receive_memory = 15 * Link::receive_octets(t);
+    t.unexpected_limit = 10'000;
+    t.copy_limit = random() % 2 == 0 ? 1 << 20 : 200;
+    Senders n(t, kSenders + 1);
+    n.s.net.depth = 1 + random() % 31;
+    for (PeerId from = 0; from < kSenders; ++from) n.s.connect(from, n.at);
+    std::vector<std::vector<Scene::Transfer*>> sent(kSenders);
+    for (int i = 0; i < 200; ++i)
+      for (PeerId from = 0; from < kSenders; ++from)
+        sent[from].push_back(&n.s.send(from, n.at, 1, 1 + random() % (random() % 2 == 0 ? 8 : 64)));
+    n.s.net.run();
+    assert_true(n.s.count(n.at, Count::credits_held_back) >= kSenders);
+    for (std::size_t i = 0; i < 200; ++i)
+      for (PeerId from = 0; from < kSenders; ++from) {
+        auto& received = n.s.receive(n.at, from, 1, 64);
+        for (auto moves = random() % 200; moves > 0 && n.s.net.step(); --moves) {
+        }
+        n.s.net.run();
+        n.s.got(received, *sent[from][i]);
+        n.s.ends(*sent[from][i]);
+      }
+  }
+}
+
 // --- giving back ---
 
 void an_idle_peer_gives_back_what_it_borrowed(void**) {
@@ -258,6 +289,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_window_grows_as_far_as_there_are_receives),
       cmocka_unit_test(a_storm_stays_within_the_bound),
+      cmocka_unit_test(a_storm_of_pieces_is_received_in_any_order),
       cmocka_unit_test(an_idle_peer_gives_back_what_it_borrowed),
       cmocka_unit_test(the_one_that_was_idle_for_longest_is_asked),
       cmocka_unit_test(a_dead_peer_gives_back_what_it_borrowed),

@@ -15,6 +15,7 @@ from harness import BUILD, FULL, check, free_port, main, wait_until
 PROGRAM = BUILD / "bin" / "ewarp_channel_peer"
 ASLEEP = BUILD / "bin" / "ewarp_channel_asleep"
 UNMAPPED = BUILD / "bin" / "ewarp_channel_unmapped"
+STORM = BUILD / "bin" / "ewarp_channel_storm"
 PINGPONG = BUILD / "bin" / "channel_pingpong"
 NOTICED_WITHIN = 10  # seconds after kill -9
 
@@ -109,6 +110,27 @@ def unmapped(rig):
     ranks = [rig.start([UNMAPPED, folder, rank], name=f"unmapped, rank {rank}") for rank in (0, 1)]
     for process in ranks:
         process.must_end_well(100)
+    rig.end_children()
+
+
+def all_to_one(rig):
+    """A rank does not receive for seconds while all others send to it: its memory is bounded, and nothing is lost."""
+    ranks, messages, eager, shared, unexpected = 9, 1000, 131072, 262144, 4 << 20
+    env = {"EWARP_CHANNEL_EAGER_THRESHOLD": str(eager), "EWARP_CHANNEL_RECEIVE_MEMORY": str(shared),
+           "EWARP_CHANNEL_UNEXPECTED_LIMIT": str(unexpected)}  # fmt: skip
+    # What the options say, a receive of each that was under way at the limit, and what else a process touches.
+    most = (unexpected + shared + (ranks - 1) * (4 * 16508 + eager) >> 10) + 6144
+    folder = pathlib.Path(rig.rundir, "all_to_one")
+    folder.mkdir()
+    processes = [rig.start([STORM, folder, rank, ranks, messages, most], env=env, name=f"all to one, rank {rank}")
+                 for rank in range(ranks)]  # fmt: skip
+    for process in processes:
+        process.must_end_well(100)
+    total = counters(processes[0].output())
+    check(total["received_unexpected"] > 0 and total["credits_held_back"] > 0, f"{total}")
+    octets = sum(d["rx_octets"] for p in rig.ended() for d in p["devices"])
+    check(octets > 6 * most << 10, f"{octets} octets prove nothing about {most} KiB")
+    print(f"  {octets} octets; {processes[0].output().splitlines()[0]}", flush=True)
     rig.end_children()
 
 
@@ -242,4 +264,4 @@ def example(rig):
 
 
 if __name__ == "__main__":
-    main(two, many, without_thread, asleep, unmapped, killed, stopped, strangers, example)
+    main(two, many, without_thread, asleep, unmapped, all_to_one, killed, stopped, strangers, example)

@@ -40,7 +40,9 @@ Operation* Machine::start(Operation::Kind kind, PeerId peer, MutableOctets buffe
   op->large = large || buffer.size() > tuning_.always_eager();
   ++pending_;
   if (op->large) ++large_;
-  if (peer != kAnySource) ++links_[peer]->pending;
+  if (peer == kAnySource) return op;
+  ++links_[peer]->pending;
+  if (kind != Operation::Kind::receive) wait_for(peer);  // a receive may have its message already
   return op;
 }
 

@@ -73,7 +73,7 @@ class Machine final : public TransportEvents {
   Request find_posted(const Listener& listener, const void* context) const;
 
   // The first message that has come and that such a receive would get.
-  std::optional<Status> probe(PeerId source, Tag tag, Tag ignore) const;
+  std::optional<Status> probe(PeerId source, Tag tag, Tag ignore);
   // ... and takes it out of the queue.
   std::unique_ptr<Stored> matched_probe(PeerId source, Tag tag, Tag ignore, Status* status);
 
@@ -157,6 +157,8 @@ class Machine final : public TransportEvents {
   void deliver_stored(Operation& op, const Stored& message);
   void store(const Incoming& in);
   std::unique_ptr<Stored> take_stored(Arrival& a);
+  bool waits_for(PeerId peer) const;
+  void wait_for(PeerId peer);
   void look_at_credits();
   Operation* carve(Operation& op, PeerId source, std::size_t size);
   void post_multi(Operation& op);

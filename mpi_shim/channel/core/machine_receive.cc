@@ -38,6 +38,7 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
     op->enter(Operation::State::posted);
     posted_.post(*op);
     announce(*op, waits);
+    wait_for(source);
     // Whoever waits for a peer hears of its end only over a connection.
     if (source != kAnySource && !self_[source]) links_[source]->connect();
   }
@@ -78,15 +79,21 @@ Status status_of(const Stored& message) {
 
 }  // namespace
 
-std::optional<Status> Machine::probe(PeerId source, Tag tag, Tag ignore) const {
+std::optional<Status> Machine::probe(PeerId source, Tag tag, Tag ignore) {
   const Arrival* a = unexpected_.find(source, tag, ignore);
-  if (a == nullptr) return std::nullopt;
+  if (a == nullptr) {
+    wait_for(source);
+    return std::nullopt;
+  }
   return status_of(*static_cast<const Stored*>(a));
 }
 
 std::unique_ptr<Stored> Machine::matched_probe(PeerId source, Tag tag, Tag ignore, Status* status) {
   Arrival* a = unexpected_.find(source, tag, ignore);
-  if (a == nullptr) return nullptr;
+  if (a == nullptr) {
+    wait_for(source);
+    return nullptr;
+  }
   *status = status_of(*static_cast<const Stored*>(a));
   return take_stored(*a);
 }
@@ -124,6 +131,7 @@ void Machine::post_multi(Operation& op) {
     return finish(op, Error::peer_down);
   op.enter(Operation::State::posted);
   posted_.post(op);
+  wait_for(source);
   if (source != kAnySource && !self_[source]) links_[source]->connect();
 }
 
@@ -167,6 +175,8 @@ void Machine::deliver(Operation& op, const Incoming& in) {
                      .length = in.message.size,
                      .error = Error::none,
                      .data = in.message.attached()};
+  // The rest of it, or the Write that brings it, needs credits.
+  if (in.message.kind != wire::Kind::eager || in.rest != nullptr) wait_for(op.peer);
   if (in.message.kind == wire::Kind::eager) {
     const bool lost = in.rest == nullptr && in.payload.size() < in.message.size;  // the peer has ended between
     if (lost) return end(op, Error::peer_down);
@@ -212,8 +222,7 @@ void Machine::store(const Incoming& in) {
   stored_ += stored->cost();
   unexpected_.add(*stored.release());
   if (in.own != nullptr || tuning_.unexpected_limit == 0 || stored_ <= tuning_.unexpected_limit) return;
-  // MPI promises no buffering: a program that needs more than there is may wait for ever. So the limit is far beyond
-  // what programs leave unasked for, and the counter tells.
+  if (waits_for(in.source)) return;
   if (links_[in.source]->hold_credits()) counters_.add(Count::credits_held_back);
   holding_credits_ = true;
 }
@@ -225,6 +234,19 @@ std::unique_ptr<Stored> Machine::take_stored(Arrival& a) {
   stored_ -= stored->cost();
   look_at_credits();
   return stored;
+}
+
+// What a request waits for may be behind messages that nobody has asked for, or be asked of the peer: MPI lets a
+// program send any number of them before. So only a peer that nothing waits for is held.
+bool Machine::waits_for(PeerId peer) const {
+  return links_[peer]->pending > 0 || posted_.from_anybody() > 0;
+}
+
+// A request or a probe names the peer, or anybody.
+void Machine::wait_for(PeerId peer) {
+  if (!holding_credits_) return;
+  if (peer != kAnySource) return links_[peer]->give_credits();
+  for (const auto& link : links_) link->give_credits();
 }
 
 // Not at the limit itself: credits for one message each would go out with a note each.

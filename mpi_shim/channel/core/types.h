@@ -117,9 +117,9 @@ struct Tuning {
   bool ordered_completions = false;           // receives end behind earlier ones of the same peer by HYBRID
   std::size_t copy_limit = 4 << 20;  // octets per peer that are copied to complete an eager send on a full path
   std::size_t counter_limit = 1024;  // tags per peer and direction that are counted
-  // Octets of messages that nobody has asked for yet, all peers together, beyond which their senders get no further
-  // credits; 0: no limit. With what is under way already it is receive_depth messages for each peer more.
-  std::size_t unexpected_limit = 0;
+  // Octets of messages that nobody has asked for yet, all peers together, beyond which peers get no further credits
+  // while nothing waits for them; 0: no limit. With what is under way already it is a window for each peer more.
+  std::size_t unexpected_limit = std::size_t{256} << 20;
   // (job) Bits of tags that receives ignore as a rule: messages are numbered without them, so that such a receive is
   // not taken for one with a wildcard.
   Tag ignored_bits = 0;
