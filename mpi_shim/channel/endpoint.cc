@@ -11,6 +11,9 @@ namespace {
 std::optional<std::string> bad_tuning(const Tuning& t) {
   if (t.receive_depth == 0 || t.receive_depth > Tuning::kMostReceiveDepth) return "receive_depth is 1 to 16384";
   if (t.eager_threshold > Tuning::kMostEager) return "eager_threshold is 1 MiB at most";
+  if (t.eager_piece < Tuning::kPieceUnit || t.eager_piece > Tuning::kMostEager ||
+      t.eager_piece % Tuning::kPieceUnit != 0)
+    return "eager_piece is a multiple of 1024, 1 MiB at most";
   if (t.hybrid_threshold > Tuning::kMostHybrid) return "hybrid_threshold is 16 MiB at most";
   return std::nullopt;
 }

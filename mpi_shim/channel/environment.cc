@@ -18,6 +18,14 @@ Expected set_address(std::string& out, std::string_view value) {
   return std::nullopt;
 }
 
+Expected set_piece(std::size_t& out, std::string_view value) {
+  std::size_t octets = 0;
+  if (auto wrong = set_number(octets, value, Tuning::kPieceUnit, Tuning::kMostEager)) return wrong;
+  if (octets % Tuning::kPieceUnit != 0) return "a multiple of 1024";
+  out = octets;
+  return std::nullopt;
+}
+
 Expected set_registration(Registration& out, std::string_view value) {
   using enum Registration;
   constexpr std::string_view kWords[] = {"measured", "cheap", "costly", "monitored", "kept"};
@@ -39,6 +47,10 @@ constexpr OptionEntry<EndpointOptions> kEntries[] = {
      [](EndpointOptions& o, std::string_view v) {
        return set_number(o.tuning.eager_threshold, v, 0, Tuning::kMostEager);
      }},
+    {{"eager_piece", "octets", "16384",
+      "EAGER messages go in pieces of so much at most, each of which fills a receive buffer; a multiple of 1024. The "
+      "same at all ends."},
+     [](EndpointOptions& o, std::string_view v) { return set_piece(o.tuning.eager_piece, v); }},
     {{"hybrid_threshold", "octets", "40960",
       "Messages above eager_threshold, of so much at most, go by HYBRID, unless the receiver has announced its "
       "buffer."},
@@ -59,9 +71,14 @@ constexpr OptionEntry<EndpointOptions> kEntries[] = {
     {{"usage_percent", "percent", "80", "With adapt: fewer than so many used announcements are too few."},
      [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.usage_percent, v, 0, 100); }},
     {{"receive_depth", "messages", "64",
-      "So many messages a peer may have under way to this end. The same at all ends."},
+      "So many messages or pieces a peer may have under way to this end. The same at all ends."},
      [](EndpointOptions& o, std::string_view v) {
        return set_number(o.tuning.receive_depth, v, 1, Tuning::kMostReceiveDepth);
+     }},
+    {{"receive_memory", "octets", "1048576",
+      "Receive buffers that all peers share, beyond the 4 that each of them has."},
+     [](EndpointOptions& o, std::string_view v) {
+       return set_number(o.tuning.receive_memory, v, 0, std::size_t{1} << 40);
      }},
     {{"hybrid_buffers", "buffers", "64",
       "Buffers for messages by HYBRID that wait to be read, of all peers; 0: no HYBRID."},
@@ -74,8 +91,9 @@ constexpr OptionEntry<EndpointOptions> kEntries[] = {
      [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.copy_limit, v, 0, kMostCopied); }},
     {{"counter_limit", "tags", "1024", "So many tags are counted for each peer and direction."},
      [](EndpointOptions& o, std::string_view v) { return set_number(o.tuning.counter_limit, v, 1, 1 << 20); }},
-    {{"unexpected_limit", "octets", "0",
-      "Messages that no receive has asked for may take so much memory; beyond it their senders wait. 0: no limit."},
+    {{"unexpected_limit", "octets", "268435456",
+      "Messages that no receive has asked for may take so much memory; beyond it senders wait that nothing waits for. "
+      "0: no limit."},
      [](EndpointOptions& o, std::string_view v) {
        return set_number(o.tuning.unexpected_limit, v, 0, std::size_t{1} << 40);
      }},

@@ -47,7 +47,22 @@ Transport::Taken Node::post(PeerId peer, Packet packet, bool copy) {
   return copy ? Taken::copied : Taken::in_place;
 }
 
-Transport::Taken Node::send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie) {
+Transport::Taken Node::send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, bool followed,
+                            Cookie cookie) {
+  must(payload.size() <= net_.tuning_.piece(), "a message that is longer than a receive");
+  must(!followed_ || *followed_ == peer, "a send to another peer than was promised");
+  followed_.reset();
+  std::uint32_t credits = 0;
+  for (std::size_t i = 4; i < 8; ++i) credits = credits << 8 | std::to_integer<std::uint32_t>(header[i]);
+  auto& w = net_.wire(id_, peer);
+  must(credits - w.credits < Link::kHalf, "credits that were given are taken back");
+  w.credits = credits;
+  const Taken taken = post_send(peer, header, payload, copy, solicited, cookie);
+  if (followed && taken != Taken::refused) followed_ = peer;
+  return taken;
+}
+
+Transport::Taken Node::post_send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie) {
   return post(peer,
               {.what = Packet::What::send,
                .header = Bytes(header.begin(), header.end()),
@@ -67,6 +82,7 @@ Transport::Taken Node::write(PeerId peer, Octets source, const Exposed* memory, 
   must(source.size() <= net_.tuning_.eager_threshold || memory != nullptr, "a Write from memory that was not exposed");
   must(!immediate || net_.immediate, "an immediate to a peer that takes none");
   must(source.size() <= net_.longest, "a Write that is too long");
+  must(!followed_, "a Write where a send was promised");
   return post(peer,
               {.what = Packet::What::write,
                .header = {},
@@ -85,6 +101,7 @@ bool Node::read(PeerId peer, MutableOctets target, const Exposed* memory, wire::
   must(!target.empty() && (target.size() <= net_.tuning_.eager_threshold || memory != nullptr),
        "a Read into memory that was not exposed");
   must(target.size() <= net_.longest, "a Read that is too long");
+  must(!followed_, "a Read where a send was promised");
   return net_.post(id_, peer,
                    {.what = Packet::What::read,
                     .header = {},
@@ -120,6 +137,7 @@ bool Node::add_receives(PeerId peer, std::uint32_t count) {
   if (net_.refuse_receives) return false;
   w.receives += count;
   must(w.receives - w.surplus <= Link::receives(net_.tuning_.receive_depth), "more receives than the depth says");
+  must(net_.borrowed(id_) <= Link::shared_receives(net_.tuning_), "more receives than there is memory for");
   return true;
 }
 
@@ -171,6 +189,18 @@ Net::Net(std::size_t nodes, const Tuning& tuning, unsigned seed)
 Net::~Net() {
   for (auto& node : nodes_)
     if (node) node->machine.reset();
+}
+
+std::size_t Net::borrowed(PeerId node) const {
+  const std::size_t own = Link::receives(Link::first_window(tuning_));
+  std::size_t n = 0;
+  for (PeerId from = 0; from < nodes_.size(); ++from) {
+    const Wire& w = wire(from, node);
+    if (!w.up || w.down) continue;
+    must(w.receives - w.surplus >= own, "a peer has fewer receives than are its own");
+    n += w.receives - w.surplus - own;
+  }
+  return n;
 }
 
 bool Net::post(PeerId from, PeerId to, Packet packet) {

@@ -34,7 +34,8 @@ class Node final : public Transport {
   std::uint64_t now() override;
   void connect(PeerId peer) override;
   void fail(PeerId peer, const char* why) override;
-  Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie) override;
+  Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, bool followed,
+             Cookie cookie) override;
   Taken write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
               std::optional<std::uint32_t> immediate, bool copy, bool solicited, Cookie cookie) override;
   bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
@@ -55,11 +56,13 @@ class Node final : public Transport {
     Reach reach = Reach::own;
   };
   Taken post(PeerId peer, Packet packet, bool copy);
+  Taken post_send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie);
   // Requires: it is covered by a region of this node that key names.
   MutableOctets reach(wire::Remote at, std::size_t length, bool to_write);
 
   Net& net_;
   PeerId id_;
+  std::optional<PeerId> followed_;  // the next call has to be another send() to this peer
   std::map<std::uint32_t, std::unique_ptr<Region>> regions_;
 };
 
@@ -90,6 +93,8 @@ class Net {
   // Completions follow at once.
   bool deliver(PeerId from, PeerId to);
   bool deliver_response(PeerId from, PeerId to);
+  // The first completion of what `from` has posted for `to`; false if there is none.
+  bool complete(PeerId from, PeerId to) { return complete_one(from, to); }
   // Everything, in a fair order, until nothing moves any more.
   void run();
   // One of the things that can happen, by chance. False if nothing can.
@@ -103,6 +108,8 @@ class Net {
   std::size_t in_flight(PeerId from, PeerId to) const { return wire(from, to).packets.size(); }
   // What `to` has posted for Sends of `from`.
   std::size_t receives(PeerId from, PeerId to) const { return wire(from, to).receives; }
+  // What a node has posted for all of its peers beyond what is each one's own.
+  std::size_t borrowed(PeerId node) const;
   // The message at the head of the wire, if that is a Send.
   std::optional<wire::Message> head(PeerId from, PeerId to) const;
 
@@ -125,6 +132,7 @@ class Net {
     std::deque<std::pair<Cookie, bool>> completions, unanswered;  // of the sending node
     std::size_t outstanding = 0, messages = 0;
     std::size_t receives = 0, surplus = 0;  // of the receiving node; of those, so many are not given back
+    std::uint32_t credits = 0;              // that the sending node told last
     bool refused = false, up = false, down = false;
   };
   Wire& wire(PeerId from, PeerId to) { return wires_[from * nodes_.size() + to]; }

@@ -59,7 +59,8 @@ void bursts(Scene& s, int rounds, int messages) {
 }
 
 void the_window_of_receives_follows_the_traffic(void**) {
-  constexpr std::size_t kFirst = Link::receives(8), kMost = Link::receives(64);
+  constexpr std::size_t kFirst = Link::receives(2), kMost = Link::receives(64);
+  constexpr std::size_t kSmallest = Link::receives(7);  // where one message is a quarter of it
   Scene s;
   bursts(s, 100, 1);  // each answer returns the credit
   assert_int_equal(s.net.receives(kS, kR), kFirst);
@@ -71,7 +72,7 @@ void the_window_of_receives_follows_the_traffic(void**) {
   bursts(s, 100, 64);
   assert_int_equal(s.net.receives(kS, kR), kMost);  // that is what they need
   bursts(s, 16 * 64, 1);
-  assert_int_equal(s.net.receives(kS, kR), kFirst);
+  assert_int_equal(s.net.receives(kS, kR), kSmallest);
   bursts(s, 3, 64);
   assert_int_equal(s.net.receives(kS, kR), kMost);
 }
@@ -109,6 +110,89 @@ void unexpected_messages_are_bounded(void**) {
   bursts(s, 3, 64);
 }
 
+Tuning nearly_nothing_unexpected() {
+  Tuning t = small_tuning();
+  t.receive_depth = 16;
+  t.unexpected_limit = 4 << 10;
+  return t;
+}
+
+// One sender's messages fill the memory; those of another are received one by one.
+void who_is_waited_for_is_not_held(void**) {
+  constexpr PeerId kA = 0, kB = 1, kAt = 2;
+  for (const bool probes : {false, true})
+    for (const bool anybody : {false, true}) {
+      Scene s(nearly_nothing_unexpected(), 3);
+      std::vector<Scene::Transfer*> a, b;
+      for (int i = 0; i < 200; ++i) a.push_back(&s.send(kA, kAt, 1, kSmall)), b.push_back(&s.send(kB, kAt, 2, kSmall));
+      s.net.run();
+      assert_int_equal(s.count(kAt, Count::credits_held_back), 2);
+      const std::size_t held = s.net[kAt].unexpected();
+      for (auto* sent : a) {
+        if (probes) {
+          s.net[kAt].probe(anybody ? kAnySource : kA, 1, 0);
+          s.net.run();
+          assert_true(s.net[kAt].probe(anybody ? kAnySource : kA, 1, 0).has_value());
+        }
+        auto& received = s.receive(kAt, anybody ? kAnySource : kA, 1, kSmall);
+        s.net.run();
+        s.got(received, *sent);
+      }
+      if (!anybody) assert_true(s.net[kAt].unexpected() <= held + 16);  // of B, nothing more has come
+      for (auto* sent : b) {
+        auto& received = s.receive(kAt, kB, 2, kSmall);
+        s.net.run();
+        s.got(received, *sent);
+      }
+    }
+}
+
+// A message that was announced before its sender was held: the Write that brings it uses a credit.
+void a_message_that_a_held_peer_has_announced_is_received(void**) {
+  Scene s(nearly_nothing_unexpected());
+  auto& first = s.send(kS, kR, 2, kLarge);
+  for (int i = 0; i < 500; ++i) s.send(kS, kR, 1, kSmall);
+  s.net.run();
+  assert_int_equal(s.count(kR, Count::credits_held_back), 1);
+  auto& received = s.receive(kR, kS, 2, kLarge);
+  s.net.run();
+  s.got(received, first);
+  s.ends(first);
+}
+
+// As in a barrier, or an answer, behind any number of sends.
+void what_is_behind_unexpected_messages_comes_when_it_is_asked_for(void**) {
+  for (const std::size_t size : {kSmall, kMedium, kLarge}) {
+    Scene s(nearly_nothing_unexpected());
+    std::vector<Scene::Transfer*> sent;
+    for (int i = 0; i < 500; ++i) sent.push_back(&s.send(kS, kR, 1, kSmall));
+    auto& last = s.send(kS, kR, 2, size);
+    s.net.run();
+    assert_true(s.net[kR].unexpected() < 100);
+    auto& first = s.receive(kR, kS, 2, size);
+    s.net.run();
+    s.got(first, last);
+    for (auto* each : sent) {
+      auto& received = s.receive(kR, kS, 1, kSmall);
+      s.net.run();
+      s.got(received, *each);
+    }
+  }
+}
+
+// Its answer is behind its messages.
+void a_send_to_a_peer_that_is_held_ends(void**) {
+  Scene s(nearly_nothing_unexpected());
+  for (int i = 0; i < 500; ++i) s.send(kS, kR, 1, kSmall);
+  auto& received = s.receive(kS, kAnySource, 2, kLarge);
+  s.net.run();
+  assert_int_equal(s.count(kR, Count::credits_held_back), 1);
+  auto& sent = s.send(kR, kS, 2, kLarge, true);
+  s.net.run();
+  s.got(received, sent);
+  s.ends(sent);
+}
+
 void without_a_limit_all_of_them_are_kept(void**) {
   Tuning t = small_tuning();
   t.unexpected_limit = 0;
@@ -140,7 +224,7 @@ void where_no_receives_can_be_added_the_window_stays(void**) {
   Scene s;
   s.net.refuse_receives = true;
   bursts(s, 20, 64);
-  assert_int_equal(s.net.receives(kS, kR), Link::receives(8));
+  assert_int_equal(s.net.receives(kS, kR), Link::receives(2));
 }
 
 void a_free_path_costs_no_copy_a_full_one_does(void**) {
@@ -196,7 +280,7 @@ void releases_ride_along(void**) {
     assert_int_equal(s.count(node, Count::hybrid), 100);
     assert_int_equal(s.count(node, Count::hybrid_without_buffer), 0);
     assert_true(s.count(node, Count::releases_piggybacked) >= 90);
-    assert_true(s.count(node, Count::notes) == 0);
+    assert_true(s.count(node, Count::notes) <= 1);  // the first window is soon used up
   }
 }
 
@@ -211,7 +295,7 @@ void one_way_releases_come_in_batches(void**) {
     s.got(received, sent);
   }
   assert_int_equal(s.count(kS, Count::hybrid), 160);
-  assert_in_range(s.count(kR, Count::notes), 10, 160 / Link::kReleaseBatch + 1);
+  assert_in_range(s.count(kR, Count::notes), 10, 160 / Link::kReleaseBatch + 3);
 }
 
 void without_a_buffer_the_sender_waits_for_its_receiver(void**) {
@@ -483,7 +567,7 @@ void what_only_ends_a_request_wakes_nobody(void**) {
   for (const bool immediate : {true, false}) {
     Scene s;
     s.net.immediate = immediate;
-    s.connect();
+    s.connect_widely();
     const Heard receiver(s.net);
     s.send(kS, kR, 1, kSmall);
     s.net.run();
@@ -496,7 +580,7 @@ void what_only_ends_a_request_wakes_nobody(void**) {
   Tuning by_read = small_tuning();
   by_read.rendezvous_by_read = true;
   Scene r(by_read);
-  r.connect();
+  r.connect_widely();
   const Heard released(r.net, kS);
   r.send(kS, kR, 1, kLarge);
   r.net.run();
@@ -528,7 +612,7 @@ void the_last_credits_wake_the_peer(void**) {
     for (int i = 0; i < 40; ++i) s.send(kS, kR, 1, kSmall);
     s.net.run();
     assert_true(solicited >= 40 / depth);
-    assert_true(longest < (depth + 1) / 2);  // the credits that are returned at once
+    assert_true(longest <= depth / 2);  // the credits that are returned at once
   }
 }
 
@@ -581,6 +665,10 @@ int main() {
       cmocka_unit_test(the_window_of_receives_follows_the_traffic),
       cmocka_unit_test(where_no_receives_can_be_added_the_window_stays),
       cmocka_unit_test(unexpected_messages_are_bounded),
+      cmocka_unit_test(who_is_waited_for_is_not_held),
+      cmocka_unit_test(a_message_that_a_held_peer_has_announced_is_received),
+      cmocka_unit_test(what_is_behind_unexpected_messages_comes_when_it_is_asked_for),
+      cmocka_unit_test(a_send_to_a_peer_that_is_held_ends),
       cmocka_unit_test(without_a_limit_all_of_them_are_kept),
       cmocka_unit_test(a_peer_that_waits_for_credits_still_receives),
       cmocka_unit_test(a_free_path_costs_no_copy_a_full_one_does),

@@ -57,6 +57,10 @@ void every_option_takes_its_values(void**) {
       {"RECEIVE_DEPTH=16384", [](const EndpointOptions& o) { return o.tuning.receive_depth == 16384; }},
       {"HYBRID_BUFFERS=0", [](const EndpointOptions& o) { return o.tuning.hybrid_buffers == 0; }},
       {"ORDERED_COMPLETIONS=yes", [](const EndpointOptions& o) { return o.tuning.ordered_completions; }},
+      {"EAGER_PIECE=1024", [](const EndpointOptions& o) { return o.tuning.eager_piece == 1024; }},
+      {"EAGER_PIECE=1048576", [](const EndpointOptions& o) { return o.tuning.eager_piece == 1 << 20; }},
+      {"RECEIVE_MEMORY=0", [](const EndpointOptions& o) { return o.tuning.receive_memory == 0; }},
+      {"RECEIVE_MEMORY=1099511627776", [](const EndpointOptions& o) { return o.tuning.receive_memory == 1ull << 40; }},
       {"COPY_LIMIT=2147483648", [](const EndpointOptions& o) { return o.tuning.copy_limit == 2147483648; }},
       {"COUNTER_LIMIT=2", [](const EndpointOptions& o) { return o.tuning.counter_limit == 2; }},
       {"UNEXPECTED_LIMIT=4096", [](const EndpointOptions& o) { return o.tuning.unexpected_limit == 4096; }},
@@ -97,9 +101,10 @@ void every_field_has_an_option(void**) {
   [[maybe_unused]] const auto& [address, device, tuning, job, progress_thread, spin_us, shares_cpu, registration,
                                 connect, close, counters, say] = EndpointOptions{};
   constexpr std::size_t kOwn = 12 - 2;  // but for the device, which is no option, and the tuning
-  [[maybe_unused]] const auto& [eager, hybrid, by_read, announce, announce_threshold, adapt, usage, depth, buffers,
-                                ordered, copy_limit, counter_limit, unexpected, ignored, death] = Tuning{};
-  constexpr std::size_t kTuning = 15;
+  [[maybe_unused]] const auto& [eager, piece, hybrid, by_read, announce, announce_threshold, adapt, usage, depth,
+                                receive_memory, buffers, ordered, copy_limit, counter_limit, unexpected, ignored,
+                                death] = Tuning{};
+  constexpr std::size_t kTuning = 17;
   assert_int_equal(option_docs().size(), kOwn + kTuning);
 }
 
@@ -108,6 +113,7 @@ void a_documented_default_is_the_default(void**) {
   EndpointOptions other;
   other.address = "192.0.2.1:1";
   other.tuning = {.eager_threshold = 1,
+                  .eager_piece = 1024,
                   .hybrid_threshold = 1,
                   .rendezvous_by_read = true,
                   .announce = false,
@@ -115,6 +121,7 @@ void a_documented_default_is_the_default(void**) {
                   .adapt = false,
                   .usage_percent = 1,
                   .receive_depth = 1,
+                  .receive_memory = 1,
                   .hybrid_buffers = 1,
                   .ordered_completions = true,
                   .copy_limit = 1,

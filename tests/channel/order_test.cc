@@ -30,7 +30,7 @@ Tuning ordered_tuning() {
 struct Line {
   explicit Line(const Tuning& tuning = ordered_tuning(), std::size_t nodes = 2) : scene(tuning, nodes), net(scene.net) {
     for (PeerId from = 0; from < nodes; ++from)
-      if (from != kR) scene.connect(from, kR);
+      if (from != kR) scene.connect_widely(from, kR);
   }
   Scene::Transfer& send(Tag tag, std::size_t size, PeerId from = kS) { return scene.send(from, kR, tag, size); }
   // Reports with its tag.

@@ -46,7 +46,8 @@ void addresses_that_are_none(void**) {
 
 void a_hello_keeps_what_is_in_it(void**) {
   const Hello h{.address = *Address::parse("192.0.2.7:4791"),
-                .eager_threshold = 12288,
+                .eager_threshold = 1 << 20,
+                .eager_piece = 1 << 20,
                 .receive_depth = 64,
                 .heartbeat = {.address = 0x7f1122334455, .key = 0xabcdef01},
                 .ignored_bits = 0x8000000100000002,
@@ -61,6 +62,7 @@ void a_hello_keeps_what_is_in_it(void**) {
   assert_true(back.has_value());
   assert_true(back->address == h.address && back->heartbeat == h.heartbeat && back->answer == h.answer);
   assert_int_equal(back->eager_threshold, h.eager_threshold);
+  assert_int_equal(back->eager_piece, h.eager_piece);
   assert_int_equal(back->receive_depth, h.receive_depth);
   assert_int_equal(back->ignored_bits, h.ignored_bits);
   assert_int_equal(back->proof, h.proof);
@@ -109,6 +111,9 @@ void reasons_name_what_is_to_be_mended(void**) {
   theirs.ignored_bits = 0;
   const std::string two = reason::of_mismatch(mine, theirs);
   assert_true(holds(two, "2000 there, EWARP_CHANNEL_IGNORED_BITS is 1 here and 0 there") && !holds(two, "DEPTH"));
+  theirs = mine;
+  theirs.eager_piece = mine.eager_piece + 1024;
+  assert_true(holds(reason::of_mismatch(mine, theirs), "EWARP_CHANNEL_EAGER_PIECE is"));
   assert_true(holds(reason::of_mismatch(mine, mine), "cannot make the connection"));
   assert_true(holds(reason::of_stranger(*Address::parse("192.0.2.7:4791")), "192.0.2.7:4791"));
   rdma_cm_event event{};

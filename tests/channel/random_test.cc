@@ -26,12 +26,14 @@ Tuning random_tuning(std::mt19937& random) {
   };
   Tuning t;
   t.eager_threshold = one_of({16, 64, 200});
+  t.eager_piece = one_of({1, 16, 50, 16 << 10});
   t.hybrid_threshold = one_of({16, 256, 600});
   t.rendezvous_by_read = random() % 2;
   t.announce = random() % 8 != 0;
   t.announce_threshold = one_of({16, 64, 12 << 10});
   t.adapt = random() % 2;
   t.receive_depth = static_cast<std::uint32_t>(one_of({1, 2, 3, 8, 64}));
+  t.receive_memory = one_of({0, 300, 3000, 1 << 20});
   t.hybrid_buffers = one_of({0, 1, 4, 64});
   t.ordered_completions = random() % 2;
   t.copy_limit = one_of({0, 100, 1 << 20});
@@ -76,7 +78,7 @@ class Storm {
     Bytes data;
     Request request;
     bool arrived = false;
-    bool eager = false, hybrid = false;  // how it came
+    bool eager = false, hybrid = false;  // how it came; eager: in full
     std::uint64_t begun = 0, over = 0;   // when, counting sends' beginnings and ends; 0: not yet
   };
   struct Receive {
@@ -247,13 +249,24 @@ class Storm {
     std::size_t used = 0;
     const auto m = wire::Message::parse(octets, &used);
     check(m.has_value(), "a message that cannot be parsed");
+    if (m->kind == wire::Kind::more) return came(from, to, m->size);
     if (m->kind == wire::Kind::sender_ready) ready_.insert({from, to, m->tag, m->number});
     const bool announced = m->kind == wire::Kind::written && !ready_.contains({from, to, m->tag, m->number});
     if (m->kind != wire::Kind::eager && m->kind != wire::Kind::sender_ready && !announced) return;
     const std::uint64_t number = on_the_way_[{from, to, key(m->tag)}].front();
-    sends_[number]->eager = m->kind == wire::Kind::eager;
     sends_[number]->hybrid = m->kind == wire::Kind::sender_ready && m->has(wire::flag::kHybrid);
     arrived(number);
+    if (m->kind != wire::Kind::eager) return;
+    coming_[{from, to}] = {number, m->size};
+    came(from, to, octets.size() - used);
+  }
+
+  // So many octets of the EAGER message whose first piece was the last to come.
+  void came(PeerId from, PeerId to, std::size_t octets) {
+    auto& [number, missing] = coming_[{from, to}];
+    check(octets <= missing, "a piece that is too long");
+    missing -= octets;
+    if (missing == 0) sends_[number]->eager = true;
   }
 
   void arrived(std::uint64_t number) {
@@ -417,6 +430,7 @@ class Storm {
   std::vector<std::uint64_t> sending_, receiving_, spoilt_;
   std::map<std::tuple<PeerId, PeerId, Tag>, std::deque<std::uint64_t>> on_the_way_;
   std::set<std::tuple<PeerId, PeerId, Tag, std::uint64_t>> ready_;
+  std::map<std::pair<PeerId, PeerId>, std::pair<std::uint64_t, std::size_t>> coming_;  // a send, and octets of it
   std::vector<Probed> probed_;
   std::vector<Plan> plans_;
   std::size_t cancelled_ = 0, wildcards_ = 0, cancels_ = 0, planned_share_ = 0, held_ = 0;

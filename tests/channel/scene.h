@@ -59,6 +59,19 @@ class Scene {
     ends(sent);
     got(received, sent);
   }
+  // ... and with a window in each direction that a test of something else does not exhaust.
+  void connect_widely(PeerId from = kS, PeerId to = kR) {
+    connect(from, to);
+    for (const auto& [a, b] : {std::pair(from, to), std::pair(to, from)}) {
+      std::vector<std::pair<Transfer*, Transfer*>> pairs;
+      for (int i = 0; i < 64; ++i) {
+        Transfer& sent = send(a, b, 999, 1);
+        pairs.emplace_back(&sent, &receive(b, a, 999, 1));
+      }
+      net.run();
+      for (auto& [sent, received] : pairs) ends(*sent), got(*received, *sent);
+    }
+  }
   bool done(const Transfer& t) { return net[t.owner].done(t.request); }
   // Tests for it, and looks whether it ended well.
   void ends(Transfer& t, Error error = Error::none) {

@@ -91,14 +91,15 @@ void messages_agree_with_the_figures(void**) {
   }
 }
 
-void an_eager_message_is_as_long_as_it_says(void**) {
+// It may be less: the rest follows.
+void an_eager_message_is_no_longer_than_it_says(void**) {
   const Bytes header = octets({1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1,  //
                                0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3});
   for (std::size_t payload = 0; payload < 6; ++payload) {
     Bytes all(header.size() + payload);
     std::copy(header.begin(), header.end(), all.begin());
     std::size_t used = 0;
-    assert_int_equal(Message::parse(all, &used).has_value(), payload == 3);
+    assert_int_equal(Message::parse(all, &used).has_value(), payload <= 3);
   }
 }
 
@@ -121,7 +122,7 @@ void what_no_peer_sends_is_refused(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(messages_agree_with_the_figures),
-      cmocka_unit_test(an_eager_message_is_as_long_as_it_says),
+      cmocka_unit_test(an_eager_message_is_no_longer_than_it_says),
       cmocka_unit_test(what_no_peer_sends_is_refused),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

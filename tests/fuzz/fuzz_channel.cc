@@ -28,6 +28,8 @@ constexpr PeerId kPeers = 3;  // the first is ourselves
 Tuning tuning_of(unsigned how) {
   Tuning t;
   t.eager_threshold = 64;
+  t.eager_piece = how & 256 ? 20 : 16 << 10;
+  t.receive_memory = how & 512 ? 0 : 2000;
   t.hybrid_threshold = 256;
   t.hybrid_buffers = how & 1 ? 0 : 4;
   t.receive_depth = how & 2 ? 4 : 16;
@@ -254,10 +256,10 @@ class Adversary final : public Transport, public Listener, public Answerer {
   void say(const Record& r, PeerId peer, std::size_t length) {
     const wire::Message& like = heard(r);
     wire::Message m;
-    m.kind = static_cast<wire::Kind>(r[2] % 12);
+    m.kind = static_cast<wire::Kind>(r[2] % 16);
     m.flags = r[3];
     m.extras = r[5];
-    m.credits = said_[peer] + 8u + r[6];
+    m.credits = said_[peer] + 2u + r[6];
     m.tag = r[12] & 1 ? like.tag : tag(r);
     m.number = (r[12] & 2 ? like.number : next_[{peer, m.tag}]) + r[8];
     m.size = r[12] & 4 ? like.size : length;
@@ -274,7 +276,7 @@ class Adversary final : public Transport, public Listener, public Answerer {
     m.emit(octets);
     octets.resize(m.octets());
     if (m.has_payload()) {
-      const std::size_t n = r[12] & 128 ? length / 2 : std::min<std::size_t>(m.size, 2000);
+      const std::size_t n = r[12] & 128 ? length / 2 : std::min<std::size_t>(m.size, tuning_.piece());
       octets.resize(octets.size() + n, std::byte{0x77});
     }
     arrives(peer, [&] { machine_->on_received(peer, exact(octets)); });
@@ -322,6 +324,7 @@ class Adversary final : public Transport, public Listener, public Answerer {
   void connect(PeerId peer) override { connecting_[peer] = true; }
   void fail(PeerId peer, const char*) override { failing_[peer] = true; }
   bool post(PeerId peer, Cookie cookie, MutableOctets target = {}) {
+    FUZZ_CHECK(!followed_);
     FUZZ_CHECK(up_[peer] && !down_[peer]);
     if (work_[peer].size() >= depth_) {
       refused_[peer] = true;
@@ -330,8 +333,12 @@ class Adversary final : public Transport, public Listener, public Answerer {
     work_[peer].push_back({cookie, target});
     return true;
   }
-  Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool, Cookie cookie) override {
+  Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool, bool followed, Cookie cookie) override {
+    FUZZ_CHECK(payload.size() <= tuning_.piece());
+    FUZZ_CHECK(!followed_ || *followed_ == peer);
+    followed_.reset();
     if (!post(peer, cookie)) return Taken::refused;
+    if (followed) followed_ = peer;
     Bytes all(header.begin(), header.end());
     all.insert(all.end(), payload.begin(), payload.end());
     std::size_t used = 0;
@@ -379,6 +386,7 @@ class Adversary final : public Transport, public Listener, public Answerer {
   void conceal(Exposed* memory) override { FUZZ_CHECK(regions_.erase(memory->remote.key) == 1); }
 
   bool immediate_;
+  std::optional<PeerId> followed_;  // the next request is a send to this peer
   Tuning tuning_;
   std::unique_ptr<Machine> machine_;
   std::list<Asked> asked_;
@@ -423,7 +431,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace ewarp::fuzz;
   check_codecs(Input(data, size).rest());
   const Talk talk(data, size);
-  Adversary adversary(talk.head()[0], talk.head()[1]);
+  Adversary adversary(talk.head()[0] | talk.head()[1] / 8 % 4 * 256u, talk.head()[1]);
   for (std::size_t i = 0; i < talk.count() && i < 200; ++i) adversary.act(talk[i]);
   adversary.end();
   return 0;

@@ -201,7 +201,7 @@ class Endpoint::Impl final : public Transport {
   void fail(PeerId p, const char*) override {
     if (links_[p].state == State::up) links_[p].state = State::failing;
   }
-  Taken send(PeerId p, Octets header, Octets payload, bool, bool, Cookie cookie) override {
+  Taken send(PeerId p, Octets header, Octets payload, bool, bool, bool, Cookie cookie) override {
     Packet packet{Packet::What::send, {header.begin(), header.end()}, {}, {}, {}, cookie};
     packet.octets.insert(packet.octets.end(), payload.begin(), payload.end());
     return post(p, std::move(packet)) ? Taken::copied : Taken::refused;

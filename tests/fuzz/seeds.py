@@ -113,6 +113,10 @@ def channel():
                                   complete, c(0, at={2: 7, 4: 1, 12: 8 | 32})])
     yield b"\0\3" + b"".join([c(13, length=8), complete, c(17, at={3: 20}, length=60), c(0, at={2: 9}, length=20), complete,
                               c(0, at={2: 10, 12: 8}, length=20), c(16, length=100), c(16, at={3: 1}, length=100), complete])
+    for first in (c(14, length=40), c(19, at={3: 3})):  # EAGER in pieces, asked for before or between them
+        yield b"\0\x09" + b"".join([c(13, length=8), complete, c(14, length=8), complete, first,
+                                    c(0, at={2: 1, 12: 0}, length=40), first, c(0, at={2: 11}, length=20), complete])
+    yield b"\0\x09" + b"".join([c(13, length=60), complete, c(0, at={2: 12}), c(0, at={2: 13}), c(13, length=60), complete])
     yield b"\0\1" + b"".join([c(13, length=8), complete, c(14, length=900), complete, c(18, at={2: 1}), complete,
                               c(0, at={2: 6, 12: 1}), c(12)])
 

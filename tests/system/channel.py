@@ -15,6 +15,7 @@ from harness import BUILD, FULL, check, free_port, main, wait_until
 PROGRAM = BUILD / "bin" / "ewarp_channel_peer"
 ASLEEP = BUILD / "bin" / "ewarp_channel_asleep"
 UNMAPPED = BUILD / "bin" / "ewarp_channel_unmapped"
+STORM = BUILD / "bin" / "ewarp_channel_storm"
 PINGPONG = BUILD / "bin" / "channel_pingpong"
 NOTICED_WITHIN = 10  # seconds after kill -9
 
@@ -65,12 +66,18 @@ def two(rig):
         check(total[protocol] > 0, f"no message went by {protocol}: {total}")
     total = storm(rig, 2, 40, {"EWARP_CHANNEL_RENDEZVOUS_BY_READ": "1"})
     check(total["send_rndv_read"] > 0, f"no message was read: {total}")
+    # Long messages in pieces, and not one receive more than each peer has.
+    total = storm(rig, 2, 40, {"EWARP_CHANNEL_EAGER_THRESHOLD": "131072", "EWARP_CHANNEL_EAGER_PIECE": "4096",
+                               "EWARP_CHANNEL_RECEIVE_MEMORY": "0"})  # fmt: skip
+    check(total["eager"] > 0 and total["credits_recalled"] == 0, f"{total}")
 
 
 def many(rig):
     """4, 8 and 16 processes, all with all."""
     for ranks, rounds in ((4, 12), (8, 5), (16, 3 if FULL else 2)):
         storm(rig, ranks, rounds)
+    # A receive buffer or two for all to share.
+    storm(rig, 8, 5, {"EWARP_CHANNEL_EAGER_THRESHOLD": "65536", "EWARP_CHANNEL_RECEIVE_MEMORY": "40000"})
 
 
 def without_thread(rig):
@@ -116,6 +123,27 @@ def unmapped(rig):
     rig.end_children()
 
 
+def all_to_one(rig):
+    """A rank does not receive for seconds while all others send to it: its memory is bounded, and nothing is lost."""
+    ranks, messages, eager, shared, unexpected = 9, 1000, 131072, 262144, 4 << 20
+    env = {"EWARP_CHANNEL_EAGER_THRESHOLD": str(eager), "EWARP_CHANNEL_RECEIVE_MEMORY": str(shared),
+           "EWARP_CHANNEL_UNEXPECTED_LIMIT": str(unexpected)}  # fmt: skip
+    # What the options say, a receive of each that was under way at the limit, and what else a process touches.
+    most = (unexpected + shared + (ranks - 1) * (4 * 16508 + eager) >> 10) + 6144
+    folder = pathlib.Path(rig.rundir, "all_to_one")
+    folder.mkdir()
+    processes = [rig.start([STORM, folder, rank, ranks, messages, most], env=env, name=f"all to one, rank {rank}")
+                 for rank in range(ranks)]  # fmt: skip
+    for process in processes:
+        process.must_end_well(100)
+    total = counters(processes[0].output())
+    check(total["received_unexpected"] > 0 and total["credits_held_back"] > 0, f"{total}")
+    octets = sum(d["rx_octets"] for p in rig.ended() for d in p["devices"])
+    check(octets > 6 * most << 10, f"{octets} octets prove nothing about {most} KiB")
+    print(f"  {octets} octets; {processes[0].output().splitlines()[0]}", flush=True)
+    rig.end_children()
+
+
 def one_ends(rig, ranks, number, within, env=None):
     """A signal to one of so many ranks: the others' requests to it fail within so many seconds, and nothing else does."""
     victim = random.randrange(ranks)
@@ -152,14 +180,15 @@ def stopped(rig):
 
 
 WELCOME, MISMATCH, STRANGER, VERSION, BUSY = 0, 2, 4, 5, 6
-HELLO_VERSION = 4
+HELLO_VERSION = 5
 MOST_NEWCOMERS = 64
 
 
-def hello(version=HELLO_VERSION, ip="127.0.0.1", port=1, depth=64, eager=12288, proof=0, answer=WELCOME):
+def hello(version=HELLO_VERSION, ip="127.0.0.1", port=1, depth=64, eager=12288, piece=16384, proof=0, answer=WELCOME):
     """The private data of a connection, as mpi_shim/channel/verbs/hello.cc has it."""
     mapped = bytes(10) + b"\xff\xff" + socket.inet_aton(ip)
-    return struct.pack(">HBB16sHHIQIQQ", 0x4557, version, answer, mapped, port, depth, eager, 0, 0, 0, proof)
+    return struct.pack(">HBB16sHHIQIQQ", 0x4557, version, answer, mapped, port, depth, piece // 1024 << 21 | eager,
+                       0, 0, 0, proof)  # fmt: skip
 
 
 def knock(address, data):
@@ -206,6 +235,8 @@ def strangers(rig):
             ("newer and short", hello(version=99)[:4], VERSION),
             ("another's address", hello(ip="192.0.2.1"), STRANGER),
             ("another job", hello(proof=1), STRANGER),
+            ("another piece", hello(piece=8192), STRANGER if env else MISMATCH),
+            ("another depth", hello(depth=63), STRANGER if env else MISMATCH),
             ("no job", hello(), STRANGER if env else WELCOME),
         ):
             with knock(address, octets) as link:
@@ -248,7 +279,7 @@ def refuse(listener, data):
 def unreachable(rig):
     """A peer that refuses for good: the reason, in a line that ends the process if it is asked for; what is refused for now
     ends nothing."""
-    why = (("another version", hello(version=99), "it speaks version 99 of the channel, this end version 4; install the same"),
+    why = (("another version", hello(version=99), "it speaks version 99 of the channel, this end version 5; install the same"),
            ("another job", hello(answer=STRANGER), "it is of another job, or sees this end at another address than 127.0.0.1:"),
            ("other options", hello(answer=MISMATCH, depth=32),
             "EWARP_CHANNEL_RECEIVE_DEPTH is 64 here and 32 there; set one value"),
@@ -282,4 +313,4 @@ def example(rig):
 
 
 if __name__ == "__main__":
-    main(two, many, without_thread, asleep, unmapped, killed, stopped, strangers, unreachable, example)
+    main(two, many, without_thread, asleep, unmapped, all_to_one, killed, stopped, strangers, unreachable, example)

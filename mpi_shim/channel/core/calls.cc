@@ -10,15 +10,13 @@ namespace ewarp::channel {
 
 // Copied at once: questions and answers are short, and their buffers are used again.
 void Machine::queue_small(PeerId peer, wire::Kind kind, std::uint32_t id, Octets payload) {
-  Link& link = *links_[peer];
-  Outgoing& o = pool_.take(Outgoing::What::send, peer);
-  o.message.kind = kind;
-  o.message.id = id;
-  o.message.size = payload.size();
-  o.data = const_cast<std::byte*>(payload.data());
-  o.length = payload.size();
-  o.inject = true;
-  if (!link.push(o)) link.copy_payload(o);
+  Outgoing& first = pool_.take(Outgoing::What::send, peer);
+  first.message.kind = kind;
+  first.message.id = id;
+  first.message.size = payload.size();
+  first.inject = true;
+  push_message(first, payload);
+  copy_waiting();
 }
 
 Request Machine::call(PeerId peer, Octets question, MutableOctets answer, const Report& report) {

@@ -69,6 +69,8 @@ const char* Counters::name(Count c) {
       return "written_notices";
     case Count::credits_held_back:
       return "credits_held_back";
+    case Count::credits_recalled:
+      return "credits_recalled";
     case Count::path_full:
       return "path_full";
     case Count::cancelled:

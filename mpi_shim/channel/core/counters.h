@@ -47,6 +47,7 @@ enum class Count : std::uint8_t {
   written_notices,
   path_full,
   credits_held_back,
+  credits_recalled,
   // Requests.
   cancelled,
   retractions,

@@ -27,17 +27,20 @@ void OutgoingPool::give(Outgoing& o) {
   free_.push_back(&o);
 }
 
-Link::Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool& pool, Counters& counters)
+Link::Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool& pool, ReceiveBudget& budget,
+           Counters& counters)
     : sent(tuning.counter_limit, counters),
       arrived(tuning.counter_limit, counters),
       peer_(peer),
       tuning_(tuning),
       transport_(transport),
       pool_(pool),
+      budget_(budget),
       counters_(counters),
       granted_(first_window(tuning)),
       left_then_(granted_),
       window_(granted_),
+      most_window_(tuning.receive_depth),
       told_(granted_) {}
 
 void Link::enter(State to) {
@@ -58,7 +61,10 @@ void Link::set_down() {
     while (Outgoing* o = list->pop_front()) pool_.give(*o);
   releases_.clear();
   retracting.clear();
+  incomplete = {};
   copied = 0;
+  budget_.give_back(*this, borrowed());
+  window_ = first_window(tuning_);
   note_stall();
 }
 
@@ -68,7 +74,7 @@ void Link::connect() {
   transport_.connect(peer_);
 }
 
-bool Link::push(Outgoing& o) {
+bool Link::push(Outgoing& o, bool followed) {
   if (o.what == Outgoing::What::send && sent.floor() != floor_told_) {
     // Now and not when it is handed over: what is in the queue was numbered with the floor of its time.
     floor_told_ = o.message.floor = sent.floor();
@@ -76,6 +82,7 @@ bool Link::push(Outgoing& o) {
   }
   const bool overtakes = o.what == Outgoing::What::read || o.what == Outgoing::What::ping;
   (overtakes ? reads_ : queue_).push_back(o);
+  if (followed) return false;
   flush();
   return queue_.empty();
 }
@@ -94,12 +101,13 @@ void Link::flush() {
   if (!(queue_.empty() && reads_.empty())) connect();
   if (state_ != State::up) return;
   while (Outgoing* o = reads_.front()) {
-    if (!hand_over(*o)) break;
+    if (!hand_over(*o, false)) break;
     reads_.remove(*o);
   }
   while (Outgoing* o = queue_.front()) {
     if (o->needs_credit() && credits_left() == 0) break;
-    if (!hand_over(*o)) break;
+    const Outgoing* next = queue_.after(*o);
+    if (!hand_over(*o, next != nullptr && next->continues() && credits_left() > 1)) break;
     queue_.remove(*o);
     assert(!o->copy || copied >= o->length);
     copied -= o->copy ? o->length : 0;
@@ -118,14 +126,16 @@ void Link::note_stall() {
 }
 
 // Whether the peer may have to act before its application comes. It need not where only a request of its ends, and one
-// that waits for credits looks at everything; but when half of them are used it is to return some.
+// that waits for credits looks at everything; but when more than half of them are used it is to return some.
 bool Link::solicits(const Outgoing& o) const {
-  if (o.needs_credit() && credits_left() <= left_then_ / 2 + 1) return true;
+  if (o.needs_credit() && credits_left() <= (left_then_ + 1) / 2) return true;
   if (o.what != Outgoing::What::send) return false;
   switch (o.message.kind) {
     case wire::Kind::eager:
       return o.message.has_extra(wire::extra::kConfirm);
+    case wire::Kind::more:
     case wire::Kind::written:
+    case wire::Kind::unused:
       return false;
     case wire::Kind::note:
       return o.message.has(wire::flag::kClosing);
@@ -134,7 +144,7 @@ bool Link::solicits(const Outgoing& o) const {
   }
 }
 
-bool Link::hand_over(Outgoing& o) {
+bool Link::hand_over(Outgoing& o, bool followed) {
   assert(state_ == State::up && o.peer == peer_);
   assert(!o.needs_credit() || credits_left() > 0);
   const auto cookie = reinterpret_cast<Cookie>(&o);
@@ -145,7 +155,7 @@ bool Link::hand_over(Outgoing& o) {
   };
   switch (o.what) {
     case Outgoing::What::send:
-      taken = send(o, false);
+      taken = send(o, false, followed);
       break;
     case Outgoing::What::write:
       note(transport_.write(peer_, o.source(), o.memory, o.remote, {}, o.inject, false, cookie));
@@ -166,11 +176,12 @@ bool Link::hand_over(Outgoing& o) {
     return false;
   }
   ++under_way_;
+  o.handed_over = true;
   if (o.needs_credit()) ++used_;
   return true;
 }
 
-bool Link::send(Outgoing& o, bool reserve) {
+bool Link::send(Outgoing& o, bool reserve, bool followed) {
   wire::Message m = o.message;
   if (reserve) m.flags |= wire::flag::kReserve;
   m.credits = grant();
@@ -180,7 +191,7 @@ bool Link::send(Outgoing& o, bool reserve) {
   std::array<std::byte, wire::Message::kLongest> header;
   m.emit(header);
   const Transport::Taken taken = transport_.send(peer_, std::span(header).first(m.octets()), o.source(), o.inject,
-                                                 solicits(o), reinterpret_cast<Cookie>(&o));
+                                                 solicits(o), followed, reinterpret_cast<Cookie>(&o));
   if (taken == Transport::Taken::refused) return false;
   o.copied = taken == Transport::Taken::copied;
   told_ = m.credits;
@@ -195,16 +206,17 @@ bool Link::send(Outgoing& o, bool reserve) {
   return true;
 }
 
-// When half of the credits are not known to the peer and nothing that could tell goes out.
+// When more than half of the credits are not known to the peer and nothing that could tell goes out.
 void Link::return_credits() {
-  if (untold() < (window_ + 1) / 2) return;
+  if (note_ && consumed_ - *note_ - 1 < kHalf) note_.reset();
+  if (note_ || untold() < window_ / 2 + 1) return;
   widen();
   Outgoing& note = pool_.take(Outgoing::What::send, peer_);
   note.message.kind = wire::Kind::note;
-  if (send(note, true))
-    ++under_way_;
-  else
-    pool_.give(note);
+  const std::uint32_t before = told_;
+  if (!send(note, true, false)) return pool_.give(note);
+  note_ = before;
+  ++under_way_;
 }
 
 void Link::completed(Outgoing& o) {
@@ -213,34 +225,81 @@ void Link::completed(Outgoing& o) {
   pool_.give(o);
 }
 
-void Link::on_received(const wire::Message& m) {
+bool Link::on_received(const wire::Message& m) {
   heard_at = transport_.now();
   if (m.credits - granted_ < kHalf) {
     granted_ = m.credits;
     left_then_ = credits_left();
   }
-  if (!m.has(wire::flag::kReserve)) use_receive();
+  return m.has(wire::flag::kReserve) || use_receive(m.kind == wire::Kind::unused);
 }
 
 void Link::widen() {
   assert(window_ >= 1 && window_ <= tuning_.receive_depth);
-  const std::uint32_t more = std::min(window_, tuning_.receive_depth - window_);
-  if (more > 0 && transport_.add_receives(peer_, more)) window_ += more;
+  if (window_ >= most_window_) return;
+  const std::uint32_t wanted = std::min(window_, most_window_ - window_), more = budget_.borrow(*this, wanted);
+  short_ = more < wanted;
+  if (more == 0) return;
+  window_ += more;
+  if (transport_.add_receives(peer_, more)) return;
+  budget_.give_back(*this, more);
+  window_ -= more;
 }
 
-// Shrinking is slow enough that three notes are not under way at once: in the messages that justify them the window
-// loses a sixteenth. The grant stays as it is, so nothing is taken back that the peer was told.
-void Link::use_receive() {
+// By the message that is looked at: its receive is not posted again, nor its credit renewed. The grant stays as it is,
+// so nothing is taken back that the peer was told.
+void Link::narrow() {
+  assert(borrowed() > 0);
+  transport_.take_receive(peer_);
+  budget_.give_back(*this, 1);
+  --window_;
+  if (!narrowing()) most_window_ = tuning_.receive_depth;
+}
+
+// unused: the peer gives the credit back. Otherwise the window shrinks slowly: a sixteenth in as many messages as it
+// has.
+bool Link::use_receive(bool unused) {
   constexpr std::uint32_t kLook = 16;
+  if (consumed_ == told_) return false;
   ++consumed_;
-  if (holding_) return;  // how much of the window is used cannot be seen
-  most_untold_ = std::max(most_untold_, untold());
-  if (consumed_ % kLook != 0) return;
-  if (window_ > first_window(tuning_) && most_untold_ < window_ / 4) {
-    transport_.take_receive(peer_);
-    --window_;
+  if (unused) {
+    if (borrowed() > 0) narrow();
+    return true;
   }
+  used_at_ = budget_.tick();
+  asked_back_ = false;
+  if (narrowing()) {
+    narrow();
+    return true;
+  }
+  if (holding_) return true;  // how much of the window is used cannot be seen
+  most_untold_ = std::max(most_untold_, untold());
+  if (consumed_ % kLook != 0) return true;
+  if (borrowed() > 0 && most_untold_ < window_ / 4) narrow();
   most_untold_ = 0;
+  return true;
+}
+
+void Link::lend(bool idle) {
+  if (state_ != State::up || borrowed() == 0) return;
+  most_window_ = idle ? first_window(tuning_) : std::max(first_window(tuning_), window_ / 2);
+  if (!idle) return;
+  asked_back_ = true;
+  counters_.add(Count::credits_recalled);
+  Outgoing& o = pool_.take(Outgoing::What::send, peer_);
+  o.message.kind = wire::Kind::recall;
+  o.message.number = most_window_;
+  push(o);
+}
+
+// What waits uses them itself.
+void Link::on_recall(std::uint32_t keep) {
+  if (state_ != State::up || !queue_.empty()) return;
+  for (std::uint32_t left = credits_left(); left > std::max(keep, 1u); --left) {
+    Outgoing& o = pool_.take(Outgoing::What::send, peer_);
+    o.message.kind = wire::Kind::unused;
+    push(o, left > std::max(keep, 1u) + 1);
+  }
 }
 
 bool Link::hold_credits() {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What is between us and one peer: the queue of what is to be sent, credits, and what rides along with messages.
 //
-// Credits: a peer has posted a window of receives for us, plus kReserve for notes that only return credits. Every Send
-// and every Write with immediate uses one; messages tell, as a running total, how many may be sent in all.
+// Credits: a peer has posted a window of receives for us, and one for a note that only returns credits. Every Send and
+// every Write with immediate uses one; messages tell, as a running total, how many may be sent in all.
 //
-// The window begins small, since receives are used in turn: what goes round in all of `receive_depth` is in no cache,
-// and a message of 64 KiB takes a tenth longer. It doubles when credits have to be returned by a message of their own,
-// and shrinks while a quarter of it would do.
+// The window begins small, since receives are used in turn: what goes round in all of `receive_depth` is in no cache.
+// It doubles when credits have to be returned by a message of their own, and shrinks while a quarter of it would do.
+// What it has beyond the first window is borrowed from a ReceiveBudget that all links share. A link that is to give
+// some of it back renews fewer credits than it uses up; a peer that sends nothing is asked (RECALL) to use up credits
+// by empty messages (UNUSED).
 #pragma once
 
 #include <algorithm>
@@ -20,9 +22,12 @@
 #include "mpi_shim/channel/core/counters.h"
 #include "mpi_shim/channel/core/list.h"
 #include "mpi_shim/channel/core/operation.h"
+#include "mpi_shim/channel/core/receive_budget.h"
 #include "mpi_shim/channel/core/transport.h"
 
 namespace ewarp::channel {
+
+struct Stored;
 
 // One request to the transport, from when it is wanted until it is complete.
 struct Outgoing {
@@ -42,10 +47,22 @@ struct Outgoing {
   std::optional<std::uint32_t> buffer;  // write: of HYBRID, which is free when it is complete
   bool inject = false;                  // send, write: the source is copied when it is taken
   bool copied = false;                  // send, write: it was
+  bool handed_over = false;             // the transport has it
   Links<Outgoing> links;
 
   bool needs_credit() const { return what == What::send || what == What::write_immediate; }
+  // It goes on with the message of the one before it.
+  bool continues() const { return what == What::send && message.kind == wire::Kind::more; }
   Octets source() const { return {data, length}; }
+};
+
+// A message that comes in pieces, of which some have come.
+struct Incomplete {
+  Operation* receive = nullptr;   // goes there, or
+  Stored* stored = nullptr;       // there, or
+  std::vector<std::byte> octets;  // there: a question or an answer, whose first message is:
+  wire::Message first;
+  std::size_t missing = 0;  // octets that are to come; 0: there is no such message
 };
 
 // Objects that are used again.
@@ -63,17 +80,25 @@ class OutgoingPool {
 
 class Link {
  public:
-  // Receives that are posted beyond the credits. A note that returns credits covers at least half of them, and the peer
-  // needs those for the messages that would justify a third note: two at most are under way.
-  static constexpr std::uint32_t kReserve = 4;
-  // What the transport posts for a peer: one message is being looked at while its credit is already returned.
+  // Receives that are posted beyond the credits: for a note that returns credits. There is no second one before the
+  // peer has used what the first one gave.
+  static constexpr std::uint32_t kReserve = 1;
+  // What the transport posts for a peer: one message is being looked at while its credit is already returned. Before
+  // any was, that one is the transport's for its greeting.
   static constexpr std::uint32_t receives(std::uint32_t window) { return window + kReserve + 1; }
-  static constexpr std::uint32_t first_window(const Tuning& tuning) { return std::min(tuning.receive_depth, 8u); }
+  static std::size_t receive_octets(const Tuning& tuning) { return wire::Message::kLongest + tuning.piece(); }
+  // How many receives all links may borrow together.
+  static std::uint32_t shared_receives(const Tuning& tuning) {
+    return static_cast<std::uint32_t>(std::min<std::size_t>(tuning.receive_memory / receive_octets(tuning), 1 << 20));
+  }
+  // What each peer has for as long as it is connected.
+  static constexpr std::uint32_t first_window(const Tuning& tuning) { return std::min(tuning.receive_depth, 2u); }
   // Serial arithmetic: a total that is older than another would be so far ahead of it.
   static constexpr std::uint32_t kHalf = 0x80000000u;
   static constexpr std::size_t kReleaseBatch = 8;  // as many releases make a message of their own
 
-  Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool& pool, Counters& counters);
+  Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool& pool, ReceiveBudget& budget,
+       Counters& counters);
 
   enum class State : std::uint8_t {
     unconnected,  // nobody has asked for the peer; it may connect to us
@@ -103,8 +128,8 @@ class Link {
   // Begins to connect, unless that was done.
   void connect();
   // Everything goes out in the order of push(), but Reads and pings, which overtake.
-  // True if nothing waits afterwards: it was handed over.
-  bool push(Outgoing& o);
+  // True if nothing waits afterwards: it was handed over. followed: nothing goes out before the next push().
+  bool push(Outgoing& o, bool followed = false);
   // Replaces the payload of a Send or Write that waits by a copy.
   void copy_payload(Outgoing& o);
   // Hands over as much as the path and the credits allow.
@@ -113,15 +138,26 @@ class Link {
 
   // An answer came, so the transport does not own o any more.
   void completed(Outgoing& o);
-  // What every message carries. reserve: it used no credit.
-  void on_received(const wire::Message& m);
-  // A Write with immediate used a receive.
-  void on_immediate() { use_receive(); }
+  // What every message carries. False: the peer had no credit for it.
+  bool on_received(const wire::Message& m);
+  // A Write with immediate used a receive. False: the peer had no credit for it.
+  bool on_immediate() { return use_receive(false); }
+  // The peer wants us to keep so many credits at most.
+  void on_recall(std::uint32_t keep);
   void release(std::uint32_t id, bool at_once);
   // The peer gets no more credits than it was told of, until they are given again. Notes without a credit still come.
   // True if that is new.
   bool hold_credits();
   void give_credits();
+  // Somebody else needs receives that this link has borrowed. idle: as ReceiveBudget's.
+  void lend(bool idle);
+  std::uint32_t window() const { return window_; }
+  std::uint32_t borrowed() const { return window_ - first_window(tuning_); }
+  std::uint32_t used_at() const { return used_at_; }  // ReceiveBudget::tick() of its last message
+  bool narrowing() const { return window_ > most_window_; }
+  bool asked_back() const { return asked_back_; }
+  // It wanted a larger window than the budget had receives for. True once.
+  bool take_shortage() { return std::exchange(short_, false); }
   // From now on every release goes out at once.
   void set_peer_closing() { peer_closing_ = urgent_ = true; }
 
@@ -134,6 +170,7 @@ class Link {
   std::size_t copied = 0;                             // octets of copies in the queue
   std::size_t pending = 0;                            // requests that end when the peer does
   std::optional<std::uint64_t> data_told, data_seen;  // what was attached last, to our messages and to theirs
+  Incomplete incomplete;
   std::uint64_t heard_at = 0;
   std::uint64_t pinged_at = 0;  // 0: no ping is out
 
@@ -147,10 +184,12 @@ class Link {
     assert(grant() - told_ < kHalf);
     return grant() - told_;
   }
-  void use_receive();
+  bool use_receive(bool unused);
   void widen();
-  bool hand_over(Outgoing& o);
-  bool send(Outgoing& o, bool reserve);
+  void narrow();
+  // followed: the next one continues it, and has a credit.
+  bool hand_over(Outgoing& o, bool followed);
+  bool send(Outgoing& o, bool reserve, bool followed);
   bool solicits(const Outgoing& o) const;
   void note_stall();
   void push_note();
@@ -160,19 +199,25 @@ class Link {
   const Tuning& tuning_;
   Transport& transport_;
   OutgoingPool& pool_;
+  ReceiveBudget& budget_;
   Counters& counters_;
   State state_ = State::unconnected;
   bool peer_closing_ = false, note_queued_ = false, urgent_ = false, stalled_ = false;
-  bool holding_ = false;  // credits
+  bool holding_ = false;     // credits
+  bool short_ = false;       // of receives
+  bool asked_back_ = false;  // RECALL is out, and nothing else has come since
   List<Outgoing, &Outgoing::links> queue_, reads_;
   std::size_t under_way_ = 0;
-  // Totals modulo 2^32, but window_ and left_then_.
-  std::uint32_t granted_, used_ = 0;  // what we may send
-  std::uint32_t left_then_;           // credits that were left when the last ones came
-  std::uint32_t window_;              // receives for the peer
-  std::uint32_t consumed_ = 0;        // receives that were used
-  std::uint32_t told_;                // grant() when the peer was told last
-  std::uint32_t most_untold_ = 0;     // since the window was looked at last
+  // Totals modulo 2^32, but windows and left_then_.
+  std::uint32_t granted_, used_ = 0;   // what we may send
+  std::uint32_t left_then_;            // credits that were left when the last ones came
+  std::uint32_t window_;               // receives for the peer
+  std::uint32_t most_window_;          // it does not grow beyond this, and shrinks to it
+  std::uint32_t consumed_ = 0;         // receives that were used
+  std::uint32_t told_;                 // grant() when the peer was told last
+  std::optional<std::uint32_t> note_;  // told_ before a note that the peer may not have seen yet
+  std::uint32_t used_at_ = 0;
+  std::uint32_t most_untold_ = 0;  // since the window was looked at last
   std::uint64_t floor_told_ = 0;
   std::vector<std::uint32_t> releases_;
 };

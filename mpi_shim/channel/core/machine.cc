@@ -9,6 +9,7 @@ namespace ewarp::channel {
 Machine::Machine(const Tuning& tuning, Transport& transport)
     : tuning_(tuning),
       transport_(transport),
+      budget_(Link::shared_receives(tuning)),
       posted_(tuning.ignored_bits),
       unexpected_(tuning.ignored_bits),
       hybrid_buffers_(transport, tuning.hybrid_threshold, tuning.hybrid_buffers) {}
@@ -22,7 +23,7 @@ Machine::~Machine() {
 
 PeerId Machine::add_peer(bool self) {
   const auto peer = static_cast<PeerId>(links_.size());
-  links_.push_back(std::make_unique<Link>(peer, tuning_, transport_, pool_, counters_));
+  links_.push_back(std::make_unique<Link>(peer, tuning_, transport_, pool_, budget_, counters_));
   self_.push_back(self);
   return peer;
 }
@@ -39,7 +40,9 @@ Operation* Machine::start(Operation::Kind kind, PeerId peer, MutableOctets buffe
   op->large = large || buffer.size() > tuning_.always_eager();
   ++pending_;
   if (op->large) ++large_;
-  if (peer != kAnySource) ++links_[peer]->pending;
+  if (peer == kAnySource) return op;
+  ++links_[peer]->pending;
+  if (kind != Operation::Kind::receive) wait_for(peer);  // a receive may have its message already
   return op;
 }
 

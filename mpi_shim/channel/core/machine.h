@@ -14,6 +14,7 @@
 #include "mpi_shim/channel/core/link.h"
 #include "mpi_shim/channel/core/matching.h"
 #include "mpi_shim/channel/core/operation.h"
+#include "mpi_shim/channel/core/receive_budget.h"
 #include "mpi_shim/channel/core/transport.h"
 
 namespace ewarp::channel {
@@ -72,7 +73,7 @@ class Machine final : public TransportEvents {
   Request find_posted(const Listener& listener, const void* context) const;
 
   // The first message that has come and that such a receive would get.
-  std::optional<Status> probe(PeerId source, Tag tag, Tag ignore) const;
+  std::optional<Status> probe(PeerId source, Tag tag, Tag ignore);
   // ... and takes it out of the queue.
   std::unique_ptr<Stored> matched_probe(PeerId source, Tag tag, Tag ignore, Status* status);
 
@@ -120,8 +121,9 @@ class Machine final : public TransportEvents {
   struct Incoming {
     PeerId source;
     const wire::Message& message;
-    Octets payload;            // EAGER
-    Operation* own = nullptr;  // a send to ourselves
+    Octets payload;              // EAGER: what has come of it
+    Operation* own = nullptr;    // a send to ourselves
+    Incomplete* rest = nullptr;  // EAGER: what has not
   };
 
   // machine.cc: requests
@@ -155,6 +157,8 @@ class Machine final : public TransportEvents {
   void deliver_stored(Operation& op, const Stored& message);
   void store(const Incoming& in);
   std::unique_ptr<Stored> take_stored(Arrival& a);
+  bool waits_for(PeerId peer) const;
+  void wait_for(PeerId peer);
   void look_at_credits();
   Operation* carve(Operation& op, PeerId source, std::size_t size);
   void post_multi(Operation& op);
@@ -172,6 +176,10 @@ class Machine final : public TransportEvents {
   void queue_small(PeerId peer, wire::Kind kind, std::uint32_t id, Octets payload);
 
   // machine_peers.cc: what comes in, cancelling, peers that end
+  // Why the peer's next message cannot be this one; null if it can.
+  const char* misplaced(const Link& link, const wire::Message& m, Octets payload) const;
+  // Null if all of the message has come.
+  Incomplete* note_rest(PeerId peer, const wire::Message& m, Octets payload);
   void dispatch(PeerId peer, const wire::Message& m, Octets payload);
   void on_releases(PeerId peer, const wire::Message& m);
   void on_retract(PeerId peer, Tag key);
@@ -179,8 +187,14 @@ class Machine final : public TransportEvents {
   void forget_messages_of(PeerId peer);
 
   // protocol_eager.cc
+  void push_message(Outgoing& first, Octets payload);
+  std::size_t waiting_octets() const;
+  void copy_waiting();
+  Outgoing* last_in_place() const;
   void send_eager(Operation& op, bool inject);
-  void deliver_octets(Operation& op, Octets payload);
+  void deliver_octets(Operation& op, Octets payload, Incomplete* rest);
+  void on_more(PeerId peer, Octets payload);
+  void came_in_full(PeerId peer, const Incomplete& message);
 
   // protocol_hybrid.cc
   std::optional<HybridBuffers::Buffer> copy(PeerId peer, Octets data);
@@ -213,6 +227,8 @@ class Machine final : public TransportEvents {
   Transport& transport_;
   Counters counters_;
   OutgoingPool pool_;
+  ReceiveBudget budget_;
+  std::vector<Outgoing*> pieces_;  // of the message that was pushed last
   Operations operations_;
   PostedReceives posted_;
   Unexpected unexpected_;
@@ -230,7 +246,16 @@ class Machine final : public TransportEvents {
 struct Stored : Arrival {
   wire::Message message;
   std::unique_ptr<std::byte[]> payload;  // EAGER
+  std::size_t missing = 0;               // EAGER: octets that are to come
+  Incomplete* incomplete = nullptr;      // EAGER: who puts them here
   Operation* own = nullptr;              // a send to ourselves, whose buffer is still the user's
+
+  Stored() = default;
+  Stored(const Stored&) = delete;
+  Stored& operator=(const Stored&) = delete;
+  ~Stored() {
+    if (incomplete != nullptr) incomplete->stored = nullptr;
+  }
 
   // Octets of memory that a peer made us spend on it.
   std::size_t cost() const { return own != nullptr ? 0 : sizeof(Stored) + (payload ? size : 0); }

@@ -20,23 +20,44 @@ void Machine::on_received(PeerId peer, Octets octets) {
   const auto m = wire::Message::parse(octets, &used);
   if (!m) return violation(peer, "no message of the channel");
   Link& link = *links_[peer];
-  link.on_received(*m);
+  if (!link.on_received(*m)) return violation(peer, "a message without a credit");
+  if (const char* wrong = misplaced(link, *m, octets.subspan(used))) return violation(peer, wrong);
   if (m->has(wire::flag::kFloor)) link.arrived.on_floor(m->floor);
   if (m->has(wire::flag::kClosing)) link.set_peer_closing();
   if (m->attached()) link.data_seen = m->attached();
   on_releases(peer, *m);
   dispatch(peer, *m, octets.subspan(used));
   link.flush();
+  if (!link.take_shortage()) return;
+  if (Link* lender = budget_.lender(link)) lender->lend(budget_.idle(*lender));
+}
+
+const char* Machine::misplaced(const Link& link, const wire::Message& m, Octets payload) const {
+  if (m.kind == wire::Kind::note) return nullptr;
+  if ((link.incomplete.missing > 0) != (m.kind == wire::Kind::more)) return "a piece of another message";
+  if (!m.has_payload()) return nullptr;
+  const std::size_t all = m.kind == wire::Kind::more ? link.incomplete.missing : m.size;
+  if (all > tuning_.eager_threshold) return "a message that is too long";
+  return payload.size() == std::min(all, tuning_.piece()) ? nullptr : "a piece of another length";
+}
+
+Incomplete* Machine::note_rest(PeerId peer, const wire::Message& m, Octets payload) {
+  if (!m.has_payload() || m.kind == wire::Kind::more || payload.size() == m.size) return nullptr;
+  Incomplete& rest = links_[peer]->incomplete;
+  rest.first = m;
+  rest.missing = m.size - payload.size();
+  return &rest;
 }
 
 void Machine::dispatch(PeerId peer, const wire::Message& m, Octets payload) {
+  Incomplete* const rest = note_rest(peer, m, payload);
   switch (m.kind) {
     case wire::Kind::eager:
     case wire::Kind::sender_ready:
       if (!links_[peer]->arrived.arrived(key_of(m.tag), m.number))
         return violation(peer, "a message number of the past");
-      arrived({.source = peer, .message = m, .payload = payload, .own = nullptr});
-      if (m.has_extra(wire::extra::kConfirm)) links_[peer]->release(m.id, true);
+      arrived({.source = peer, .message = m, .payload = payload, .own = nullptr, .rest = rest});
+      if (m.has_extra(wire::extra::kConfirm) && rest == nullptr) links_[peer]->release(m.id, true);
       return;
     case wire::Kind::receiver_ready:
       return on_receiver_ready(peer, m);
@@ -49,17 +70,23 @@ void Machine::dispatch(PeerId peer, const wire::Message& m, Octets payload) {
     case wire::Kind::told:
       return hear_of_put(peer, m.size, m.data);
     case wire::Kind::call:
-      return on_call(peer, m, payload);
     case wire::Kind::answer:
-      return on_answer(peer, m, payload);
+      if (rest != nullptr) return rest->octets.assign(payload.begin(), payload.end());
+      return m.kind == wire::Kind::call ? on_call(peer, m, payload) : on_answer(peer, m, payload);
+    case wire::Kind::more:
+      return on_more(peer, payload);
+    case wire::Kind::recall:
+      return links_[peer]->on_recall(static_cast<std::uint32_t>(std::min<std::uint64_t>(m.number, ~std::uint32_t{0})));
     case wire::Kind::note:
+    case wire::Kind::unused:
       return;
   }
 }
 
 void Machine::on_immediate(PeerId peer, std::uint32_t immediate, std::size_t written) {
   Link& link = *links_[peer];
-  link.on_immediate();
+  if (!link.on_immediate()) return violation(peer, "a Write without a credit");
+  if (link.incomplete.missing > 0) return violation(peer, "a Write between the pieces of a message");
   const bool same = (immediate & wire::kSameData) != 0;
   if (same && !link.data_seen) return violation(peer, "an immediate that refers to no message");
   on_written(peer, immediate & ~wire::kSameData, written, {}, same ? link.data_seen : std::nullopt);
@@ -155,7 +182,8 @@ void Machine::forget_messages_of(PeerId peer) {
   Arrival* next = nullptr;
   for (Arrival* a = unexpected_.first(); a != nullptr; a = next) {
     next = Unexpected::next(*a);
-    if (a->source != peer || static_cast<Stored*>(a)->message.kind == wire::Kind::eager) continue;
+    const auto& stored = *static_cast<Stored*>(a);
+    if (a->source != peer || (stored.message.kind == wire::Kind::eager && stored.missing == 0)) continue;
     take_stored(*a);
   }
 }
@@ -164,6 +192,7 @@ void Machine::on_peer_down(PeerId peer) {
   Link& link = *links_[peer];
   if (link.state() == Link::State::down) return;
   counters_.add(Count::peers_lost);
+  if (Stored* stored = link.incomplete.stored) stored->incomplete = nullptr;
   link.set_down();
   hybrid_buffers_.give_all_of(peer);
   forget_messages_of(peer);

@@ -38,6 +38,7 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
     op->enter(Operation::State::posted);
     posted_.post(*op);
     announce(*op, waits);
+    wait_for(source);
     // Whoever waits for a peer hears of its end only over a connection.
     if (source != kAnySource && !self_[source]) links_[source]->connect();
   }
@@ -78,15 +79,21 @@ Status status_of(const Stored& message) {
 
 }  // namespace
 
-std::optional<Status> Machine::probe(PeerId source, Tag tag, Tag ignore) const {
+std::optional<Status> Machine::probe(PeerId source, Tag tag, Tag ignore) {
   const Arrival* a = unexpected_.find(source, tag, ignore);
-  if (a == nullptr) return std::nullopt;
+  if (a == nullptr) {
+    wait_for(source);
+    return std::nullopt;
+  }
   return status_of(*static_cast<const Stored*>(a));
 }
 
 std::unique_ptr<Stored> Machine::matched_probe(PeerId source, Tag tag, Tag ignore, Status* status) {
   Arrival* a = unexpected_.find(source, tag, ignore);
-  if (a == nullptr) return nullptr;
+  if (a == nullptr) {
+    wait_for(source);
+    return nullptr;
+  }
   *status = status_of(*static_cast<const Stored*>(a));
   return take_stored(*a);
 }
@@ -124,6 +131,7 @@ void Machine::post_multi(Operation& op) {
     return finish(op, Error::peer_down);
   op.enter(Operation::State::posted);
   posted_.post(op);
+  wait_for(source);
   if (source != kAnySource && !self_[source]) links_[source]->connect();
 }
 
@@ -167,8 +175,12 @@ void Machine::deliver(Operation& op, const Incoming& in) {
                      .length = in.message.size,
                      .error = Error::none,
                      .data = in.message.attached()};
+  // The rest of it, or the Write that brings it, needs credits.
+  if (in.message.kind != wire::Kind::eager || in.rest != nullptr) wait_for(op.peer);
   if (in.message.kind == wire::Kind::eager) {
-    deliver_octets(op, in.payload);
+    const bool lost = in.rest == nullptr && in.payload.size() < in.message.size;  // the peer has ended between
+    if (lost) return end(op, Error::peer_down);
+    deliver_octets(op, in.payload, in.rest);
     if (in.own != nullptr) finish(*in.own, Error::none);
   } else if (links_[op.peer]->state() == Link::State::down) {
     end(op, Error::peer_down);
@@ -181,13 +193,14 @@ void Machine::deliver(Operation& op, const Incoming& in) {
 
 void Machine::deliver_stored(Operation& op, const Stored& message) {
   counters_.add(Count::received_unexpected);
-  const Octets payload =
-      message.own != nullptr ? Octets(message.own->buffer()) : Octets(message.payload.get(), message.size);
+  const Octets payload = message.own != nullptr ? Octets(message.own->buffer())
+                                                : Octets(message.payload.get(), message.size - message.missing);
   const bool eager = message.message.kind == wire::Kind::eager;
   deliver(op, {.source = message.source,
                .message = message.message,
                .payload = eager ? payload : Octets{},
-               .own = message.own});
+               .own = message.own,
+               .rest = message.incomplete});
 }
 
 void Machine::store(const Incoming& in) {
@@ -198,14 +211,18 @@ void Machine::store(const Incoming& in) {
   stored->message = in.message;
   stored->own = in.own;
   if (in.own == nullptr && !in.payload.empty()) {
-    stored->payload = std::make_unique_for_overwrite<std::byte[]>(in.payload.size());
+    stored->payload = std::make_unique_for_overwrite<std::byte[]>(in.message.size);
     std::copy(in.payload.begin(), in.payload.end(), stored->payload.get());
+  }
+  if (in.rest != nullptr) {
+    stored->missing = in.rest->missing;
+    stored->incomplete = in.rest;
+    in.rest->stored = stored.get();
   }
   stored_ += stored->cost();
   unexpected_.add(*stored.release());
   if (in.own != nullptr || tuning_.unexpected_limit == 0 || stored_ <= tuning_.unexpected_limit) return;
-  // MPI promises no buffering: a program that needs more than there is may wait for ever. So the limit is far beyond
-  // what programs leave unasked for, and the counter tells.
+  if (waits_for(in.source)) return;
   if (links_[in.source]->hold_credits()) counters_.add(Count::credits_held_back);
   holding_credits_ = true;
 }
@@ -217,6 +234,19 @@ std::unique_ptr<Stored> Machine::take_stored(Arrival& a) {
   stored_ -= stored->cost();
   look_at_credits();
   return stored;
+}
+
+// What a request waits for may be behind messages that nobody has asked for, or be asked of the peer: MPI lets a
+// program send any number of them before. So only a peer that nothing waits for is held.
+bool Machine::waits_for(PeerId peer) const {
+  return links_[peer]->pending > 0 || posted_.from_anybody() > 0;
+}
+
+// A request or a probe names the peer, or anybody.
+void Machine::wait_for(PeerId peer) {
+  if (!holding_credits_) return;
+  if (peer != kAnySource) return links_[peer]->give_credits();
+  for (const auto& link : links_) link->give_credits();
 }
 
 // Not at the limit itself: credits for one message each would go out with a note each.

@@ -10,6 +10,7 @@ void PostedReceives::post(Posted& receive) {
   receive.key = receive.tag & ~ignored_bits_;
   assert(receive.links.previous == nullptr && receive.links.next == nullptr);
   receive.masked = receive.ignore != ignored_bits_;
+  if (receive.source == kAnySource) ++from_anybody_;
   if (unhashed(receive)) {
     masked_.push_back(receive);
     ++masked_count_;
@@ -19,6 +20,8 @@ void PostedReceives::post(Posted& receive) {
 }
 
 void PostedReceives::remove(Posted& receive) {
+  assert(receive.source != kAnySource || from_anybody_ > 0);
+  if (receive.source == kAnySource) --from_anybody_;
   if (unhashed(receive)) {
     assert(masked_count_ > 0);
     masked_.remove(receive);

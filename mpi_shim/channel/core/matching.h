@@ -45,6 +45,8 @@ class PostedReceives {
   // The exact receives of one source and key, in order.
   Posted* first_exact(PeerId source, Tag key) const { return exact_.first({source, key}); }
   static Posted* next_exact(const Posted& receive) { return Exact::next(receive); }
+  // Receives that any peer's message may be for.
+  std::size_t from_anybody() const { return from_anybody_; }
   std::size_t size() const { return exact_.size() + any_source_.size() + masked_count_; }
 
  private:
@@ -63,7 +65,7 @@ class PostedReceives {
   Exact exact_;       // source and key
   Exact any_source_;  // a whole key, from anywhere
   Masked masked_;     // what else there is
-  std::size_t masked_count_ = 0;
+  std::size_t masked_count_ = 0, from_anybody_ = 0;
   std::uint64_t posted_ = 0;
 };
 

@@ -71,8 +71,10 @@ class Transport {
 
   // Each is taken and completed later, or refused. Sends and Writes of a peer arrive in the order in which they were
   // taken. The header is copied. copy: the source too, which has eager_threshold octets at most. solicited: it raises
-  // an event at the peer also where only control messages do (Wake::control).
-  virtual Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie) = 0;
+  // an event at the peer also where only control messages do (Wake::control). followed: the next call is another
+  // send() to this peer, with which it may go.
+  virtual Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, bool followed,
+                     Cookie cookie) = 0;
   // immediate: gives the peer an on_immediate behind the data. Requires has_immediate() for that. memory: what expose()
   // gave for the source (target); null for one of eager_threshold octets at most, which is copied or registered as in
   // send().

@@ -101,22 +101,25 @@ struct Tuning {
   // The most that Endpoint::open() takes.
   static constexpr std::size_t kMostEager = 1 << 20, kMostHybrid = 16 << 20;
   static constexpr std::uint32_t kMostReceiveDepth = 16384;
+  static constexpr std::size_t kPieceUnit = 1 << 10;  // eager_piece is a multiple of it
 
   std::size_t eager_threshold = 12 << 10;   // (job) up to here EAGER
+  std::size_t eager_piece = 16 << 10;       // (job) in pieces of so much at most, each for a receive of its own
   std::size_t hybrid_threshold = 40 << 10;  // up to here HYBRID, if the receiver has not announced its buffer
   bool rendezvous_by_read = false;          // SEND_RNDV: the receiver Reads; otherwise it answers and the sender Writes
   bool announce = true;                     // receives that come first announce their buffers (RECV_RNDV) ...
   std::size_t announce_threshold = 12 << 10;  // ... above this, or eager_threshold where that is less
   bool adapt = true;                          // ... but not where announcements are wasted
   unsigned usage_percent = 80;                // wasted: fewer of them are used
-  std::uint32_t receive_depth = 64;           // (job) messages that a peer may have under way to us
+  std::uint32_t receive_depth = 64;           // (job) messages (pieces) that a peer may have under way to us
+  std::size_t receive_memory = 1 << 20;       // octets of receives that peers share beyond those that each has
   std::size_t hybrid_buffers = 64;            // that wait to be read, of all peers; 0: no HYBRID
   bool ordered_completions = false;           // receives end behind earlier ones of the same peer by HYBRID
   std::size_t copy_limit = 4 << 20;  // octets per peer that are copied to complete an eager send on a full path
   std::size_t counter_limit = 1024;  // tags per peer and direction that are counted
-  // Octets of messages that nobody has asked for yet, all peers together, beyond which their senders get no further
-  // credits; 0: no limit. With what is under way already it is receive_depth messages for each peer more.
-  std::size_t unexpected_limit = 0;
+  // Octets of messages that nobody has asked for yet, all peers together, beyond which peers get no further credits
+  // while nothing waits for them; 0: no limit. With what is under way already it is a window for each peer more.
+  std::size_t unexpected_limit = std::size_t{256} << 20;
   // (job) Bits of tags that receives ignore as a rule: messages are numbered without them, so that such a receive is
   // not taken for one with a wildcard.
   Tag ignored_bits = 0;
@@ -125,6 +128,8 @@ struct Tuning {
 
   // More than the adapter alone may be needed for it: up to here a message is EAGER in any case.
   std::size_t always_eager() const { return std::min(announce_threshold, eager_threshold); }
+  // The most payload of one message on the wire.
+  std::size_t piece() const { return std::min(eager_threshold, eager_piece); }
   bool operator==(const Tuning&) const = default;
 };
 

@@ -14,9 +14,9 @@ std::uint8_t known_extras(Kind kind) {
 }
 
 bool known(const Message& m) {
-  return m.kind >= Kind::eager && m.kind <= Kind::answer && (m.flags & ~kKnownFlags) == 0 &&
+  return m.kind >= Kind::eager && m.kind <= Kind::unused && (m.flags & ~kKnownFlags) == 0 &&
          (m.extras & ~known_extras(m.kind)) == 0 && (m.kind != Kind::told || m.has_extra(extra::kData)) &&
-         m.release_count <= Message::kMostReleases;
+         (m.kind == Kind::note || !m.has(flag::kReserve)) && m.release_count <= Message::kMostReleases;
 }
 
 }  // namespace
@@ -58,7 +58,7 @@ std::optional<Message> Message::parse(Octets in, std::size_t* used) {
   }
   for (std::size_t i = 0; i < m.release_count; ++i) m.releases[i] = r.take<std::uint32_t>();
   *used = m.octets();
-  if (in.size() - *used != (m.has_payload() ? m.size : 0)) return std::nullopt;
+  if (in.size() - *used > (m.has_payload() ? m.size : 0)) return std::nullopt;
   return m;
 }
 

@@ -23,6 +23,9 @@ enum class Kind : std::uint8_t {
   told = 8,            // behind a put: the attached octets are for the target's owner
   call = 9,            // a question of the application's follows; body: the id of the request that waits for the answer
   answer = 10,         // what was answered follows; body: id as above
+  more = 11,           // the next piece of an EAGER message, a question or an answer follows
+  recall = 12,         // of credits, the reader is to keep `number` at most, and use up the others
+  unused = 13,         // uses up a credit that is not to be renewed
 };
 
 namespace flag {
@@ -65,7 +68,7 @@ struct Message {
   std::uint32_t credits = 0;  // how many messages in all the reader may have sent
   Tag tag = 0;
   std::uint64_t number = 0;  // of the message among those of the (peer, tag)
-  std::uint64_t size = 0;    // of the message; RECEIVER_READY: of the buffer
+  std::uint64_t size = 0;    // of the message; RECEIVER_READY: of the buffer; MORE: of this piece
   std::uint64_t floor = 0;   // with kFloor
   std::uint64_t data = 0;    // with kData
   Remote remote;             // of kinds with a body
@@ -79,12 +82,14 @@ struct Message {
            kind == Kind::answer || has_extra(extra::kConfirm);
   }
   std::optional<std::uint64_t> attached() const { return has_extra(extra::kData) ? std::optional(data) : std::nullopt; }
-  bool has_payload() const { return kind == Kind::eager || kind == Kind::call || kind == Kind::answer; }
+  bool has_payload() const {
+    return kind == Kind::eager || kind == Kind::call || kind == Kind::answer || kind == Kind::more;
+  }
   std::size_t octets() const;
   // Writes octets() octets. Requires: out.size() >= kLongest.
   void emit(MutableOctets out) const;
   // *used: octets of the header; the rest is payload. Nothing if the octets are no message: too few, an unknown kind or
-  // flag, more releases than fit, a payload where none belongs or of another size than the header says.
+  // flag, more releases than fit, a payload where none belongs, or more of it than the header says.
   static std::optional<Message> parse(Octets in, std::size_t* used);
   bool operator==(const Message&) const = default;
 };

@@ -21,18 +21,18 @@ void Connection::enter(State to) {
   state_ = to;
 }
 
-std::string Connection::prepare(ibv_pd* pd, CompletionQueue& completions, const Tuning& tuning) {
+std::string Connection::prepare(ibv_pd* pd, CompletionQueue& completions, BufferPool& receives, const Tuning& tuning) {
   assert(id_->qp == nullptr && completions_ == nullptr);
-  receive_count_ = Link::receives(tuning.receive_depth) + 1;  // one for the greeting
-  const std::size_t requests = receive_count_ + kSendDepth + 1;
-  if (!completions.reserve(requests)) return failed("ibv_resize_cq");
+  if (!completions.reserve(kSendDepth + 1)) return failed("ibv_resize_cq");
   completions_ = &completions;
-  reserved_ = requests;
+  reserved_ = kSendDepth + 1;
+  pool_ = &receives;
+  most_receives_ = Link::receives(tuning.receive_depth);
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = completions.get();
   attributes.qp_type = IBV_QPT_RC;
   attributes.cap = {.max_send_wr = kSendDepth + 1,
-                    .max_recv_wr = receive_count_,
+                    .max_recv_wr = most_receives_,
                     .max_send_sge = 2,
                     .max_recv_sge = 1,
                     .max_inline_data = 256};
@@ -41,15 +41,8 @@ std::string Connection::prepare(ibv_pd* pd, CompletionQueue& completions, const 
     if (rdma_create_qp(id_, pd, &attributes) != 0) return failed("rdma_create_qp");
   }
   inline_octets_ = attributes.cap.max_inline_data;
-  receive_octets_ = wire::Message::kLongest + tuning.eager_threshold;
-  octets_ = std::make_unique_for_overwrite<std::byte[]>(receive_count_ * receive_octets_);
-  memory_ = ibv_reg_mr(pd, octets_.get(), receive_count_ * receive_octets_, IBV_ACCESS_LOCAL_WRITE);
-  if (memory_ == nullptr) return failed("ibv_reg_mr");
-  const std::uint32_t first = Link::receives(Link::first_window(tuning)) + 1;
-  assert(first <= receive_count_);
-  for (std::uint32_t i = 0; i < first; ++i)
-    if (!post_receive(i)) return failed("ibv_post_recv");
-  for (std::uint32_t i = receive_count_; i > first; --i) spare_.push_back(i - 1);
+  for (std::uint32_t i = Link::receives(Link::first_window(tuning)); i > 0; --i)
+    if (!add_receive()) return failed("ibv_post_recv");
   return {};
 }
 
@@ -57,7 +50,8 @@ void Connection::close() {
   if (id_ == nullptr) return;
   if (id_->qp != nullptr) rdma_destroy_qp(id_);
   rdma_destroy_id(std::exchange(id_, nullptr));
-  if (memory_ != nullptr) ibv_dereg_mr(std::exchange(memory_, nullptr));
+  for (const BufferPool::Buffer& buffer : std::exchange(buffers_, {}))
+    if (buffer.data != nullptr) pool_->give(buffer);
   if (completions_ != nullptr) completions_->release(std::exchange(reserved_, 0));
 }
 
@@ -69,9 +63,16 @@ bool Connection::post_send(ibv_send_wr& wr) {
   return true;
 }
 
+bool Connection::post_sends(ibv_send_wr& first, std::uint32_t count) {
+  assert(id_->qp != nullptr && sends_ + count <= kSendDepth + 1);
+  ibv_send_wr* bad = nullptr;
+  sends_ += count;
+  return ibv_post_send(id_->qp, &first, &bad) == 0;
+}
+
 bool Connection::post_receive(std::uint32_t index) {
-  assert(index < receive_count_ && receives_ < receive_count_);
-  ibv_sge sge = element(octets_.get() + index * receive_octets_, receive_octets_, memory_->lkey);
+  assert(buffers_[index].data != nullptr && receives_ < most_receives_);
+  ibv_sge sge = element(buffers_[index].data, pool_->octets(), buffers_[index].lkey);
   ibv_recv_wr wr{};
   wr.wr_id = receive_id::make(serial_, index);
   wr.sg_list = &sge;
@@ -82,27 +83,52 @@ bool Connection::post_receive(std::uint32_t index) {
   return true;
 }
 
+// One more than there are. False, and errno: there cannot be.
+bool Connection::add_receive() {
+  if (!completions_->reserve(1)) return false;
+  ++reserved_;
+  if (spare_.empty()) {
+    spare_.push_back(static_cast<std::uint32_t>(buffers_.size()));
+    buffers_.emplace_back();
+  }
+  BufferPool::Buffer& buffer = buffers_[spare_.back()];
+  buffer = pool_->take();
+  if (buffer.data != nullptr && post_receive(spare_.back())) {
+    spare_.pop_back();
+    return true;
+  }
+  if (buffer.data != nullptr) pool_->give(std::exchange(buffer, {}));
+  completions_->release(1);
+  --reserved_;
+  return false;
+}
+
+// All or none.
 bool Connection::add_receives(std::uint32_t count) {
   if (state_ != State::up) return false;
   const std::uint32_t kept = std::min(surplus_, count);
   surplus_ -= kept;
   for (std::uint32_t i = kept; i < count; ++i) {
-    if (spare_.empty() || !post_receive(spare_.back())) return false;
-    spare_.pop_back();
+    if (add_receive()) continue;
+    surplus_ += i;  // those that were added already
+    return false;
   }
   return true;
 }
 
 Octets Connection::received(std::uint32_t index, std::size_t octets) {
-  assert(index < receive_count_ && octets <= receive_octets_);
-  return {octets_.get() + index * receive_octets_, octets};
+  assert(index < buffers_.size() && octets <= pool_->octets());
+  return {buffers_[index].data, octets};
 }
 
 bool Connection::use_again(std::uint32_t index) {
   assert(std::find(spare_.begin(), spare_.end(), index) == spare_.end());
   if (surplus_ == 0) return post_receive(index);
   --surplus_;
+  pool_->give(std::exchange(buffers_[index], {}));
   spare_.push_back(index);
+  completions_->release(1);
+  --reserved_;
   return true;
 }
 

@@ -16,6 +16,7 @@
 
 #include "mpi_shim/channel/core/types.h"
 #include "mpi_shim/channel/core/wire.h"
+#include "mpi_shim/channel/verbs/buffer_pool.h"
 #include "mpi_shim/channel/verbs/completion_queue.h"
 
 namespace ewarp::channel {
@@ -68,7 +69,7 @@ class Connection {
   }
 
   // At most so many requests are at the adapter.
-  static constexpr std::uint32_t kSendDepth = 128;
+  static constexpr std::uint32_t kSendDepth = 31;
 
   // serial: not 0. id: of rdma_cm; this owns it from now on. first: resolving or accepting.
   Connection(std::uint32_t serial, PeerId peer, rdma_cm_id* id, State first);
@@ -77,8 +78,9 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Makes the queue pair and posts the receives of the first window. What was refused and why; empty if nothing was.
-  std::string prepare(ibv_pd* pd, CompletionQueue& completions, const Tuning& tuning);
+  // Makes the queue pair and posts the receives of the first window, with buffers of the pool. What was refused and
+  // why; empty if nothing was. The pool and the queue stay for longer than this.
+  std::string prepare(ibv_pd* pd, CompletionQueue& completions, BufferPool& receives, const Tuning& tuning);
   // The queue pair is gone, so nobody uses the memory of requests that did not come back.
   void close();
 
@@ -94,11 +96,14 @@ class Connection {
   bool stood() const { return state_ == State::up || state_ == State::draining; }
 
   // --- requests ---
-  bool has_room() const { return sends_ < kSendDepth; }
+  // more: requests that are about to be posted.
+  bool has_room(std::size_t more = 0) const { return sends_ + more < kSendDepth; }
   std::uint32_t inline_octets() const { return inline_octets_; }
   std::uint32_t sends() const { return sends_; }  // at the adapter
   // False: it was not taken. Requires: prepare().
   bool post_send(ibv_send_wr& wr);
+  // A list of so many. False: the adapter did not take all of them, and those that it did not are never heard of.
+  bool post_sends(ibv_send_wr& first, std::uint32_t count);
   void send_completed() {
     assert(sends_ > 0);
     --sends_;
@@ -128,6 +133,7 @@ class Connection {
 
  private:
   bool post_receive(std::uint32_t index);
+  bool add_receive();
 
   const std::uint32_t serial_;
   const PeerId peer_;
@@ -138,11 +144,10 @@ class Connection {
 
   CompletionQueue* completions_ = nullptr;  // where `reserved_` are reserved
   std::size_t reserved_ = 0;
-  std::unique_ptr<std::byte[]> octets_;  // of the receives, all of one size
-  std::size_t receive_octets_ = 0;
-  ibv_mr* memory_ = nullptr;
-  std::uint32_t receive_count_ = 0;   // with those that are not posted
-  std::vector<std::uint32_t> spare_;  // receives that are not posted
+  BufferPool* pool_ = nullptr;
+  std::vector<BufferPool::Buffer> buffers_;  // of the receives by their index; without data: it is not posted
+  std::uint32_t most_receives_ = 0;
+  std::vector<std::uint32_t> spare_;  // indices of buffers_ that are not posted
   std::uint32_t surplus_ = 0;         // so many more will be spare when they were used
 };
 

@@ -108,6 +108,7 @@ Connection* Connections::find(std::uint32_t serial) const {
 Hello Connections::hello(Hello::Answer answer, const Address& to) const {
   return {.address = address_,
           .eager_threshold = static_cast<std::uint32_t>(tuning_.eager_threshold),
+          .eager_piece = static_cast<std::uint32_t>(tuning_.eager_piece),
           .receive_depth = tuning_.receive_depth,
           .heartbeat = parts_.heartbeat,
           .ignored_bits = tuning_.ignored_bits,
@@ -140,7 +141,7 @@ Connection& Connections::add(PeerId peer, rdma_cm_id* id, Connection::State firs
 // What was refused and why, or empty.
 std::string Connections::prepare(Connection& c) {
   if (c.id()->verbs != parts_.device->context()) return "it is reached by another device than " + address_.text();
-  return c.prepare(parts_.device->pd(), *parts_.completions, tuning_);
+  return c.prepare(parts_.device->pd(), *parts_.completions, *parts_.receives, tuning_);
 }
 
 // --- the side that begins ---
@@ -210,8 +211,8 @@ void Connections::on_request(rdma_cm_id* id, const std::optional<Hello>& theirs)
   if (theirs && theirs->version != Hello::kVersion) return refuse(id, Hello::Answer::version);
   if (theirs && (!comes_from(id, theirs->address) || !is_of_this_job(*theirs)))
     return refuse(id, Hello::Answer::stranger);
-  if (!theirs || theirs->eager_threshold != tuning_.eager_threshold || theirs->receive_depth != tuning_.receive_depth ||
-      theirs->ignored_bits != tuning_.ignored_bits)
+  if (!theirs || theirs->eager_threshold != tuning_.eager_threshold || theirs->eager_piece != tuning_.eager_piece ||
+      theirs->receive_depth != tuning_.receive_depth || theirs->ignored_bits != tuning_.ignored_bits)
     return refuse(id, Hello::Answer::mismatch);
   const auto newcomer_or_known = newcomer(theirs->address);
   if (!newcomer_or_known) return refuse(id, Hello::Answer::busy);

@@ -59,8 +59,9 @@ class Connections {
   struct Parts {
     const Device* device = nullptr;
     CompletionQueue* completions = nullptr;
-    wire::Remote heartbeat;       // of this end
-    std::uint8_t read_depth = 1;  // Reads under way, in either direction
+    BufferPool* receives = nullptr;  // of Link::receive_octets() each
+    wire::Remote heartbeat;          // of this end
+    std::uint8_t read_depth = 1;     // Reads under way, in either direction
   };
   // The parts stay for longer than this.
   Refusal listen(const Parts& parts);

@@ -11,6 +11,10 @@ namespace {
 
 constexpr std::uint16_t kMagic = 0x4557;  // "EW"
 constexpr std::size_t kInEveryVersion = 4;
+// One field of 32 bits: eager_piece in units above, eager_threshold below.
+constexpr unsigned kThresholdBits = 21;
+static_assert(Tuning::kMostEager < 1u << kThresholdBits &&
+              Tuning::kMostEager / Tuning::kPieceUnit < 1u << (32 - kThresholdBits));
 
 }  // namespace
 
@@ -19,7 +23,9 @@ HelloOctets Hello::emit() const {
   wire::Writer w(out);
   w.put(kMagic).put(version).put(static_cast<std::uint8_t>(answer));
   for (const std::uint8_t octet : address.ip) w.put(octet);
-  w.put(address.port).put(static_cast<std::uint16_t>(receive_depth)).put(eager_threshold);
+  w.put(address.port)
+      .put(static_cast<std::uint16_t>(receive_depth))
+      .put(static_cast<std::uint32_t>(eager_piece / Tuning::kPieceUnit) << kThresholdBits | eager_threshold);
   w.put(heartbeat.address).put(heartbeat.key).put(ignored_bits).put(proof);
   return out;
 }
@@ -37,7 +43,9 @@ std::optional<Hello> Hello::parse(const void* data, std::size_t octets) {
   for (std::uint8_t& octet : h.address.ip) octet = r.take<std::uint8_t>();
   h.address.port = r.take<std::uint16_t>();
   h.receive_depth = r.take<std::uint16_t>();
-  h.eager_threshold = r.take<std::uint32_t>();
+  const auto eager = r.take<std::uint32_t>();
+  h.eager_threshold = eager & ((1u << kThresholdBits) - 1);
+  h.eager_piece = static_cast<std::uint32_t>((eager >> kThresholdBits) * Tuning::kPieceUnit);
   h.heartbeat.address = r.take<std::uint64_t>();
   h.heartbeat.key = r.take<std::uint32_t>();
   h.ignored_bits = r.take<std::uint64_t>();

@@ -17,11 +17,11 @@ using HelloOctets = std::array<std::byte, 56>;
 struct Hello {
   // Of everything that two channels say to each other: this, control messages, immediates. Where it differs nothing but
   // version and answer is read.
-  static constexpr std::uint8_t kVersion = 4;
+  static constexpr std::uint8_t kVersion = 5;
   enum class Answer : std::uint8_t {
     welcome = 0,
     crossed = 1,   // refused: my own request to you goes on
-    mismatch = 2,  // refused: eager_threshold, receive_depth or ignored_bits differ
+    mismatch = 2,  // refused: eager_threshold, eager_piece, receive_depth or ignored_bits differ
     known = 3,     // refused: a connection with you is there
     stranger = 4,  // refused: not of this job, or not from the address that it claims
     version = 5,   // refused: this end speaks another version
@@ -29,7 +29,7 @@ struct Hello {
   };
   std::uint8_t version = kVersion;
   Address address;  // where the sender listens: its name
-  std::uint32_t eager_threshold = 0, receive_depth = 0;
+  std::uint32_t eager_threshold = 0, eager_piece = 0, receive_depth = 0;
   wire::Remote heartbeat;  // 8 octets that may be read
   Tag ignored_bits = 0;
   Answer answer = Answer::welcome;

@@ -36,6 +36,7 @@ std::string of_mismatch(const Hello& mine, const Hello& theirs) {
     out += std::string(name) + " is " + std::to_string(here) + " here and " + std::to_string(there) + " there";
   };
   compare("EWARP_CHANNEL_EAGER_THRESHOLD", mine.eager_threshold, theirs.eager_threshold);
+  compare("EWARP_CHANNEL_EAGER_PIECE", mine.eager_piece, theirs.eager_piece);
   compare("EWARP_CHANNEL_RECEIVE_DEPTH", mine.receive_depth, theirs.receive_depth);
   compare("EWARP_CHANNEL_IGNORED_BITS", mine.ignored_bits, theirs.ignored_bits);
   if (out.empty()) return "it cannot make the connection; it may be out of memory or of file descriptors";

@@ -8,6 +8,7 @@
 #include <new>
 #include <utility>
 
+#include "mpi_shim/channel/core/link.h"
 #include "mpi_shim/channel/verbs/element.h"
 #include "mpi_shim/channel/verbs/reasons.h"
 
@@ -17,6 +18,7 @@ namespace {
 // The first message of each connection, which shows whether the adapters take immediates; never the id of a receive.
 constexpr std::uint32_t kGreeting = 0xffffffff;
 constexpr std::size_t kBatch = 32;
+constexpr std::size_t kReceivesAtOnce = 8;  // registered together
 constexpr std::uint64_t kConnectionsNs = 100'000;
 
 }  // namespace
@@ -39,9 +41,11 @@ Refusal VerbsTransport::open() {
   if ((why = completions_.open(device_->context(), device.max_cqe))) return why;
   if ((why = heartbeat_.open(device_->pd()))) return why;
   memory_.open(*device_, options_.registration, tuning_.eager_threshold);
+  receives_.emplace(device_->pd(), Link::receive_octets(tuning_), kReceivesAtOnce);
   const int reads = std::clamp(std::min(device.max_qp_rd_atom, device.max_qp_init_rd_atom), 1, 16);
   return connections_.listen({.device = device_.get(),
                               .completions = &completions_,
+                              .receives = &*receives_,
                               .heartbeat = heartbeat_.remote(),
                               .read_depth = static_cast<std::uint8_t>(reads)});
 }
@@ -122,7 +126,7 @@ void VerbsTransport::take_receive(PeerId peer) {
 Connection* VerbsTransport::ready(PeerId peer) {
   Connection* c = connections_.of(peer);
   if (c == nullptr || c->state() != Connection::State::up) return nullptr;
-  if (c->has_room()) return c;
+  if (c->has_room(held_count_)) return c;
   c->refused = true;
   return nullptr;
 }
@@ -145,16 +149,47 @@ bool VerbsTransport::post(Connection& c, ibv_send_wr& wr, Record& record) {
   return true;
 }
 
+// The adapter gets it with post_held(). What it refuses then ends the connection, and with it the request.
+void VerbsTransport::hold(Connection& c, const ibv_send_wr& wr, std::span<const ibv_sge> sges, Record& record) {
+  assert(held_count_ < kMostHeld && (held_count_ == 0 || held_for_ == &c));
+  held_for_ = &c;
+  Held& held = held_[held_count_++];
+  held.wr = wr;
+  std::copy(sges.begin(), sges.end(), held.sges);
+  held.wr.sg_list = held.sges;
+  const std::uint32_t id = records_.next();
+  held.wr.wr_id = id;
+  held.wr.send_flags |= IBV_SEND_SIGNALED;
+  record.serial = c.serial();
+  records_.put(id, record);
+}
+
+void VerbsTransport::post_held() {
+  const std::uint32_t count = std::exchange(held_count_, 0);
+  if (count == 0) return;
+  for (std::uint32_t i = 0; i + 1 < count; ++i) held_[i].wr.next = &held_[i + 1].wr;
+  held_[count - 1].wr.next = nullptr;
+  if (!held_for_->post_sends(held_[0].wr, count)) connections_.drop(*held_for_, "ibv_post_send");
+}
+
 Transport::Taken VerbsTransport::send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited,
-                                      Cookie cookie) {
+                                      bool followed, Cookie cookie) {
+  const Taken taken = send_or_hold(peer, header, payload, copy, solicited, followed, cookie);
+  if (taken == Taken::refused || !followed || held_count_ == kMostHeld) post_held();
+  return taken;
+}
+
+Transport::Taken VerbsTransport::send_or_hold(PeerId peer, Octets header, Octets payload, bool copy, bool solicited,
+                                              bool followed, Cookie cookie) {
   Connection* c = ready(peer);
   if (c == nullptr) return Taken::refused;
+  const bool held = followed || held_count_ > 0;
   Record record{.cookie = cookie};
   ibv_sge sges[2];
   ibv_send_wr wr{};
   wr.opcode = IBV_WR_SEND;
   wr.sg_list = sges;
-  if (header.size() + payload.size() <= c->inline_octets()) {
+  if (!held && header.size() + payload.size() <= c->inline_octets()) {
     sges[0] = element(header.data(), header.size(), 0);
     sges[1] = element(payload.data(), payload.size(), 0);
     wr.num_sge = payload.empty() ? 1 : 2;
@@ -166,7 +201,10 @@ Transport::Taken VerbsTransport::send(PeerId peer, Octets header, Octets payload
     return Taken::refused;
   }
   if (solicited) wr.send_flags |= IBV_SEND_SOLICITED;
-  if (!post(*c, wr, record)) return Taken::refused;
+  if (held)
+    hold(*c, wr, std::span(sges).first(static_cast<std::size_t>(wr.num_sge)), record);
+  else if (!post(*c, wr, record))
+    return Taken::refused;
   return record.loan.in_place ? Taken::in_place : Taken::copied;
 }
 

@@ -8,14 +8,17 @@
 
 #include <infiniband/verbs.h>
 
+#include <array>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "mpi_shim/channel/core/counters.h"
 #include "mpi_shim/channel/core/transport.h"
 #include "mpi_shim/channel/verbs/address.h"
+#include "mpi_shim/channel/verbs/buffer_pool.h"
 #include "mpi_shim/channel/verbs/clock.h"
 #include "mpi_shim/channel/verbs/completion_queue.h"
 #include "mpi_shim/channel/verbs/connections.h"
@@ -77,7 +80,8 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   std::uint64_t now() override { return monotonic_ns(); }
   void connect(PeerId peer) override;
   void fail(PeerId peer, const char* why) override;
-  Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, Cookie cookie) override;
+  Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, bool followed,
+             Cookie cookie) override;
   Taken write(PeerId peer, Octets source, const Exposed* memory, wire::Remote target,
               std::optional<std::uint32_t> immediate, bool copy, bool solicited, Cookie cookie) override;
   bool read(PeerId peer, MutableOctets target, const Exposed* memory, wire::Remote source, Cookie cookie) override;
@@ -101,6 +105,10 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   Connection* ready(PeerId peer);
   void refuse(Connection& c, const Record& record);
   bool post(Connection& c, ibv_send_wr& wr, Record& record);
+  Taken send_or_hold(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, bool followed,
+                     Cookie cookie);
+  void hold(Connection& c, const ibv_send_wr& wr, std::span<const ibv_sge> sges, Record& record);
+  void post_held();
   bool post_read(Connection& c, ibv_sge& sge, wire::Remote source, Record& record);
   void greet(Connection& c);
   void completed(const ibv_wc& wc);
@@ -116,8 +124,19 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   CompletionQueue completions_;
   Heartbeat heartbeat_;
   RequestMemory memory_;
+  std::optional<BufferPool> receives_;
   Records records_;
   Connections connections_;
+
+  // Sends that are posted together with the next one.
+  struct Held {
+    ibv_send_wr wr;
+    ibv_sge sges[2];
+  };
+  static constexpr std::size_t kMostHeld = 16;
+  std::array<Held, kMostHeld> held_;
+  std::uint32_t held_count_ = 0;
+  Connection* held_for_ = nullptr;
 
   std::vector<PeerId> writable_;  // who is told so at the end of poll()
   std::uint64_t looked_at_ = 0;   // for what rdma_cm has to say; 0: look with the next poll()
