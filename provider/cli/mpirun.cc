@@ -109,6 +109,8 @@ int mpirun(const std::vector<std::string>& words) {
   // A sender that comes first goes on at once up to here, for a copy. Windows of longer messages lose by the copies.
   setenv("EWARP_CHANNEL_HYBRID_THRESHOLD", "196608", 0);
   setenv("EWARP_CHANNEL_ANNOUNCE_THRESHOLD", "32768", 0);
+  // A host has many ranks.
+  setenv("EWARP_CHANNEL_RECEIVE_MEMORY", "524288", 0);
   // Its receives ignore its mark of synchronous sends, a bit of the tag.
   setenv("EWARP_CHANNEL_IGNORED_BITS", "0x100000000", 0);
   // By name below, so that no list of processes shows it.
