@@ -36,7 +36,8 @@ CompletionQueue::~CompletionQueue() {
 
 bool CompletionQueue::reserve(std::size_t requests) {
   if (reserved_ + requests > size_) {
-    const std::size_t wanted = std::max(2 * size_, reserved_ + requests);
+    // All of it is used in turn, so there is not much more of it than is needed.
+    const std::size_t wanted = std::max(size_ + size_ / 4, reserved_ + requests);
     if (ibv_resize_cq(cq_, static_cast<int>(wanted)) != 0) return false;
     size_ = wanted;
   }

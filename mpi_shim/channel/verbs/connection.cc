@@ -35,7 +35,7 @@ std::string Connection::prepare(ibv_pd* pd, CompletionQueue& completions, Buffer
                     .max_recv_wr = most_receives_,
                     .max_send_sge = 2,
                     .max_recv_sge = 1,
-                    .max_inline_data = 256};
+                    .max_inline_data = 192};
   if (rdma_create_qp(id_, pd, &attributes) != 0) {
     attributes.cap.max_inline_data = 0;
     if (rdma_create_qp(id_, pd, &attributes) != 0) return failed("rdma_create_qp");
