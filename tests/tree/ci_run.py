@@ -133,6 +133,8 @@ def main():
         (root / "scripts/demo").write_text("#!/bin/bash\nexit 3\n")
         ended, record = run(root, 0, passed)
         assert ended.returncode == 1 and record is None, "a step before the tests failed"
+        lines = ended.stdout.splitlines()
+        assert "== failed: ./scripts/demo" in lines and passed in lines, "the steps after it did not run, or it is not named"
 
         (root / "scripts/demo").write_text("#!/bin/bash\n# changed\n")
         ended, record = run(root, 0, passed)
