@@ -8,10 +8,25 @@
 
 #include "suite.h"
 
-static void* map(void* where, size_t octets) {
-  void* at = mmap(where, octets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | (where ? MAP_FIXED : 0), -1, 0);
+static void* map_as(void* where, size_t octets, int flags) {
+  void* at = mmap(where, octets, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   CHECK(at != MAP_FAILED, "mmap of %zu octets", octets);
   return at;
+}
+
+static void* map(size_t octets) {
+  return map_as(NULL, octets, 0);
+}
+
+// In the place of what the caller has mapped there.
+static void map_over(void* where, size_t octets) {
+  map_as(where, octets, MAP_FIXED);
+}
+
+// Where the caller had something until now. It is elsewhere where a thread of the library has taken the place meanwhile,
+// for buffers of its own.
+static void* map_again(void* where, size_t octets) {
+  return map_as(where, octets, 0);
 }
 
 static void exchange(char* out, char* in, size_t length, uint64_t step) {
@@ -28,19 +43,23 @@ static void exchange(char* out, char* in, size_t length, uint64_t step) {
 // The same addresses with other pages each time: munmap and mmap, mmap over what is there, MADV_DONTNEED, mremap.
 static void mapped_anew(size_t length) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (length + page - 1) / page * page;
-  char *out = map(NULL, room), *in = map(NULL, room);
+  char *out = map(room), *in = map(room);
+  int same = 0;
   for (uint64_t step = 0; step < 24; ++step) {
     exchange(out, in, length, step);
+    const char* was;
     switch (step % 4) {
       case 0:
         munmap(in, room);
         munmap(out, room);
-        map(in, room);
-        map(out, room);
+        was = in;
+        in = map_again(in, room);
+        same += in == was;
+        out = map_again(out, room);
         break;
       case 1:
-        map(in, room);
-        map(out, room);
+        map_over(in, room);
+        map_over(out, room);
         break;
       case 2:
         madvise(in, room, MADV_DONTNEED);
@@ -50,10 +69,7 @@ static void mapped_anew(size_t length) {
                   // hook
         char* elsewhere = mremap(in, room, 64 * room, MREMAP_MAYMOVE);
         CHECK(elsewhere != MAP_FAILED, "mremap");
-        if (elsewhere != in)
-          map(in, room);
-        else
-          in = map(NULL, room);
+        in = elsewhere != in ? map_again(in, room) : map(room);
         exchange(out, elsewhere, length, step + 1000);
         munmap(elsewhere, 64 * room);
       }
@@ -61,6 +77,7 @@ static void mapped_anew(size_t length) {
   }
   munmap(in, room);
   munmap(out, room);
+  CHECK(same > 0, "memory of %zu octets was never mapped where it had been", room);
 }
 
 // malloc and free of large blocks between messages: glibc maps and unmaps them, and moves the break.
