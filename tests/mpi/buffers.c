@@ -23,8 +23,8 @@ static void map_over(void* where, size_t octets) {
   map_as(where, octets, MAP_FIXED);
 }
 
-// Where the caller had something until now. It is elsewhere where a thread of the library has taken the place meanwhile,
-// for buffers of its own.
+// Where the caller had something until now. It is elsewhere where a thread of the library has taken the place
+// meanwhile, for buffers of its own.
 static void* map_again(void* where, size_t octets) {
   return map_as(where, octets, 0);
 }
