@@ -120,17 +120,28 @@ void a_send_that_found_no_memory_goes_when_there_is_some(void**) {
 }
 
 // Its peer does not miss that.
-void an_endpoint_closes_without_memory(void**) {
+void close_without_memory(bool nobody_has_any) {
   Pair p;
   connect(p);
   char sink = 0;
   MUST(fi_trecv(p.b.ep, &sink, 1, nullptr, p.to_a, kTag, 0, nullptr));
   largest_block = 0;
+  no_memory = nobody_has_any;
   const int closed = fi_close(&p.a.ep->fid);
+  no_memory = false;
   largest_block = kAny;
   p.a.ep = nullptr;
   assert_int_equal(closed, 0);
   assert_int_equal(p.b.failure(p.b.receive_queue).err, FI_ECONNRESET);
+}
+
+void an_endpoint_closes_without_memory(void**) {
+  close_without_memory(false);
+}
+
+// The verbs provider waits for memory, in vain.
+void an_endpoint_closes_where_nobody_has_memory(void**) {
+  close_without_memory(true);
 }
 
 // Whoever notices it: the thread of the provider, or that of the program.
@@ -150,9 +161,12 @@ void a_peer_ends_while_there_is_no_memory(void**) {
 }  // namespace
 
 std::vector<CMUnitTest> memory_tests() {
-  return {cmocka_unit_test(receives_without_memory), cmocka_unit_test(sends_without_memory),
+  return {cmocka_unit_test(receives_without_memory),
+          cmocka_unit_test(sends_without_memory),
           cmocka_unit_test(a_send_that_found_no_memory_goes_when_there_is_some),
-          cmocka_unit_test(an_endpoint_closes_without_memory), cmocka_unit_test(a_peer_ends_while_there_is_no_memory)};
+          cmocka_unit_test(an_endpoint_closes_without_memory),
+          cmocka_unit_test(an_endpoint_closes_where_nobody_has_memory),
+          cmocka_unit_test(a_peer_ends_while_there_is_no_memory)};
 }
 
 }  // namespace ewarp::ofi::test
