@@ -22,6 +22,22 @@ thread_local bool no_memory = false;  // of this thread
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
+// Sanitizers bring forms of their own, whose memory is not for free().
+[[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
+  return no_memory ? nullptr : std::malloc(n > 0 ? n : 1);
+}
+[[gnu::noinline]] void* operator new[](std::size_t n) {
+  return operator new(n);
+}
+[[gnu::noinline]] void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
+  return operator new(n, std::nothrow);
+}
+[[gnu::noinline]] void operator delete[](void* p) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
+  std::free(p);
+}
 [[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }

@@ -247,6 +247,7 @@ void Connections::accept(PeerId from, OwnedId owned, const Hello& theirs) {
 
 void Connections::established(Connection& c, const std::optional<Hello>& theirs) {
   if (c.stood()) return;
+  if (const std::string& failed = at(c.peer()).reason; !failed.empty()) return drop(c, failed.c_str());
   if (c.attempting()) {
     if (!theirs) return drop(c, "it is not an endpoint of this channel");
     if (theirs->version != Hello::kVersion) return drop(c, reason::of_version(theirs->version).c_str());
