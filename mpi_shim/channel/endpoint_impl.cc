@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <new>
 
 namespace ewarp::channel {
 namespace {
@@ -53,16 +54,23 @@ void Endpoint::Impl::close() {
   progress.stop();
   const llp::Guard lock(mutex);
   const std::uint64_t until = transport.now() + options.close_timeout_ns;
-  machine->begin_close();
+  try {
+    machine->begin_close();
+  } catch (const std::bad_alloc&) {  // who is not asked gives them back later, or not at all
+  }
   while (!machine->idle() && transport.now() < until)
     if (!transport.poll()) usleep(50);
   transport.close(options.close_timeout_ns);
   machine->abandon();
-  if (!options.counters_at_close) return;
+  if (options.counters_at_close) say_counters();
+}
+
+void Endpoint::Impl::say_counters() {
   machine->counters().add(Count::progress_wakeups, progress.wakeups());
   machine->counters().add(Count::progress_takeovers, progress.takeovers());
-  std::fprintf(stderr, "channel %s, process %d:\n%s", transport.address().text().c_str(), getpid(),
-               machine->counters().text().c_str());
+  const std::string text = text_of([this]() EWARP_NO_LOCK_ANALYSIS { return machine->counters().text(); });
+  std::fprintf(stderr, "channel %s, process %d:\n%s", text_of([this] { return transport.address().text(); }).c_str(),
+               getpid(), text.c_str());
 }
 
 // --- the application's threads ---
@@ -107,7 +115,14 @@ bool Endpoint::Impl::waits_in_vain(std::uint64_t now, bool anew) {
 void Endpoint::Impl::tick(std::uint64_t now) {
   if (now - std::min(now, ticked_at_) < kTickNs) return;
   ticked_at_ = now;
-  machine->tick();
+  look_after_peers();
+}
+
+void Endpoint::Impl::look_after_peers() {
+  try {
+    machine->tick();
+  } catch (const std::bad_alloc&) {  // the next time
+  }
 }
 
 // --- the progress thread ---
@@ -124,7 +139,7 @@ void Endpoint::Impl::drive(bool connections) {
   } while (transport.poll(false));
   progress.set_armed(wake);
   note_help();
-  machine->tick();
+  look_after_peers();
   wake_waiters();
 }
 

@@ -135,6 +135,9 @@ class Endpoint::Impl final : public Driven {
     helps_.store(machine->wake_for() != Wake::nothing, std::memory_order_relaxed);
   }
 
+  void look_after_peers() EWARP_REQUIRES(mutex);
+  void say_counters() EWARP_REQUIRES(mutex);
+
   // endpoint_wait.cc
   void wake_waiters() EWARP_REQUIRES(mutex);
   void sleep(Request request, std::uint64_t ns) EWARP_REQUIRES(mutex);

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cerrno>
 
 #include "llp/fd.h"
@@ -99,21 +100,17 @@ void File::post(Event event) {
   give_token(*this);
 }
 
-std::vector<Event> File::take_events_of(const Id& owner) {
+std::list<Event> File::take_events_of(const Id& owner) {
   return take_events_if([&](const Event& event) { return event.owner.get() == &owner; });
 }
 
-std::vector<Event> File::take_events_if(const std::function<bool(const Event&)>& gone) {
-  std::vector<Event> taken;
-  std::deque<Event> kept;
-  for (Event& event : events_) {
-    if (gone(event)) {
-      taken.push_back(std::move(event));
-    } else {
-      kept.push_back(std::move(event));
-    }
+std::list<Event> File::take_events_if(const std::function<bool(const Event&)>& gone) {
+  std::list<Event> taken;
+  for (auto at = events_.begin(); at != events_.end();) {
+    const auto next = std::next(at);
+    if (gone(*at)) taken.splice(taken.end(), events_, at);
+    at = next;
   }
-  events_ = std::move(kept);
   for (std::size_t i = 0; i < taken.size() && open; ++i) take_token(*this);
   return taken;
 }
@@ -252,29 +249,41 @@ int ucma_open(int flags) {
   return -error;
 }
 
+namespace {
+
+// An id of a file that is closed. False: there is none.
+bool destroy_one_of(File& file) {
+  std::shared_ptr<verbs::QueuePair> stream;
+  {
+    const Lock lock;
+    if (file.ids().empty()) return false;
+    const auto it = manager().ids.find(*file.ids().begin());
+    assert(it != manager().ids.end());
+    const IdRef id = it->second;
+    stream = destroy(lock, id);
+  }
+  abort_stream(stream);
+  return true;
+}
+
+}  // namespace
+
 void ucma_close(int fd) {
   if (!ucma_is(fd)) return;
   const verbs::shortage::Scope patience;  // nobody can close it again
   file_registry().remove(fd);
   const FileRef file = find_file(fd);
   if (file == nullptr) return;  // inherited over fork()
-  std::vector<std::shared_ptr<verbs::QueuePair>> streams;
   {
     const Lock lock;
     manager().files.erase(fd);
-    file->open = false;
-    const std::vector<std::uint32_t> numbers(file->ids().begin(), file->ids().end());
-    for (const std::uint32_t number : numbers) {
-      // Destroying a listener takes its unanswered requests with it.
-      const auto it = manager().ids.find(number);
-      if (it == manager().ids.end()) continue;
-      const IdRef id = it->second;
-      streams.push_back(destroy(lock, id));
-    }
-    file->events().clear();
-    if (file->kernel() != nullptr) give_token(*file);  // a thread that waits leaves the kernel's channel alone
+    file->open = false;  // no id comes any more
   }
-  for (const auto& qp : streams) abort_stream(qp);
+  while (destroy_one_of(*file)) {
+  }
+  const Lock lock;
+  file->events().clear();
+  if (file->kernel() != nullptr) give_token(*file);  // a thread that waits leaves the kernel's channel alone
 }
 
 bool ucma_is(int fd) {

@@ -44,8 +44,13 @@ int new_id(const Lock&, const FileRef& file, std::uint64_t uid, std::uint16_t po
   id->port_space = port_space;
   id->qp_type = qp_type;
   id->file = file;
-  file->ids().insert(number);
   m.ids[number] = id;
+  try {
+    file->ids().insert(number);
+  } catch (const std::bad_alloc&) {
+    m.ids.erase(number);
+    throw;
+  }
   *out = std::move(id);
   return 0;
 }
@@ -61,8 +66,8 @@ int find_id(const Lock&, const FileRef& file, std::uint32_t number, IdRef* out) 
 std::shared_ptr<verbs::QueuePair> destroy(const Lock& lock, const IdRef& id) {
   Manager& m = manager();
   if (m.ids.erase(id->number) == 0) return nullptr;
-  if (id->file->kernel() == nullptr) m.free_numbers.insert(id->number);
-  id->file->ids().erase(id->number);
+  auto number = id->file->ids().extract(id->number);
+  if (id->file->kernel() == nullptr) m.free_numbers.insert(std::move(number));
 
   const State was = id->state;
   id->enter(State::destroyed);

@@ -16,8 +16,8 @@
 #include <atomic>
 #include <cassert>
 #include <cstdint>
-#include <deque>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -25,7 +25,6 @@
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "llp/annotations.h"
@@ -186,18 +185,18 @@ class File {
 
   void post(Event event) EWARP_REQUIRES(manager_mutex);
   // Removes the events that belong to `owner`, with their tokens; returns them.
-  std::vector<Event> take_events_of(const Id& owner) EWARP_REQUIRES(manager_mutex);
+  std::list<Event> take_events_of(const Id& owner) EWARP_REQUIRES(manager_mutex);
   // The same for the events that `gone` says so of.
-  std::vector<Event> take_events_if(const std::function<bool(const Event&)>& gone) EWARP_REQUIRES(manager_mutex);
-  std::deque<Event>& events() EWARP_REQUIRES(manager_mutex) { return events_; }
-  std::unordered_set<std::uint32_t>& ids() EWARP_REQUIRES(manager_mutex) { return ids_; }
+  std::list<Event> take_events_if(const std::function<bool(const Event&)>& gone) EWARP_REQUIRES(manager_mutex);
+  std::list<Event>& events() EWARP_REQUIRES(manager_mutex) { return events_; }
+  std::set<std::uint32_t>& ids() EWARP_REQUIRES(manager_mutex) { return ids_; }
   bool open EWARP_GUARDED_BY(manager_mutex) = true;
 
  private:
   const int fd_, counter_, counter_mark_;
   const std::unique_ptr<KernelChannel> kernel_;
-  std::deque<Event> events_ EWARP_GUARDED_BY(manager_mutex);
-  std::unordered_set<std::uint32_t> ids_ EWARP_GUARDED_BY(manager_mutex);
+  std::list<Event> events_ EWARP_GUARDED_BY(manager_mutex);
+  std::set<std::uint32_t> ids_ EWARP_GUARDED_BY(manager_mutex);
 };
 
 struct Manager {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 #include <utility>
 
 #include "provider/engine/shortage.h"
@@ -84,7 +85,7 @@ void Inbox::watch(int fd, std::uint32_t events, OnReady on_ready) {
   watch_ops_.push_back({fd, events, w.token});
 }
 
-void Inbox::unwatch(int fd) {
+void Inbox::unwatch(int fd) noexcept {
   const shortage::Scope patience;  // who takes back has no way to go on without
   OnReady dropped;
   const Guard guard(mutex_);
@@ -94,7 +95,10 @@ void Inbox::unwatch(int fd) {
     tokens_.erase(it->second.token);
     watches_.erase(it);
   }
-  watch_ops_.push_back({fd, 0, 0});
+  try {
+    watch_ops_.push_back({fd, 0, 0});
+  } catch (const std::bad_alloc&) {  // the watcher goes on with it, and nobody is called
+  }
 }
 
 std::vector<Inbox::WatchOp> Inbox::take_watch_ops() {

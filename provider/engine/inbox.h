@@ -33,7 +33,8 @@ class Inbox {
   void cancel_timer(std::uint64_t id);
   // Replaces what was asked for this fd before.
   void watch(int fd, std::uint32_t events, OnReady on_ready);
-  void unwatch(int fd);
+  // Throws nothing: destructors call it.
+  void unwatch(int fd) noexcept;
 
   // --- background thread ---
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace ewarp::channel::test {
 namespace {
@@ -28,11 +29,12 @@ void must(bool good, const char* what, int error) {
 
 ibv_mr* enter(ibv_pd* pd, void* memory, std::size_t octets) {
   if (PinningAdapter::meanwhile) PinningAdapter::meanwhile();
-  if (PinningAdapter::most_regions != 0 && registered >= PinningAdapter::most_regions) {
+  const bool full = PinningAdapter::most_regions != 0 && registered >= PinningAdapter::most_regions;
+  auto* region = full ? nullptr : new (std::nothrow) Region;
+  if (region == nullptr) {
     errno = ENOMEM;
     return nullptr;
   }
-  auto* region = new Region;
   region->pd = pd;
   region->addr = memory;
   region->length = octets;

@@ -1,27 +1,39 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Calls that find no memory: an error of that call, and everything goes on when there is some again.
+#include <dlfcn.h>
+
+#include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #include "tests/ofi/sides.h"
 
 namespace {
 
-// Of this thread.
-thread_local bool no_memory = false;
+thread_local bool no_memory = false;  // of this thread
+// Of all threads, but for the verbs provider, which waits for memory: larger blocks cannot be had.
+constexpr std::size_t kAny = SIZE_MAX;
+std::atomic<std::size_t> largest_block{kAny};
+
+bool is_patient(const void* caller) {
+  Dl_info module{};
+  return dladdr(caller, &module) != 0 && std::strstr(module.dli_fname, "libetherwarp-rdmav") != nullptr;
+}
 
 }  // namespace
 
 // In place of the C++ library's, also for the provider.
-void* operator new(std::size_t n) {
-  void* p = no_memory ? nullptr : std::malloc(n > 0 ? n : 1);
+[[gnu::noinline]] void* operator new(std::size_t n) {
+  const bool refused = no_memory || (n > largest_block && !is_patient(__builtin_return_address(0)));
+  void* p = refused ? nullptr : std::malloc(n > 0 ? n : 1);
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
-void operator delete(void* p) noexcept {
+[[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
-void operator delete(void* p, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
   std::free(p);
 }
 
@@ -80,10 +92,81 @@ void sends_without_memory(void**) {
   }
 }
 
+// One message from a to b, so that they are connected.
+void connect(Pair& p) {
+  char octet = 1, sink = 0;
+  MUST(fi_tsend(p.a.ep, &octet, 1, nullptr, p.to_b, kTag, nullptr));
+  MUST(fi_trecv(p.b.ep, &sink, 1, nullptr, p.to_a, kTag, 0, nullptr));
+  p.a.sent();
+  p.b.received();
+}
+
+// Nothing is under way that would tell when there is memory again.
+void a_send_that_found_no_memory_goes_when_there_is_some(void**) {
+  Pair p;
+  connect(p);
+  Bytes octets = pattern(1, 5000), sink(5000);  // more than goes inline
+  MUST(fi_trecv(p.b.ep, sink.data(), sink.size(), nullptr, p.to_a, kTag, 0, nullptr));
+  largest_block = 1024;
+  const ssize_t posted = fi_tsend(p.a.ep, octets.data(), octets.size(), nullptr, p.to_b, kTag, nullptr);
+  fi_cq_tagged_entry entry{};
+  const ssize_t read = fi_cq_read(p.a.send_queue, &entry, 1);
+  largest_block = kAny;
+  assert_int_equal(posted, 0);
+  assert_int_equal(read, -FI_EAGAIN);
+  p.a.sent();
+  p.b.received();
+  assert_true(sink == octets);
+}
+
+// Its peer does not miss that.
+void close_without_memory(bool nobody_has_any) {
+  Pair p;
+  connect(p);
+  char sink = 0;
+  MUST(fi_trecv(p.b.ep, &sink, 1, nullptr, p.to_a, kTag, 0, nullptr));
+  largest_block = 0;
+  no_memory = nobody_has_any;
+  const int closed = fi_close(&p.a.ep->fid);
+  no_memory = false;
+  largest_block = kAny;
+  p.a.ep = nullptr;
+  assert_int_equal(closed, 0);
+  assert_int_equal(p.b.failure(p.b.receive_queue).err, FI_ECONNRESET);
+}
+
+void an_endpoint_closes_without_memory(void**) {
+  close_without_memory(false);
+}
+
+// The verbs provider waits for memory, in vain.
+void an_endpoint_closes_where_nobody_has_memory(void**) {
+  close_without_memory(true);
+}
+
+// Whoever notices it: the thread of the provider, or that of the program.
+void a_peer_ends_while_there_is_no_memory(void**) {
+  Pair p;
+  connect(p);
+  char sink = 0;
+  MUST(fi_trecv(p.b.ep, &sink, 1, nullptr, p.to_a, kTag, 0, nullptr));
+  largest_block = 0;
+  MUST(fi_close(&p.a.ep->fid));
+  p.a.ep = nullptr;
+  const int failed = p.b.failure(p.b.receive_queue).err;
+  largest_block = kAny;
+  assert_int_equal(failed, FI_ECONNRESET);
+}
+
 }  // namespace
 
 std::vector<CMUnitTest> memory_tests() {
-  return {cmocka_unit_test(receives_without_memory), cmocka_unit_test(sends_without_memory)};
+  return {cmocka_unit_test(receives_without_memory),
+          cmocka_unit_test(sends_without_memory),
+          cmocka_unit_test(a_send_that_found_no_memory_goes_when_there_is_some),
+          cmocka_unit_test(an_endpoint_closes_without_memory),
+          cmocka_unit_test(an_endpoint_closes_where_nobody_has_memory),
+          cmocka_unit_test(a_peer_ends_while_there_is_no_memory)};
 }
 
 }  // namespace ewarp::ofi::test

@@ -57,6 +57,20 @@ def find(listed, test):
     return listed.get(test) or next((v for p, v in listed.items() if fnmatch.fnmatchcase(test, p)), None)
 
 
+def became(module, lines, status, said):
+    """What run_module() returns, of the lines that pyverbs_run.py wrote before it ended so."""
+    outcomes = {}
+    for line in map(json.loads, lines):
+        outcomes[line["test"]] = (line["outcome"], line["why"])
+    said = f"the interpreter ended with status {status}\n{said}"
+    ended = {"started": "crashed", "collected": "missing"}
+    outcomes = {test: (ended[outcome], said) if outcome in ended else (outcome, why)
+                for test, (outcome, why) in outcomes.items()}  # fmt: skip
+    check(outcomes, f"{module}: no test was found; {said}")
+    check(status == 0 or any(outcome in ended.values() for outcome, _ in outcomes.values()), f"{module}: {said}")
+    return outcomes
+
+
 def run_module(rig, directory, module, device, arrivals, **how):
     """{test: (outcome, why)} of all tests of the module: passed, skipped, failed; crashed where the interpreter ended in
     it, missing where it never began."""
@@ -65,15 +79,7 @@ def run_module(rig, directory, module, device, arrivals, **how):
                         name=f"pyverbs {module}", **how)  # fmt: skip
     status = process.wait(120)
     lines = results.read_text(encoding="utf-8").splitlines() if results.exists() else []
-    outcomes = {}
-    for line in map(json.loads, lines):
-        outcomes[line["test"]] = (line["outcome"], line["why"])
-    said = f"the interpreter ended with status {status}\n{process.said()}"
-    ended = {"started": "crashed", "collected": "missing"}
-    outcomes = {test: (ended[outcome], said) if outcome in ended else (outcome, why)
-                for test, (outcome, why) in outcomes.items()}  # fmt: skip
-    check(outcomes, f"{module}: no test was found; {said}")
-    check(status == 0 or any(outcome in ended.values() for outcome, _ in outcomes.values()), f"{module}: {said}")
+    outcomes = became(module, lines, status, process.said())
     rig.forget(process)
     results.unlink(missing_ok=True)
     return outcomes

@@ -7,7 +7,7 @@ A test says which requirements of docs/protocol/requirements.md it holds, in the
 In Python tests the same with '#' above the function that main() is given. This complains of a number that does not
 exist, of a test that its program does not run, of a program that is not built, of a requirement without a test, of a
 test whose name begins with a number that it does not hold, and of a page that differs from what the tests say. Of every
-other source of tests, too, it complains if no program is built of it.
+other source of tests, too, it complains if no program is built of it, and of a folder of tests that the build leaves out.
 
 Arguments: the root of the sources; --write writes the page.
 """
@@ -69,6 +69,17 @@ def built(path):
                    lambda loop: " ".join(loop[3].replace(f"${{{loop[1]}}}", item) for item in loop[2].split()),
                    lists, flags=re.S)
     return path.name in re.findall(r"[\w.]+", lists)
+
+
+def left_out(root):
+    """What is built of nothing: folders of tests that tests/CMakeLists.txt does not name, and fuzz targets."""
+    named = re.findall(r"[\w.]+", (root / "tests/CMakeLists.txt").read_text(encoding="utf-8"))
+    for path in sorted(root.glob("tests/*/CMakeLists.txt")):
+        if path.parent.name not in named:
+            yield f"{path.relative_to(root)}: tests/CMakeLists.txt does not name its folder"
+    for path in sorted(root.glob("tests/fuzz/fuzz_*.cc")):
+        if not built(path):
+            yield f"{path.relative_to(root)}: its CMakeLists.txt does not name this file"
 
 
 def claims(path, text):
@@ -147,6 +158,7 @@ def main():
     sections = requirements(root)
     known = [one for _, ids in sections for one, _ in ids]
     tests, complaints = read_tests(root, set(known))
+    complaints += left_out(root)
     complaints += [f"twice: {one}" for one in set(known) if known.count(one) > 1]
     complaints += [f"no test holds {one}" for one in known if one not in tests and one not in NOT_TESTED]
     complaints += [f"{one} is listed as not tested, and is not a requirement or has a test" for one in NOT_TESTED

@@ -16,7 +16,7 @@ void Machine::queue_small(PeerId peer, wire::Kind kind, std::uint32_t id, Octets
   first.message.size = payload.size();
   first.inject = true;
   push_message(first, payload);
-  copy_waiting();
+  if (!copy_waiting()) lose_message(peer);
 }
 
 Request Machine::call(PeerId peer, Octets question, MutableOctets answer, const Report& report) {

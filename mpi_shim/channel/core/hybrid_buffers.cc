@@ -4,6 +4,8 @@
 #include <cassert>
 #include <new>
 
+#include "mpi_shim/channel/core/room.h"
+
 namespace ewarp::channel {
 
 HybridBuffers::HybridBuffers(Transport& transport, std::size_t octets, std::size_t count)
@@ -15,6 +17,8 @@ HybridBuffers::~HybridBuffers() {
 
 bool HybridBuffers::grow() {
   if (owners_.size() >= count_) return false;
+  slabs_.reserve(slabs_.size() + 1);
+  make_room(owners_, free_, kPerSlab);
   Slab slab;
   slab.octets.reset(new (std::nothrow) std::byte[kPerSlab * octets_]);
   if (!slab.octets) return false;

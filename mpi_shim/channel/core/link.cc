@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
 #include <utility>
+
+#include "mpi_shim/channel/core/room.h"
 
 namespace ewarp::channel {
 
 Outgoing& OutgoingPool::take(Outgoing::What what, PeerId peer) {
   if (free_.empty()) {
+    make_room(all_, free_);
     all_.push_back(std::make_unique<Outgoing>());
     free_.push_back(all_.back().get());
   }
@@ -87,14 +91,16 @@ bool Link::push(Outgoing& o, bool followed) {
   return queue_.empty();
 }
 
-void Link::copy_payload(Outgoing& o) {
+bool Link::copy_payload(Outgoing& o) {
   assert(!o.copy);
-  o.copy = std::make_unique_for_overwrite<std::byte[]>(o.length);
+  o.copy.reset(new (std::nothrow) std::byte[o.length]);
+  if (!o.copy) return false;
   std::copy_n(o.data, o.length, o.copy.get());
   o.data = o.copy.get();
   copied += o.length;
   counters_.add(Count::eager_copies);
   counters_.add(Count::eager_copied_octets, o.length);
+  return true;
 }
 
 void Link::flush() {

@@ -130,8 +130,8 @@ class Link {
   // Everything goes out in the order of push(), but Reads and pings, which overtake.
   // True if nothing waits afterwards: it was handed over. followed: nothing goes out before the next push().
   bool push(Outgoing& o, bool followed = false);
-  // Replaces the payload of a Send or Write that waits by a copy.
-  void copy_payload(Outgoing& o);
+  // Replaces the payload of a Send or Write that waits by a copy. False: there is no memory for one.
+  bool copy_payload(Outgoing& o);
   // Hands over as much as the path and the credits allow.
   void flush();
   bool idle() const { return queue_.empty() && reads_.empty() && under_way_ == 0; }

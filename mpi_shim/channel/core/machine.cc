@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "mpi_shim/channel/core/room.h"
+
 namespace ewarp::channel {
 
 Machine::Machine(const Tuning& tuning, Transport& transport)
@@ -23,6 +25,7 @@ Machine::~Machine() {
 
 PeerId Machine::add_peer(bool self) {
   const auto peer = static_cast<PeerId>(links_.size());
+  make_room(links_, self_);
   links_.push_back(std::make_unique<Link>(peer, tuning_, transport_, pool_, budget_, counters_));
   self_.push_back(self);
   return peer;
@@ -284,7 +287,7 @@ void Machine::push_one_sided(Operation& op, wire::Remote remote, Outgoing::What 
   o.inject = inject;
   o.operation = op.confirm || inject ? nullptr : &op;
   const bool gone = link.push(o);
-  if (inject && !gone) link.copy_payload(o);
+  if (inject && !gone && !link.copy_payload(o)) lose_message(op.peer);
   if (op.attached) push_told(op);
   if (op.confirm) return push_confirm(op);
   if (inject) finish(op, Error::none);

@@ -189,7 +189,8 @@ class Machine final : public TransportEvents {
   // protocol_eager.cc
   void push_message(Outgoing& first, Octets payload);
   std::size_t waiting_octets() const;
-  void copy_waiting();
+  bool copy_waiting();
+  void lose_message(PeerId peer);
   Outgoing* last_in_place() const;
   void send_eager(Operation& op, bool inject);
   void deliver_octets(Operation& op, Octets payload, Incomplete* rest);

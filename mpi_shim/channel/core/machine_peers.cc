@@ -214,8 +214,9 @@ void Machine::tick() {
     if (link.pinged_at != 0) {
       if (now - link.pinged_at > patience) transport_.fail(peer, "no answer");
     } else if (link.idle() && now - link.heard_at > patience) {
+      Outgoing& ping = pool_.take(Outgoing::What::ping, peer);
       link.pinged_at = now;
-      link.push(pool_.take(Outgoing::What::ping, peer));
+      link.push(ping);
     }
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "mpi_shim/channel/core/matching.h"
+#include "mpi_shim/channel/core/room.h"
 #include "mpi_shim/channel/core/transport.h"
 #include "mpi_shim/channel/core/types.h"
 
@@ -151,6 +152,7 @@ class Operations {
  private:
   bool grow() {
     if (all_.size() >= 1u << kIndexBits) return false;
+    make_room(all_, free_);
     all_.push_back(std::make_unique<Operation>());
     all_.back()->index = static_cast<std::uint32_t>(all_.size() - 1);
     free_.push_back(all_.back()->index);

@@ -38,10 +38,15 @@ std::size_t Machine::waiting_octets() const {
   return n;
 }
 
-// The pieces that wait need the user's buffer no more.
-void Machine::copy_waiting() {
-  for (Outgoing* o : pieces_)
-    if (!o->handed_over) links_[o->peer]->copy_payload(*o);
+// The pieces that wait need the user's buffer no more. False: some do.
+bool Machine::copy_waiting() {
+  return std::all_of(pieces_.begin(), pieces_.end(),
+                     [this](Outgoing* o) { return o->handed_over || links_[o->peer]->copy_payload(*o); });
+}
+
+// The caller has its buffer back, and there is no memory for what was in it.
+void Machine::lose_message(PeerId peer) {
+  transport_.fail(peer, "no memory for a message");
 }
 
 // The last piece that is still sent out of the user's buffer; null if none is.
@@ -69,7 +74,8 @@ void Machine::send_eager(Operation& op, bool inject) {
   }
   push_message(first, op.buffer());
   if (op.confirm) return;
-  if (inject || links_[op.peer]->copied + waiting_octets() <= tuning_.copy_limit) copy_waiting();
+  const bool copies = inject || links_[op.peer]->copied + waiting_octets() <= tuning_.copy_limit;
+  if (copies && !copy_waiting() && inject) lose_message(op.peer);
   if (Outgoing* last = last_in_place())
     last->operation = &op;
   else

@@ -25,7 +25,7 @@ class BufferPool {
     std::byte* data = nullptr;
     std::uint32_t lkey = 0;
   };
-  // data is null if memory cannot be had.
+  // data is null if memory cannot be had; nothing is thrown.
   Buffer take();
   // Requires: take() gave it, and nobody did this since.
   void give(const Buffer& buffer) {
@@ -39,6 +39,8 @@ class BufferPool {
     std::unique_ptr<std::byte[]> octets;
     ibv_mr* mr;
   };
+  bool grow();
+
   ibv_pd* pd_;
   std::size_t octets_, per_slab_;
   int access_;

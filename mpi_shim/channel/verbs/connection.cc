@@ -2,16 +2,19 @@
 #include "mpi_shim/channel/verbs/connection.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <new>
 
 #include "mpi_shim/channel/core/link.h"
+#include "mpi_shim/channel/core/room.h"
 #include "mpi_shim/channel/verbs/element.h"
 #include "mpi_shim/channel/verbs/failed.h"
 
 namespace ewarp::channel {
 
-Connection::Connection(std::uint32_t serial, PeerId peer, rdma_cm_id* id, State first)
-    : serial_(serial), peer_(peer), state_(first), id_(id) {
-  assert(serial != 0 && id != nullptr);
+Connection::Connection(std::uint32_t serial, PeerId peer, OwnedId id, State first)
+    : serial_(serial), peer_(peer), state_(first), id_(id.release()) {
+  assert(serial != 0 && id_ != nullptr);
   assert(first == State::resolving || first == State::accepting);
   id_->context = this;
 }
@@ -49,6 +52,7 @@ std::string Connection::prepare(ibv_pd* pd, CompletionQueue& completions, Buffer
 void Connection::close() {
   if (id_ == nullptr) return;
   if (id_->qp != nullptr) rdma_destroy_qp(id_);
+  id_->context = nullptr;  // events of an id that cannot be destroyed are nobody's
   rdma_destroy_id(std::exchange(id_, nullptr));
   for (const BufferPool::Buffer& buffer : std::exchange(buffers_, {}))
     if (buffer.data != nullptr) pool_->give(buffer);
@@ -83,14 +87,24 @@ bool Connection::post_receive(std::uint32_t index) {
   return true;
 }
 
+// For one receive more.
+bool Connection::add_index() {
+  try {
+    make_room(buffers_, spare_);
+  } catch (const std::bad_alloc&) {
+    errno = ENOMEM;
+    return false;
+  }
+  spare_.push_back(static_cast<std::uint32_t>(buffers_.size()));
+  buffers_.emplace_back();
+  return true;
+}
+
 // One more than there are. False, and errno: there cannot be.
 bool Connection::add_receive() {
+  if (spare_.empty() && !add_index()) return false;
   if (!completions_->reserve(1)) return false;
   ++reserved_;
-  if (spare_.empty()) {
-    spare_.push_back(static_cast<std::uint32_t>(buffers_.size()));
-    buffers_.emplace_back();
-  }
   BufferPool::Buffer& buffer = buffers_[spare_.back()];
   buffer = pool_->take();
   if (buffer.data != nullptr && post_receive(spare_.back())) {

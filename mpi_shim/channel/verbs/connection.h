@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "mpi_shim/channel/core/list.h"
 #include "mpi_shim/channel/core/types.h"
 #include "mpi_shim/channel/core/wire.h"
 #include "mpi_shim/channel/verbs/buffer_pool.h"
@@ -44,6 +45,11 @@ inline std::uint32_t index(std::uint64_t id) {
 
 }  // namespace receive_id
 
+struct DestroyId {
+  void operator()(rdma_cm_id* id) const { rdma_destroy_id(id); }
+};
+using OwnedId = std::unique_ptr<rdma_cm_id, DestroyId>;
+
 class Connection {
  public:
   enum class State : std::uint8_t {
@@ -71,8 +77,8 @@ class Connection {
   // At most so many requests are at the adapter.
   static constexpr std::uint32_t kSendDepth = 31;
 
-  // serial: not 0. id: of rdma_cm; this owns it from now on. first: resolving or accepting.
-  Connection(std::uint32_t serial, PeerId peer, rdma_cm_id* id, State first);
+  // serial: not 0. first: resolving or accepting.
+  Connection(std::uint32_t serial, PeerId peer, OwnedId id, State first);
   // Nothing of it is in use afterwards.
   ~Connection() { close(); }
   Connection(const Connection&) = delete;
@@ -127,12 +133,16 @@ class Connection {
   bool drained() const { return sends_ == 0 && receives_ == 0; }
 
   bool refused = false;          // a request was, and somebody wants to know when there is room
+  bool writable = false;         // in the list of those who are told so
   bool immediate = false;        // the adapters take Writes with immediate
   wire::Remote heartbeat;        // at the peer
   std::uint64_t give_up_at = 0;  // draining: then without what has not come back
+  Links<Connection> writables;   // writable
+  Links<Connection> drains;      // draining
 
  private:
   bool post_receive(std::uint32_t index);
+  bool add_index();
   bool add_receive();
 
   const std::uint32_t serial_;

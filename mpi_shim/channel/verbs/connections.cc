@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// How connections begin and end, and who is refused.
+// How connections begin, and who is refused.
 #include "mpi_shim/channel/verbs/connections.h"
 
 #include <fcntl.h>
 
 #include <algorithm>
+#include <new>
 
 #include "mpi_shim/channel/verbs/clock.h"
 #include "mpi_shim/channel/verbs/reasons.h"
@@ -15,7 +16,7 @@ namespace {
 constexpr int kResolveMs = 2000;
 constexpr int kBacklog = 256;
 constexpr std::uint64_t kRetryNs = 20'000'000;
-constexpr std::uint64_t kDrainNs = 2'000'000'000;
+constexpr char kNoMemory[] = "no memory";
 // Connections that begin, with peers that this end did not ask for. Each has receive buffers, and ends if it does not
 // stand in time.
 constexpr std::size_t kMostNewcomers = 64;
@@ -64,16 +65,17 @@ void Connections::add_self() {
 }
 
 PeerId Connections::peer(const Address& address) {
-  const auto [found, added] = by_address_.try_emplace(address, 0);
-  if (!added && !at(found->second).dead) {
-    at(found->second).newcomer = false;  // from now on somebody knows its number
-    return found->second;
+  const auto known = by_address_.find(address);
+  if (known != by_address_.end() && !at(known->second).dead) {
+    at(known->second).newcomer = false;  // from now on somebody knows its number
+    return known->second;
   }
-  found->second = owner_.add_peer();
-  peers_.resize(std::max<std::size_t>(peers_.size(), found->second + 1));
-  assert(!peers_[found->second].connection && !peers_[found->second].dead);
-  peers_[found->second].address = address;
-  return found->second;
+  const PeerId peer = owner_.add_peer();
+  peers_.resize(std::max<std::size_t>(peers_.size(), peer + 1));
+  assert(!peers_[peer].connection && !peers_[peer].dead);
+  peers_[peer].address = address;
+  by_address_[address] = peer;  // last: who is in there has a number
+  return peer;
 }
 
 // The peer of a request. A number is for good, so one whose connection never stood is given to the next one. Nothing if
@@ -131,17 +133,19 @@ rdma_conn_param Connections::parameters(const HelloOctets& hello) const {
   return p;
 }
 
-Connection& Connections::add(PeerId peer, rdma_cm_id* id, Connection::State first) {
+Connection& Connections::add(PeerId peer, OwnedId id, Connection::State first) {
   assert(!at(peer).connection && !at(peer).dead);
-  auto& c = at(peer).connection = std::make_unique<Connection>(next_serial_++, peer, id, first);
+  auto c = std::make_unique<Connection>(next_serial_++, peer, std::move(id), first);
   by_serial_[c->serial()] = c.get();
-  return *c;
+  return *(at(peer).connection = std::move(c));
 }
 
 // What was refused and why, or empty.
 std::string Connections::prepare(Connection& c) {
-  if (c.id()->verbs != parts_.device->context()) return "it is reached by another device than " + address_.text();
-  return c.prepare(parts_.device->pd(), *parts_.completions, *parts_.receives, tuning_);
+  return text_of([&] {
+    if (c.id()->verbs != parts_.device->context()) return "it is reached by another device than " + address_.text();
+    return c.prepare(parts_.device->pd(), *parts_.completions, *parts_.receives, tuning_);
+  });
 }
 
 // --- the side that begins ---
@@ -156,10 +160,10 @@ void Connections::connect(PeerId peer) {
 }
 
 void Connections::begin(PeerId peer) {
-  at(peer).retry_at = 0;
   rdma_cm_id* id = nullptr;
   if (rdma_create_id(channel_, &id, nullptr, RDMA_PS_TCP) != 0) return fail_to_reach(peer, failed("rdma_create_id"));
-  Connection& c = add(peer, id, Connection::State::resolving);
+  Connection& c = add(peer, OwnedId(id), Connection::State::resolving);
+  at(peer).retry_at = 0;
   // From our own address, so that the peer sees the device that we use.
   Address from = address_;
   from.port = 0;
@@ -175,7 +179,7 @@ void Connections::on_resolved(Connection& c) {
 
 void Connections::on_route(Connection& c) {
   if (c.state() != Connection::State::resolving) return;
-  if (const std::string error = prepare(c); !error.empty()) return on_refused(c, std::nullopt, error);
+  if (std::string error = prepare(c); !error.empty()) return on_refused(c, std::nullopt, std::move(error));
   c.enter(Connection::State::connecting);
   const HelloOctets mine = hello(Hello::Answer::welcome, at(c.peer()).address).emit();
   rdma_conn_param p = parameters(mine);
@@ -183,11 +187,11 @@ void Connections::on_route(Connection& c) {
 }
 
 // Not connected, for this time: the peer may not listen yet, or be about to connect to us.
-void Connections::on_refused(Connection& c, const std::optional<Hello>& hello, const std::string& why) {
+void Connections::on_refused(Connection& c, const std::optional<Hello>& hello, std::string why) {
   const PeerId peer = c.peer();
   Peer& p = at(peer);
   destroy(c);
-  p.last_refusal = why;
+  p.last_refusal = std::move(why);
   if (hello && hello->version != Hello::kVersion) return fail_to_reach(peer, reason::of_version(hello->version));
   if (hello && hello->answer == Hello::Answer::mismatch)
     return fail_to_reach(peer, reason::of_mismatch(this->hello(Hello::Answer::welcome, {}), *hello));
@@ -200,39 +204,39 @@ void Connections::on_refused(Connection& c, const std::optional<Hello>& hello, c
 
 // --- the side that is connected to ---
 
-void Connections::refuse(rdma_cm_id* id, Hello::Answer answer, const Address& to) {
+void Connections::refuse(OwnedId id, Hello::Answer answer, const Address& to) {
   const HelloOctets mine = hello(answer, to).emit();
-  rdma_reject(id, mine.data(), static_cast<std::uint8_t>(mine.size()));
-  rdma_destroy_id(id);
+  rdma_reject(id.get(), mine.data(), static_cast<std::uint8_t>(mine.size()));
 }
 
 // Two requests that cross: that of the smaller address goes on.
-void Connections::on_request(rdma_cm_id* id, const std::optional<Hello>& theirs) {
-  if (theirs && theirs->version != Hello::kVersion) return refuse(id, Hello::Answer::version);
-  if (theirs && (!comes_from(id, theirs->address) || !is_of_this_job(*theirs)))
-    return refuse(id, Hello::Answer::stranger);
+void Connections::on_request(OwnedId id, const std::optional<Hello>& theirs) {
+  if (theirs && theirs->version != Hello::kVersion) return refuse(std::move(id), Hello::Answer::version);
+  if (theirs && (!comes_from(id.get(), theirs->address) || !is_of_this_job(*theirs)))
+    return refuse(std::move(id), Hello::Answer::stranger);
   if (!theirs || theirs->eager_threshold != tuning_.eager_threshold || theirs->eager_piece != tuning_.eager_piece ||
       theirs->receive_depth != tuning_.receive_depth || theirs->ignored_bits != tuning_.ignored_bits)
-    return refuse(id, Hello::Answer::mismatch);
+    return refuse(std::move(id), Hello::Answer::mismatch);
   const auto newcomer_or_known = newcomer(theirs->address);
-  if (!newcomer_or_known) return refuse(id, Hello::Answer::busy);
+  if (!newcomer_or_known) return refuse(std::move(id), Hello::Answer::busy);
   const PeerId from = *newcomer_or_known;
   if (Connection* mine = of(from)) {
-    if (!mine->attempting()) return refuse(id, Hello::Answer::known);
-    if (address_ < theirs->address) return refuse(id, Hello::Answer::crossed);
+    if (!mine->attempting()) return refuse(std::move(id), Hello::Answer::known);
+    if (address_ < theirs->address) return refuse(std::move(id), Hello::Answer::crossed);
     destroy(*mine);
   }
-  accept(from, id, *theirs);
+  accept(from, std::move(id), *theirs);
 }
 
-void Connections::accept(PeerId from, rdma_cm_id* id, const Hello& theirs) {
+void Connections::accept(PeerId from, OwnedId owned, const Hello& theirs) {
+  rdma_cm_id* const id = owned.get();
+  Connection& c = add(from, std::move(owned), Connection::State::accepting);
   at(from).retry_at = 0;
-  Connection& c = add(from, id, Connection::State::accepting);
   c.heartbeat = theirs.heartbeat;
-  if (const std::string error = prepare(c); !error.empty()) {
+  if (std::string error = prepare(c); !error.empty()) {
     const HelloOctets no = hello(Hello::Answer::mismatch, theirs.address).emit();
     rdma_reject(id, no.data(), static_cast<std::uint8_t>(no.size()));
-    return on_refused(c, std::nullopt, error);
+    return on_refused(c, std::nullopt, std::move(error));
   }
   const HelloOctets yes = hello(Hello::Answer::welcome, theirs.address).emit();
   rdma_conn_param p = parameters(yes);
@@ -243,11 +247,12 @@ void Connections::accept(PeerId from, rdma_cm_id* id, const Hello& theirs) {
 
 void Connections::established(Connection& c, const std::optional<Hello>& theirs) {
   if (c.stood()) return;
+  if (const std::string& failed = at(c.peer()).reason; !failed.empty()) return drop(c, failed.c_str());
   if (c.attempting()) {
     if (!theirs) return drop(c, "it is not an endpoint of this channel");
-    if (theirs->version != Hello::kVersion) return drop(c, reason::of_version(theirs->version));
+    if (theirs->version != Hello::kVersion) return drop(c, reason::of_version(theirs->version).c_str());
     if (theirs->address != at(c.peer()).address || !is_of_this_job(*theirs))
-      return drop(c, reason::of_stranger(address_));
+      return drop(c, reason::of_stranger(address_).c_str());
     c.heartbeat = theirs->heartbeat;
   }
   c.enter(Connection::State::up);
@@ -260,7 +265,7 @@ void Connections::established(Connection& c, const std::optional<Hello>& theirs)
 }
 
 void Connections::on_event(const rdma_cm_event& event, const std::optional<Hello>& hello) {
-  if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(event.id, hello);
+  if (event.event == RDMA_CM_EVENT_CONNECT_REQUEST) return on_request(OwnedId(event.id), hello);
   if (event.id == listener_ || event.id->context == nullptr) return;
   Connection& c = *static_cast<Connection*>(event.id->context);
   switch (event.event) {
@@ -296,11 +301,30 @@ bool Connections::handle() {
     const auto theirs =
         has_data ? Hello::parse(copy.param.conn.private_data, copy.param.conn.private_data_len) : std::nullopt;
     rdma_ack_cm_event(event);  // an id is not destroyed before its events are acknowledged
-    on_event(copy, theirs);
+    handle(copy, theirs);
   }
   const std::uint64_t now = monotonic_ns();
-  for (PeerId peer = 0; peer < peers_.size(); ++peer) due(peer, now);
+  for (PeerId peer = 0; peer < peers_.size(); ++peer) {
+    try {
+      due(peer, now);
+    } catch (const std::bad_alloc&) {
+      if (at(peer).retry_at != 0) at(peer).retry_at = now + kRetryNs;
+    }
+  }
   return anything;
+}
+
+// Without memory it ends what it is about. A request is gone then, and its peer makes another one.
+void Connections::handle(const rdma_cm_event& event, const std::optional<Hello>& hello) {
+  const auto* about = static_cast<const Connection*>(event.id->context);
+  const std::uint32_t serial = about != nullptr ? about->serial() : 0;
+  try {
+    on_event(event, hello);
+  } catch (const std::bad_alloc&) {
+    Connection* const c = find(serial);
+    if (c == nullptr) return;
+    c->stood() ? drop(*c, kNoMemory) : on_refused(*c, std::nullopt, reason::of(kNoMemory));
+  }
 }
 
 // At most one thing: what follows from it is due with the next handle().
@@ -308,7 +332,7 @@ void Connections::due(PeerId peer, std::uint64_t now) {
   const Peer& p = at(peer);
   const bool drains = p.connection && p.connection->state() == Connection::State::draining;
   if (p.wanted && !p.dead && now >= p.give_up_at && !drains)
-    fail_to_reach(peer, reason::of_silence(timeout_ns_, p.last_refusal));
+    fail_to_reach(peer, p.reason.empty() ? reason::of_silence(timeout_ns_, p.last_refusal) : p.reason);
   else if (p.retry_at != 0 && now >= p.retry_at && !p.connection)
     begin(peer);
   else if (drains && now >= p.connection->give_up_at)
@@ -325,72 +349,6 @@ std::uint64_t Connections::deadline() const {
     if (p.connection && p.connection->state() == Connection::State::draining) earlier(p.connection->give_up_at);
   }
   return first;
-}
-
-// --- ends ---
-
-void Connections::drop(Connection& c, const std::string& why) {
-  if (c.state() != Connection::State::draining) {
-    c.enter(Connection::State::draining);
-    c.give_up_at = monotonic_ns() + kDrainNs;
-    timers_changed_ = true;
-    at(c.peer()).reason = why;
-    c.flush();
-  } else if (!c.drained()) {
-    return;
-  }
-  draining_.push_back(c.peer());
-}
-
-void Connections::finish_drained() {
-  for (const PeerId peer : std::exchange(draining_, {})) finish_drained(peer);
-}
-
-void Connections::finish_drained(PeerId peer) {
-  const Connection* c = of(peer);
-  if (c == nullptr || c->state() != Connection::State::draining) return;
-  if (!c->drained() && monotonic_ns() < c->give_up_at) return;
-  const std::string why = at(peer).reason;
-  at(peer).wanted ? fail_to_reach(peer, why) : give_up(peer, why);
-}
-
-void Connections::destroy(Connection& c) {
-  const std::unique_ptr<Connection> gone = std::move(at(c.peer()).connection);
-  assert(gone.get() == &c);
-  by_serial_.erase(c.serial());
-  c.close();
-  owner_.on_gone(c);
-}
-
-// Final: who asked for the connection is told why there is none.
-void Connections::fail_to_reach(PeerId peer, const std::string& why) {
-  if (at(peer).wanted) owner_.on_unreachable(peer, why);
-  give_up(peer, why);
-}
-
-void Connections::give_up(PeerId peer, const std::string& why) {
-  assert(!at(peer).dead);
-  if (Connection* c = of(peer)) destroy(*c);
-  Peer& p = at(peer);
-  p.dead = true;
-  p.wanted = false;
-  p.retry_at = 0;
-  p.reason = why;
-  owner_.on_down(peer);
-}
-
-void Connections::disconnect() {
-  for (const Peer& p : peers_)
-    if (p.connection && p.connection->state() == Connection::State::up) rdma_disconnect(p.connection->id());
-}
-
-bool Connections::any() const {
-  return std::any_of(peers_.begin(), peers_.end(), [](const Peer& p) { return p.connection != nullptr; });
-}
-
-void Connections::end_all(const std::string& why) {
-  for (PeerId peer = 0; peer < peers_.size(); ++peer)
-    if (peers_[peer].connection) give_up(peer, why);
 }
 
 }  // namespace ewarp::channel

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Who is connected with whom. Listens; connects to peers when it is asked to, again and again until it succeeds or the
 // time is up; keeps one of two requests that cross; and takes connections down when they end. One peer has one
-// connection at most.
+// connection at most. Without memory an attempt fails, and is made again; what stood ends and is told all the same.
 //
 // Threading: none; the endpoint's lock is held in every call.
 #pragma once
@@ -36,7 +36,7 @@ class ConnectionOwner {
   virtual PeerId add_peer() = 0;
   virtual void on_up(Connection& connection) = 0;
   // Its queue pair is gone: what the adapter had does not come back.
-  virtual void on_gone(const Connection& connection) = 0;
+  virtual void on_gone(Connection& connection) = 0;
   // connect() was in vain: no connection comes to be. Before on_down().
   virtual void on_unreachable(PeerId peer, const std::string& why) = 0;
   // After on_gone(), if there was a connection. For good.
@@ -85,7 +85,9 @@ class Connections {
   // What comes before rdma_cm says that the connection stands is proof enough. their: what an active end was told.
   void established(Connection& c, const std::optional<Hello>& theirs);
   // It ends, as soon as everything that the adapter has came back: finish_drained() says so.
-  void drop(Connection& c, const std::string& why);
+  void drop(Connection& c, const char* why);
+  // The same for whatever there is with a peer, be it only the wish for a connection.
+  void fail(PeerId peer, const char* why);
   void finish_drained();
 
   // What rdma_cm has to say, and what is due. True if it had something to say.
@@ -98,7 +100,13 @@ class Connections {
   // From everybody, in order.
   void disconnect();
   bool any() const;
-  void end_all(const std::string& why);
+  // f(connection), of each that there is.
+  template <class F>
+  void for_each(F&& f) const {
+    for (const Peer& p : peers_)
+      if (p.connection) f(*p.connection);
+  }
+  void end_all(const char* why);
 
  private:
   struct Peer {
@@ -110,7 +118,7 @@ class Connections {
     std::uint64_t retry_at = 0;    // 0: no attempt is due
     std::uint64_t give_up_at = 0;  // of all attempts
     std::string last_refusal;      // of the attempts so far
-    std::string reason;            // its end, or that of its connection that drains
+    std::string reason;            // its end, or that of its connection that drains, or of the attempts
   };
   const Peer& at(PeerId peer) const {
     assert(peer < peers_.size());
@@ -121,7 +129,7 @@ class Connections {
     return peers_[peer];
   }
 
-  Connection& add(PeerId peer, rdma_cm_id* id, Connection::State first);
+  Connection& add(PeerId peer, OwnedId id, Connection::State first);
   std::string prepare(Connection& c);
   Hello hello(Hello::Answer answer, const Address& to) const;
   std::optional<PeerId> newcomer(const Address& address);
@@ -129,17 +137,18 @@ class Connections {
   rdma_conn_param parameters(const HelloOctets& hello) const;
   void begin(PeerId peer);
   void due(PeerId peer, std::uint64_t now);
+  void handle(const rdma_cm_event& event, const std::optional<Hello>& hello);
   void on_event(const rdma_cm_event& event, const std::optional<Hello>& hello);
-  void on_request(rdma_cm_id* id, const std::optional<Hello>& hello);
-  void accept(PeerId from, rdma_cm_id* id, const Hello& theirs);
+  void on_request(OwnedId id, const std::optional<Hello>& hello);
+  void accept(PeerId from, OwnedId id, const Hello& theirs);
   void on_resolved(Connection& c);
   void on_route(Connection& c);
-  void on_refused(Connection& c, const std::optional<Hello>& hello, const std::string& why);
-  void refuse(rdma_cm_id* id, Hello::Answer answer, const Address& to = {});
+  void on_refused(Connection& c, const std::optional<Hello>& hello, std::string why);
+  void refuse(OwnedId id, Hello::Answer answer, const Address& to = {});
   void finish_drained(PeerId peer);
   void destroy(Connection& c);
-  void fail_to_reach(PeerId peer, const std::string& why);
-  void give_up(PeerId peer, const std::string& why);
+  void fail_to_reach(PeerId peer, std::string why);
+  void give_up(PeerId peer, std::string why);
 
   const Tuning& tuning_;
   const std::uint64_t timeout_ns_;
@@ -153,7 +162,7 @@ class Connections {
   std::map<Address, PeerId> by_address_;
   std::unordered_map<std::uint32_t, Connection*> by_serial_;
   std::uint32_t next_serial_ = 1;
-  std::vector<PeerId> draining_;  // to be looked at by finish_drained()
+  List<Connection, &Connection::drains> draining_;
   bool timers_changed_ = false;
 };
 

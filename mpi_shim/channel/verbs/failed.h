@@ -4,13 +4,24 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <string>
 
 namespace ewarp::channel {
 
+// The text that f() makes. Without memory for it: a text that says so, and needs none.
+template <class F>
+std::string text_of(F&& f) noexcept {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return "no memory";  // is in the string itself
+  }
+}
+
 // "what: the text of errno".
-inline std::string failed(const char* what) {
-  return std::string(what) + ": " + std::strerror(errno);
+inline std::string failed(const char* what) noexcept {
+  return text_of([what] { return std::string(what) + ": " + std::strerror(errno); });
 }
 
 // Why something could not be opened: a text for people, and an errno for programs. Code 0: it could.

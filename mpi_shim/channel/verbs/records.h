@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "mpi_shim/channel/core/room.h"
 #include "mpi_shim/channel/verbs/request_memory.h"
 
 namespace ewarp::channel {
@@ -20,9 +21,11 @@ struct Record {
 
 class Records {
  public:
-  // The id for the next request that is posted; the same one until it is put().
+  // The id for the next request that is posted; the same one until it is put(). Only the first call of those throws,
+  // std::bad_alloc.
   std::uint32_t next() {
     if (free_.empty()) {
+      make_room(all_, free_);
       free_.push_back(static_cast<std::uint32_t>(all_.size()));
       all_.emplace_back();
     }

@@ -50,43 +50,53 @@ RegistrationCache::Region* RegistrationCache::take(Octets memory, int access, St
   bool stays = keeps() && stay != Stay::never && settled();
   if (Region* r = stays ? find(range, access) : nullptr) {
     counters_.add(Count::registration_hits);
-    if (r->users++ == 0) idle_.erase(r->idle);
+    if (r->users++ == 0) rest_no_more(*r);
     return r;
   }
   stays = stays && (monitor_ == nullptr || monitor_->watch(range));
   if (stay == Stay::or_nothing && !stays) return nullptr;
-  auto region = std::make_unique<Region>();
-  region->mr = enter(memory, access);
-  if (region->mr == nullptr) return nullptr;
+  Region* const region = enter(memory, access);
+  if (region == nullptr) return nullptr;
   counters_.add(Count::registrations);
   if (stays) counters_.add(Count::registrations_kept);
   region->access = access;
   region->users = 1;
   region->stays = stays;
-  return regions_.emplace(range.begin, std::move(region))->second.get();
+  return region;
 }
 
 // What is kept may be what the adapter, or the limit of locked memory, has no room for.
-ibv_mr* RegistrationCache::enter(Octets memory, int access) {
+RegistrationCache::Region* RegistrationCache::enter(Octets memory, int access) {
+  const auto at = regions_.emplace(range_of(memory).begin, std::make_unique<Region>());
+  Region& region = *at->second;
   for (;;) {
-    ibv_mr* mr = ibv_reg_mr(pd_, const_cast<std::byte*>(memory.data()), memory.size(), access);
-    if (mr != nullptr || idle_.empty()) return mr;
+    region.mr = ibv_reg_mr(pd_, const_cast<std::byte*>(memory.data()), memory.size(), access);
+    if (region.mr != nullptr) return &region;
+    if (idle_.empty()) break;
     drop_oldest();
   }
+  regions_.erase(at);
+  return nullptr;
 }
 
 void RegistrationCache::give(Region& region) {
   assert(region.users > 0);
   if (--region.users > 0) return;
   if (!region.stays) return drop(region);
-  region.idle = idle_.insert(idle_.end(), &region);
-  if (idle_.size() > most_kept_) drop_oldest();
+  idle_.push_back(region);
+  if (++idle_count_ > most_kept_) drop_oldest();
 }
 
 void RegistrationCache::drop_oldest() {
   Region& oldest = *idle_.front();
-  idle_.pop_front();
+  rest_no_more(oldest);
   drop(oldest);
+}
+
+void RegistrationCache::rest_no_more(Region& region) {
+  assert(idle_count_ > 0);
+  idle_.remove(region);
+  --idle_count_;
 }
 
 void RegistrationCache::drop(Region& region) {
@@ -110,7 +120,7 @@ void RegistrationCache::forget(const Range& memory) {
     counters_.add(Count::registrations_invalidated);
     r.stays = false;
     if (r.users > 0) continue;
-    idle_.erase(r.idle);
+    rest_no_more(r);
     drop(r);
   }
 }

@@ -9,11 +9,11 @@
 #include <infiniband/verbs.h>
 
 #include <cstdint>
-#include <list>
 #include <map>
 #include <memory>
 
 #include "mpi_shim/channel/core/counters.h"
+#include "mpi_shim/channel/core/list.h"
 #include "mpi_shim/channel/core/types.h"
 #include "mpi_shim/channel/memory/monitor.h"
 
@@ -32,7 +32,7 @@ class RegistrationCache {
     int access = 0;
     unsigned users = 0;
     bool stays = false;  // it may be used again
-    std::list<Region*>::iterator idle;
+    Links<Region> idle;
     Range range() const {
       const auto begin = reinterpret_cast<std::uintptr_t>(mr->addr);
       return {begin, begin + mr->length};
@@ -56,7 +56,8 @@ class RegistrationCache {
   bool keeps() const { return most_kept_ != 0; }
   bool settled();
   Region* find(const Range& memory, int access);
-  ibv_mr* enter(Octets memory, int access);
+  Region* enter(Octets memory, int access);
+  void rest_no_more(Region& region);
   void drop_oldest();
   void drop(Region& region);
 
@@ -66,7 +67,8 @@ class RegistrationCache {
   std::uint64_t seen_;  // of the monitor's changes
   Counters& counters_;
   std::multimap<std::uintptr_t, std::unique_ptr<Region>> regions_;  // by first octet
-  std::list<Region*> idle_;                                         // that longest without a user first
+  List<Region, &Region::idle> idle_;                                // that longest without a user first
+  std::size_t idle_count_ = 0;
 };
 
 }  // namespace ewarp::channel

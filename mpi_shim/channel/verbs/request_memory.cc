@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <new>
 
 #include "mpi_shim/channel/core/wire.h"
 #include "mpi_shim/channel/verbs/element.h"
@@ -74,7 +75,11 @@ RequestMemory::~RequestMemory() {
 RegistrationCache::Region* RequestMemory::worth_registration(Octets memory, int access) {
   using enum RegistrationCache::Stay;
   if (!policy_->worth_registration(memory)) return nullptr;
-  RegistrationCache::Region* const region = cache_->take(memory, access, policy_->keeps() ? or_nothing : never);
+  RegistrationCache::Region* region = nullptr;
+  try {
+    region = cache_->take(memory, access, policy_->keeps() ? or_nothing : never);
+  } catch (const std::bad_alloc&) {
+  }
   if (region == nullptr) policy_->in_vain(memory);
   if (region != nullptr && policy_->keeps()) counters_->add(Count::frequent_buffer_sends);
   return region;

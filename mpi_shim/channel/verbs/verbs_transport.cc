@@ -20,6 +20,7 @@ constexpr std::uint32_t kGreeting = 0xffffffff;
 constexpr std::size_t kBatch = 32;
 constexpr std::size_t kReceivesAtOnce = 8;  // registered together
 constexpr std::uint64_t kConnectionsNs = 100'000;
+constexpr std::uint64_t kTryAgainNs = 10'000'000;
 
 }  // namespace
 
@@ -76,7 +77,7 @@ void VerbsTransport::connect(PeerId peer) {
 }
 
 void VerbsTransport::fail(PeerId peer, const char* why) {
-  if (Connection* c = connections_.of(peer)) connections_.drop(*c, why);
+  connections_.fail(peer, why);
 }
 
 void VerbsTransport::on_up(Connection& c) {
@@ -84,7 +85,8 @@ void VerbsTransport::on_up(Connection& c) {
   events_->on_peer_up(c.peer());
 }
 
-void VerbsTransport::on_gone(const Connection& c) {
+void VerbsTransport::on_gone(Connection& c) {
+  if (std::exchange(c.writable, false)) writable_.remove(c);
   records_.take_all_of(c.serial(), c.sends(), [this](const Record& record) {
     memory_.give_back(record.loan);
     if (record.told) events_->on_complete(record.cookie, false);
@@ -122,18 +124,27 @@ void VerbsTransport::take_receive(PeerId peer) {
 
 // --- requests ---
 
-// Null if the peer's connection takes nothing now; then it is noted that somebody wants to know when it does.
+// Null if the peer's connection takes nothing now; then it is noted that somebody wants to know when it does. Otherwise
+// there is a record for one request.
 Connection* VerbsTransport::ready(PeerId peer) {
   Connection* c = connections_.of(peer);
   if (c == nullptr || c->state() != Connection::State::up) return nullptr;
-  if (c->has_room(held_count_)) return c;
-  c->refused = true;
+  try {
+    records_.next();
+    if (c->has_room(held_count_)) return c;
+  } catch (const std::bad_alloc&) {
+  }
+  refuse(*c, {});
   return nullptr;
 }
 
+// A completion of the connection makes room, and tells so. Where there is none to come, time does.
 void VerbsTransport::refuse(Connection& c, const Record& record) {
   memory_.give_back(record.loan);
   c.refused = true;
+  if (c.sends() > 0 || try_again_at_ != 0) return;
+  try_again_at_ = now() + kTryAgainNs;
+  timers_changed_ = true;
 }
 
 bool VerbsTransport::post(Connection& c, ibv_send_wr& wr, Record& record) {
@@ -243,7 +254,7 @@ bool VerbsTransport::read(PeerId peer, MutableOctets target, const Exposed* memo
   Record record{.cookie = cookie};
   auto sge = memory != nullptr ? memory_.exposed(target, *memory) : memory_.scatter(record.loan, target);
   if (!sge) {
-    c->refused = true;
+    refuse(*c, record);
     return false;
   }
   return post_read(*c, *sge, source, record);
@@ -276,8 +287,8 @@ void VerbsTransport::received(Connection& c, std::uint32_t index, const ibv_wc& 
     if (c.stood()) connections_.drop(c, ibv_wc_status_str(wc.status));
     return;
   }
-  if (c.state() == Connection::State::accepting) connections_.established(c, std::nullopt);
   try {
+    if (c.state() == Connection::State::accepting) connections_.established(c, std::nullopt);
     if (wc.opcode == IBV_WC_RECV)
       events_->on_received(c.peer(), c.received(index, wc.byte_len));
     else if (const std::uint32_t immediate = be32toh(wc.imm_data); immediate != kGreeting)
@@ -302,9 +313,50 @@ void VerbsTransport::completed(const ibv_wc& wc) {
   Connection* c = connections_.find(record.serial);
   if (c == nullptr) return;
   c->send_completed();
-  if (record.told) events_->on_complete(record.cookie, ok);
+  tell(*c, record, ok);
   if (!ok) return connections_.drop(*c, ibv_wc_status_str(wc.status));
-  if (std::exchange(c->refused, false)) writable_.push_back(c->peer());
+  if (c->refused) set_writable(*c);
+}
+
+void VerbsTransport::tell(Connection& c, const Record& record, bool ok) {
+  try {
+    if (record.told) events_->on_complete(record.cookie, ok);
+  } catch (const std::bad_alloc&) {
+    connections_.drop(c, "no memory for a completion");
+  }
+}
+
+// --- who may go on ---
+
+void VerbsTransport::set_writable(Connection& c) {
+  c.refused = false;
+  if (std::exchange(c.writable, true)) return;
+  writable_.push_back(c);
+}
+
+// Who was refused for want of memory, and has nothing under way.
+void VerbsTransport::try_again() {
+  if (try_again_at_ == 0 || now() < try_again_at_) return;
+  try_again_at_ = 0;
+  connections_.for_each([this](Connection& c) {
+    if (c.refused && c.sends() == 0) set_writable(c);
+  });
+}
+
+void VerbsTransport::tell_writable() {
+  while (Connection* c = writable_.pop_front()) {
+    c->writable = false;
+    try {
+      events_->on_writable(c->peer());
+    } catch (const std::bad_alloc&) {
+      connections_.drop(*c, "no memory to go on");
+    }
+  }
+}
+
+std::uint64_t VerbsTransport::deadline() const {
+  const std::uint64_t theirs = connections_.deadline();
+  return theirs == 0 || try_again_at_ == 0 ? std::max(theirs, try_again_at_) : std::min(theirs, try_again_at_);
 }
 
 bool VerbsTransport::poll(bool connections) {
@@ -322,7 +374,8 @@ bool VerbsTransport::poll(bool connections) {
     looked_at_ = now();
     anything = connections_.handle() || anything;
   }
-  for (const PeerId peer : std::exchange(writable_, {})) events_->on_writable(peer);
+  try_again();
+  tell_writable();
   connections_.finish_drained();
   return anything;
 }

@@ -13,7 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "mpi_shim/channel/core/counters.h"
 #include "mpi_shim/channel/core/transport.h"
@@ -58,7 +58,8 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   // Why the connection with it ended; empty if it did not.
   const std::string& reason(PeerId peer) const { return connections_.reason(peer); }
 
-  // Handles what has come, without waiting. True if that was anything.
+  // Handles what has come, without waiting. True if that was anything. Nothing is thrown: what finds no memory ends
+  // the connection that it belongs to.
   // connections: now and then also what rdma_cm has to say, and what is due.
   bool poll(bool connections = true);
   // The next poll() does that in any case.
@@ -70,9 +71,12 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   int completion_fd() const { return completions_.fd(); }
   int connection_fd() const { return connections_.fd(); }
   // Until when poll() has to be called though nothing comes; 0: never.
-  std::uint64_t deadline() const { return connections_.deadline(); }
+  std::uint64_t deadline() const;
   // Whether deadline() may be earlier than when this was asked last.
-  bool take_timers_changed() { return connections_.take_timers_changed(); }
+  bool take_timers_changed() {
+    const bool mine = std::exchange(timers_changed_, false);
+    return connections_.take_timers_changed() || mine;
+  }
   // Disconnects from everybody, in order, within so many nanoseconds.
   void close(std::uint64_t patience_ns);
   RegistrationCache& registrations() { return memory_.registrations(); }
@@ -98,7 +102,7 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
  private:
   PeerId add_peer() override { return add_peer_(); }
   void on_up(Connection& connection) override;
-  void on_gone(const Connection& connection) override;
+  void on_gone(Connection& connection) override;
   void on_unreachable(PeerId peer, const std::string& why) override;
   void on_down(PeerId peer) override { events_->on_peer_down(peer); }
 
@@ -112,6 +116,10 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   bool post_read(Connection& c, ibv_sge& sge, wire::Remote source, Record& record);
   void greet(Connection& c);
   void completed(const ibv_wc& wc);
+  void tell(Connection& c, const Record& record, bool ok);
+  void try_again();
+  void set_writable(Connection& c);
+  void tell_writable();
   void received(Connection& c, std::uint32_t index, const ibv_wc& wc);
 
   const Tuning tuning_;
@@ -138,8 +146,10 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   std::uint32_t held_count_ = 0;
   Connection* held_for_ = nullptr;
 
-  std::vector<PeerId> writable_;  // who is told so at the end of poll()
-  std::uint64_t looked_at_ = 0;   // for what rdma_cm has to say; 0: look with the next poll()
+  List<Connection, &Connection::writables> writable_;  // who is told so at the end of poll()
+  std::uint64_t try_again_at_ = 0;                     // whoever was refused with nothing under way; 0: nobody was
+  bool timers_changed_ = false;
+  std::uint64_t looked_at_ = 0;  // for what rdma_cm has to say; 0: look with the next poll()
 };
 
 }  // namespace ewarp::channel

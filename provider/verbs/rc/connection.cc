@@ -45,7 +45,9 @@ Connection::Connection(Engine& engine, RcQueuePair& qp, std::unique_ptr<llp::Str
       agreement_(stream_->take_agreement()),
       endpoint_(qp, params, ulpdu_limit(*stream_, params)),
       peer_(stream_->peer()),
-      distant_(stream_->is_distant()) {}
+      distant_(stream_->is_distant()) {
+  llp::no_stream();  // is made now: an end is not to need memory for it
+}
 
 Connection::~Connection() = default;
 
