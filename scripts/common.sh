@@ -11,7 +11,7 @@ die() {
 }
 
 # install_packages GROUP...: installs what these groups of packages.txt name and this machine lacks. Says what it does;
-# does nothing when nothing is missing.
+# does nothing when nothing is missing. What this release of Debian does not have is named and left out.
 install_packages() {
   command -v dpkg-query >/dev/null || die "this is no Debian; install what scripts/packages.txt names, then add --no-packages"
   local group wanted="" missing=() package
@@ -29,10 +29,19 @@ install_packages() {
   fi
   echo "== installing: ${missing[*]}"
   # Package lists of an image that was just made may be absent or old: fetch them only when the first try fails.
-  local install=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}")
-  "${install[@]}" >/dev/null 2>&1 && return
+  local install=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends)
+  "${install[@]}" "${missing[@]}" >/dev/null 2>&1 && return
   "${root[@]}" apt-get update -q
-  "${install[@]}" || die "apt-get could not install ${missing[*]}; see above"
+  local known=()
+  for package in "${missing[@]}"; do
+    if [[ $(apt-cache policy "$package") =~ Candidate:\ [^\(] ]]; then
+      known+=("$package")
+    else
+      echo "== this release of Debian has no $package"
+    fi
+  done
+  [ ${#known[@]} -eq 0 ] && return
+  "${install[@]}" "${known[@]}" || die "apt-get could not install ${known[*]}; see above"
 }
 
 # build_preset PRESET [TARGET...]: configures and builds quietly (all, unless targets are named); everything is shown when

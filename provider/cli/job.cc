@@ -17,7 +17,9 @@ namespace {
 // Open MPI's parameters as environment variables: mpirun hands them on to every host, and its own --mca beats them.
 // That is also why the configuration of Debian, which excludes some of these, does not count.
 constexpr std::pair<const char*, const char*> kParameters[] = {
-    {"pml", "cm"},
+    // cm, which beats ob1 where mtl ofi is. Without ob1, Open MPI 5 before 5.0.9 makes no BTL ready, and osc rdma then
+    // takes no window.
+    {"pml", "^ucx"},
     {"mtl", "ofi"},
     {"opal_common_ofi_provider_include", "etherwarp"},  // of mtl ofi and btl ofi
     {"btl", "ofi,self"},  // ofi for osc rdma; pml cm needs none, and the others would look for devices

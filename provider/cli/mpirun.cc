@@ -64,6 +64,10 @@ std::string launch_script(const std::string& tool) {
 // Evaluates the variable. Words are split at blanks alone, hence the tabs. The local daemon takes this as it is, so the
 // first eval takes the backslashes off; on other hosts the remote shell has done so, and the first eval evaluates the
 // script behind a second eval, whose business ends with the script's first word.
+constexpr const char* kForkAgentVariables[] = {
+    "OMPI_MCA_orte_fork_agent",       // Open MPI 4.1
+    "PRTE_MCA_odls_base_exec_agent",  // Open MPI 5, whose launcher is PRRTE
+};
 constexpr char kForkAgent[] = "/bin/sh -c eval\teval\t\\\"\\$EWARP_LAUNCH\\\" etherwarp";
 
 // The list without our library, which may be elsewhere on other hosts.
@@ -105,7 +109,7 @@ int mpirun(const std::vector<std::string>& words) {
 
   set_variables(job_variables());
   setenv(kSecretVariable, job_secret().c_str(), 0);
-  setenv("OMPI_MCA_orte_fork_agent", kForkAgent, 1);
+  for (const char* variable : kForkAgentVariables) setenv(variable, kForkAgent, 1);
   setenv(kLaunchVariable, launch_script(own_path()).c_str(), 1);
   std::vector<std::string> arguments = {found.path};
   const auto forward = [&](const std::string& assignment) {

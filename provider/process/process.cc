@@ -72,7 +72,7 @@ void after_fork_child() EWARP_NO_LOCK_ANALYSIS {
 Engine* make_engine() {
   auto* e = new Engine;  // outlives every thread
   pthread_atfork(before_fork, after_fork_parent, after_fork_child);
-  std::atexit([] { engine().at_exit(DatagramPort::finish); });
+  std::atexit([] { engine().at_exit(DatagramPort::leave_peers); });
   return e;
 }
 

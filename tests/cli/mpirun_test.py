@@ -24,6 +24,7 @@ for word; do echo "word: $word"; done
 env | sed 's/^/env: /'
 exit 5
 """
+AGENTS = ("env: OMPI_MCA_orte_fork_agent=", "env: PRTE_MCA_odls_base_exec_agent=")
 ANOTHER = "#!/bin/sh\necho 'HYDRA build details:'\n"
 
 
@@ -228,10 +229,12 @@ with tempfile.TemporaryDirectory() as name:
                    "EWARP_LAUNCH"):  # fmt: skip
         check(("-x", wanted) in pairs, f"not for the ranks: {wanted}", done)
     check(not any(word.startswith("LD_PRELOAD=") for word in given), "the ranks' shell is preloaded", done)
-    for wanted in ("pml=cm", "mtl=ofi", "opal_common_ofi_provider_include=etherwarp", "btl=ofi,self", "osc=rdma,sm",
+    for wanted in ("pml=^ucx", "mtl=ofi", "opal_common_ofi_provider_include=etherwarp", "btl=ofi,self", "osc=rdma,sm",
                    "osc_rdma_priority=99", "osc_rdma_network_max_amo=0", "oob_tcp_keepalive_time=9",
                    "oob_tcp_keepalive_intvl=2"):  # fmt: skip
         check(f"env: OMPI_MCA_{wanted}" in got, f"not in the environment: {wanted}", done)
+    agents = {line.partition("=")[2] for line in got if line.startswith(AGENTS)}
+    check(sum(line.startswith(AGENTS) for line in got) == 2 and len(agents) == 1, "the agents of Open MPI 4 and 5", done)
     check(not any(line.startswith("env: LD_PRELOAD=") for line in got), "mpirun itself is preloaded", done)
     as_a_rank(path, ["-c", dict(line[5:].partition("=")[::2] for line in got if line.startswith("env: "))])
     # A tool built with AddressSanitizer wants its runtime before whatever is preloaded.

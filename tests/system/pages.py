@@ -70,6 +70,8 @@ ELSEWHERE = {
     "./scripts/bench --peers --quick": "installs packages and builds; peers_bench_smoke runs peers_bench.py --quick",
     "./scripts/bench --peers --resume": "takes hours; peers_report_test holds what it does",
     "./scripts/bench --peers --only network --place 9000": "takes long; peers_bench_smoke runs peers_bench.py --quick",
+    "FI_PROVIDER_PATH=$PWD/build/lib/libfabric FI_PROVIDER=etherwarp build/bin/etherwarp run -- build/bin/ewarp_ofi_getinfo":
+        "ofi.py runs it",
     "tests/bench/datagram_bench.py": "takes minutes; datagram_bench_smoke runs datagram_bench.py --smoke",
     "tests/bench/datagram_bench.py --option local=auto": "takes minutes; datagram_bench_smoke runs datagram_bench.py --smoke",
     "tests/bench/datagram_bench.py --only latency loopback": "takes minutes; datagram_bench_smoke runs datagram_bench.py --smoke",

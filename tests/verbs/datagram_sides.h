@@ -11,6 +11,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "llp/datagram_header.h"
 #include "provider/base/stats.h"
@@ -131,7 +132,9 @@ struct PortSide {
     std::uint32_t immediate = 0;
     std::uint64_t id = 1;
   };
-  int send(AddressHandleObject& ah, std::uint32_t qpn, std::vector<ibv_sge> sges) { return send(ah, qpn, sges, {}); }
+  int send(AddressHandleObject& ah, std::uint32_t qpn, std::vector<ibv_sge> sges) {
+    return send(ah, qpn, std::move(sges), {});
+  }
   int send(AddressHandleObject& ah, std::uint32_t qpn, std::vector<ibv_sge> sges, const Sending& s) {
     ibv_send_wr wr{}, *bad = nullptr;
     wr.wr_id = s.id;

@@ -173,7 +173,7 @@ void RdPort::limit_paths() {
   }
 }
 
-void RdPort::finish(std::chrono::steady_clock::time_point end) {
+void RdPort::leave_peers(std::chrono::steady_clock::time_point end) {
   const auto until = static_cast<Time>(std::chrono::nanoseconds(end.time_since_epoch()).count());
   for (const Seat& seat : seats_)
     if (seat.user != nullptr) table_.leave_qp(now(), seat.number);

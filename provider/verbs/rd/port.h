@@ -47,7 +47,7 @@ class RdPort final : public DatagramService, private llp::rd::Upper, private llp
   void receive(const llp::UdpArrival& arrival) override;
   void begin_turn() override;
   void end_turn(bool any) override;
-  void finish(std::chrono::steady_clock::time_point until) override;
+  void leave_peers(std::chrono::steady_clock::time_point until) override;
 
   // Requests for this peer wait; ah: the way to it, should there be no association yet.
   void wake(const llp::rd::Key& peer, const AddressHandle& ah);

@@ -108,9 +108,9 @@ void DatagramPort::forget_in_child() {
   ports().clear();
 }
 
-void DatagramPort::finish(std::chrono::steady_clock::time_point until) {
+void DatagramPort::leave_peers(std::chrono::steady_clock::time_point until) {
   for (const auto& [number, port] : ports())
-    if (port->service_ != nullptr) port->service_->finish(until);
+    if (port->service_ != nullptr) port->service_->leave_peers(until);
 }
 
 DatagramPort::DatagramPort(Engine& engine, llp::UdpSocket socket) : engine_(engine), socket_(std::move(socket)) {}

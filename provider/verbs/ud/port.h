@@ -69,7 +69,7 @@ class DatagramService {
   virtual void begin_turn() = 0;
   virtual void end_turn(bool any) = 0;
   // The process ends: bounded by `until`, peers get what they are owed.
-  virtual void finish(std::chrono::steady_clock::time_point until) = 0;
+  virtual void leave_peers(std::chrono::steady_clock::time_point until) = 0;
 };
 
 class DatagramPort final : public Pollable, public std::enable_shared_from_this<DatagramPort> {
@@ -80,7 +80,7 @@ class DatagramPort final : public Pollable, public std::enable_shared_from_this<
   static std::shared_ptr<DatagramPort> of(Engine& engine, std::uint32_t number);
   static void forget_in_child();
   // The process ends: what peers of reliable datagrams are still owed leaves, until this time. Engine held.
-  static void finish(std::chrono::steady_clock::time_point until);
+  static void leave_peers(std::chrono::steady_clock::time_point until);
 
   DatagramPort(Engine& engine, llp::UdpSocket socket);
   ~DatagramPort() override;
