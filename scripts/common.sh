@@ -11,12 +11,15 @@ die() {
 }
 
 # install_packages GROUP...: installs what these groups of packages.txt name and this machine lacks. Says what it does;
-# does nothing when nothing is missing. What this release of Debian does not have is named and left out.
+# does nothing when nothing is missing. What this release of Debian does not have is named; of the group test it is left
+# out, as tests skip themselves, else it is an error.
 install_packages() {
   command -v dpkg-query >/dev/null || die "this is no Debian; install what scripts/packages.txt names, then add --no-packages"
-  local group wanted="" missing=() package
+  local group names wanted="" needed="" missing=() package
   for group in "$@"; do
-    wanted+=" $(sed -n "/^\[$group\]/,/^\[/ { /^[a-z]/ s/[[:space:]].*//p }" "$EWARP_ROOT/scripts/packages.txt")"
+    names=$(sed -n "/^\[$group\]/,/^\[/ { /^[a-z]/ s/[[:space:]].*//p }" "$EWARP_ROOT/scripts/packages.txt")
+    wanted+=" $names"
+    [ "$group" = test ] || needed+=" ${names//$'\n'/ } "
   done
   for package in $wanted; do
     dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
@@ -36,6 +39,8 @@ install_packages() {
   for package in "${missing[@]}"; do
     if [[ $(apt-cache policy "$package") =~ Candidate:\ [^\(] ]]; then
       known+=("$package")
+    elif [[ $needed == *" $package "* ]]; then
+      die "neither this release of Debian nor another source that apt-get reaches has $package"
     else
       echo "== this release of Debian has no $package"
     fi
