@@ -61,13 +61,14 @@ std::string launch_script(const std::string& tool) {
       quoted, kLaunchVariable, kCannotRun);
 }
 
-// Evaluates the variable. Words are split at blanks alone, hence the tabs. The local daemon takes this as it is, so the
-// first eval takes the backslashes off; on other hosts the remote shell has done so, and the first eval evaluates the
-// script behind a second eval, whose business ends with the script's first word.
 constexpr const char* kForkAgentVariables[] = {
     "OMPI_MCA_orte_fork_agent",       // Open MPI 4.1
     "PRTE_MCA_odls_base_exec_agent",  // Open MPI 5, whose launcher is PRRTE
 };
+
+// Evaluates the variable. Words are split at blanks alone, hence the tabs. The local daemon takes this as it is, so the
+// first eval takes the backslashes off; on other hosts the remote shell has done so, and the first eval evaluates the
+// script behind a second eval, whose business ends with the script's first word.
 constexpr char kForkAgent[] = "/bin/sh -c eval\teval\t\\\"\\$EWARP_LAUNCH\\\" etherwarp";
 
 // The list without our library, which may be elsewhere on other hosts.
