@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <string>
 
 #include "provider/base/options.h"
 
@@ -41,12 +40,18 @@ void explain_shortage(int error) {
       limit.rlim_cur);
 }
 
-void write(Level level, std::string_view text) {
+void write(Level level, std::string_view text) noexcept {
   const int saved_errno = errno;
-  std::string line = fmt::format("etherwarp: {}: {}", kNames[static_cast<std::size_t>(level)], text);
-  std::replace(line.begin(), line.end(), '\n', ' ');  // an event is one line, whoever wrote its text
-  line += '\n';
-  [[maybe_unused]] const auto written = ::write(STDERR_FILENO, line.data(), line.size());
+  std::array<char, kLongestLine> line;
+  char* const last = line.data() + line.size() - 1;
+  char* end = line.data();
+  for (const std::string_view part :
+       {std::string_view("etherwarp: "), kNames[static_cast<std::size_t>(level)], std::string_view(": "), text})
+    end = std::copy_n(part.begin(), std::min<std::size_t>(part.size(), static_cast<std::size_t>(last - end)), end);
+  std::replace(line.data(), end, '\n', ' ');  // an event is one line, whoever wrote its text
+  *end++ = '\n';
+  [[maybe_unused]] const auto written =
+      ::write(STDERR_FILENO, line.data(), static_cast<std::size_t>(end - line.data()));
   errno = saved_errno;
 }
 

@@ -140,7 +140,7 @@ bool Connection::have_staging() noexcept {
     if (staging_ == nullptr) staging_ = engine_.take_staging();
     return true;
   } catch (const std::bad_alloc&) {
-    if (log::enabled(log::Level::error)) log::write(log::Level::error, "a stream ends: no memory for what arrives");
+    log::error("a stream ends: no memory for what arrives");
     broken();
     return false;
   }

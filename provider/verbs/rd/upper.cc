@@ -21,8 +21,8 @@ void log_fault_of_peer(const Association& a, const Ended& how) {
   inet_ntop(AF_INET6, a.key().ip.data(), ip.data(), ip.size());
   const bool guessed = a.strikes() >= rdmap::DatagramEndpoint::kMostWrongStags;
   const char* what = version ? "speaks another version of datagrams" : guessed ? "guessed STags" : "broke the protocol";
-  log::write(level, fmt::format("QP {:#08x}: the association with QP {:#08x} of {} ends: it {}", a.key().local_qpn,
-                                a.key().remote_qpn, ip.data(), what));
+  log::line(level, "QP {:#08x}: the association with QP {:#08x} of {} ends: it {}", a.key().local_qpn,
+            a.key().remote_qpn, ip.data(), what);
 }
 
 }  // namespace
