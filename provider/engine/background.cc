@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -175,14 +176,24 @@ Engine::Passed Engine::pass_for_background(bool kicked) {
   return any ? Passed::something : Passed::nothing;
 }
 
-// Tasks and timers.
+// Tasks, timers, what is to be destroyed.
 void Engine::run_inbox() {
   inbox_.exchange(false, std::memory_order_seq_cst);
   asked_.run_tasks();
   asked_.run_timers();
+  empty_graveyard();
   // What a leaving thread was relieved of.
   if (pushed() && try_enter()) leave();
   stats::page().app_passes.store(driver_.passes(), std::memory_order_relaxed);
+}
+
+void Engine::empty_graveyard() {
+  if (!buried_.exchange(false, std::memory_order_acquire)) return;
+  std::optional<Graveyard> dead;  // destroyed with the engine let go
+  run([&] {
+    assert_held();
+    dead.emplace(std::move(graveyard_));
+  });
 }
 
 // While an application drives, its sockets wake nobody.
@@ -224,7 +235,7 @@ void Engine::handle_ready(std::span<const llp::Watcher::Ready> ready) {
       return_watched_ = false;  // one-shot; the next step sees that it is due
       continue;
     }
-    if (const auto call = asked_.take_ready(r.token)) call(r.events);
+    asked_.run_ready(r.token, r.events);
   }
 }
 

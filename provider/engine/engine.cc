@@ -31,7 +31,11 @@ Engine::Engine()
     : set_(llp::make_batch(options().io_uring)),
       driver_(std::chrono::microseconds(options().takeover_us), effective_spin_us(options()) == 0),
       idle_(std::chrono::microseconds(effective_spin_us(options()))),
-      post_wait_(std::chrono::microseconds(options().post_wait_us)) {}
+      post_wait_(std::chrono::microseconds(options().post_wait_us)) {
+  // What is given back finds its place without memory.
+  gathers_.reserve(kPooled);
+  stagings_.reserve(kPooled);
+}
 
 // --- posts ---
 
@@ -168,15 +172,8 @@ void Engine::look() {
 
 void Engine::bury(std::shared_ptr<Pollable> object) {
   assert(held());
-  graveyard_.push_back(std::move(object));
-  if (graveyard_.size() > 1) return;
-  post([this] {
-    std::vector<std::shared_ptr<Pollable>> dead;
-    run([&] {
-      assert_held();
-      dead.swap(graveyard_);
-    });
-  });
+  graveyard_.add(std::move(object));
+  if (!buried_.exchange(true, std::memory_order_release)) wake();
 }
 
 std::unique_ptr<llp::Gather> Engine::take_gather() {
@@ -218,7 +215,7 @@ bool Engine::hold_for_fork() {
 
 // Nothing of it was in use yet: a server that opens its device and then forks its workers. True: it is as new.
 bool Engine::begin_anew_in_child(int own) EWARP_NO_LOCK_ANALYSIS {
-  if (!set_.empty() || !asked_.begin_anew_in_child(own)) return false;
+  if (!set_.empty() || !graveyard_.empty() || !asked_.begin_anew_in_child(own)) return false;
   static_cast<void>(watcher_.release());  // closed; its memory is the vanished thread's
   set_.close_in_child(llp::make_batch(options().io_uring));
   asleep_ = inbox_ = running_ = relies_on_sockets_ = false;

@@ -9,6 +9,7 @@
 #include <array>
 #include <atomic>
 #include <cassert>
+#include <exception>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -88,7 +89,7 @@ class Engine final : public Reactor, public EngineLock {
     assert(held());
     set_.update(pollable, application_drives() && !relies_on_sockets_.load(std::memory_order_relaxed));
   }
-  // Destroys the object once nothing of the current pass refers to it.
+  // Destroys the object once nothing of the current pass refers to it. Throws nothing.
   void bury(std::shared_ptr<Pollable> object) EWARP_REQUIRES(this);
 
   static constexpr std::size_t kStaging = 128 * 1024;
@@ -154,6 +155,7 @@ class Engine final : public Reactor, public EngineLock {
   Passed background_pass();
   Passed pass_for_background(bool kicked) EWARP_REQUIRES(this);
   void run_inbox();
+  void empty_graveyard();
   void sleep(std::chrono::nanoseconds limit, Sleep how);
   void watch_sockets(bool wanted);
   void watch_return();
@@ -164,7 +166,7 @@ class Engine final : public Reactor, public EngineLock {
   // Engine held.
   ActiveSet set_;
   bool for_background_ EWARP_GUARDED_BY(this) = false;  // a pass that the background thread has asked its holder for
-  std::vector<std::shared_ptr<Pollable>> graveyard_ EWARP_GUARDED_BY(this);
+  Graveyard graveyard_ EWARP_GUARDED_BY(this);
   std::vector<std::unique_ptr<llp::Gather>> gathers_ EWARP_GUARDED_BY(this);
   std::vector<std::unique_ptr<std::byte[]>> stagings_ EWARP_GUARDED_BY(this);
 
@@ -177,6 +179,7 @@ class Engine final : public Reactor, public EngineLock {
   std::atomic<bool> relies_on_sockets_{false};
   std::atomic<bool> passing_{false};  // an application's thread makes a pass; written by the holder
   llp::Alarm return_;                 // of the background thread that stands aside
+  std::atomic<bool> buried_{false};   // there is something in the graveyard
   std::atomic<bool> asleep_{false};
   std::atomic<bool> spinning_{false};  // the background thread waits for work, and not in the kernel
   std::atomic<bool> inbox_{false};     // something was put into asked_
@@ -198,13 +201,21 @@ class Engine final : public Reactor, public EngineLock {
   bool forked_inside_ = false;  // by a signal handler that interrupted the holder
 };
 
-// What a reactor calls: f(object) with the engine held, if the object still lives. object: a shared_ptr or weak_ptr.
+// What a reactor calls: f(object) with the engine held, if the object still lives. object: a shared_ptr or weak_ptr. If
+// f throws (no memory), the object is told by its broken(), if it has one.
 template <class Ref, class F>
 auto with_engine(Engine& engine, const Ref& object, F f) {
   return [&engine, weak = std::weak_ptr(object), f](auto...) {
     const auto alive = weak.lock();
     if (alive == nullptr) return;
-    engine.run([&] { f(*alive); });
+    engine.run([&] {
+      try {
+        f(*alive);
+      } catch (const std::exception&) {
+        if constexpr (requires { alive->broken(); }) alive->broken();
+        throw;
+      }
+    });
   };
 }
 

@@ -5,14 +5,30 @@
 
 #include <algorithm>
 #include <cassert>
+#include <exception>
 #include <new>
 #include <utility>
 
+#include "provider/base/log.h"
 #include "provider/engine/shortage.h"
 
 namespace ewarp::verbs {
 
 using llp::Guard;
+
+namespace {
+
+// Nothing may come out of it: the thread would end, and the process with it.
+template <class F, class... A>
+void call(F& task, A... arguments) noexcept {
+  try {
+    task(arguments...);
+  } catch (const std::exception& e) {
+    log::error("the background thread could not do what it was asked to: {}", e.what());
+  }
+}
+
+}  // namespace
 
 void Inbox::add_task(Task task) {
   const Guard guard(mutex_);
@@ -25,7 +41,7 @@ void Inbox::run_tasks() {
     const Guard guard(mutex_);
     tasks.swap(tasks_);
   }
-  for (auto& t : tasks) t();
+  for (Task& t : tasks) call(t);
 }
 
 std::uint64_t Inbox::add_timer(Clock::time_point when, Task task, bool* first) {
@@ -61,7 +77,7 @@ void Inbox::run_timers() {
       timer_times_.erase(timers_.begin()->first.second);
       timers_.erase(timers_.begin());
     }
-    task();
+    call(task);
   }
 }
 
@@ -106,16 +122,19 @@ std::vector<Inbox::WatchOp> Inbox::take_watch_ops() {
   return std::exchange(watch_ops_, {});
 }
 
-Inbox::OnReady Inbox::take_ready(std::uint64_t token) {
-  const Guard guard(mutex_);
-  const auto t = tokens_.find(token);
-  if (t == tokens_.end()) return nullptr;
-  const auto w = watches_.find(t->second);
-  assert(w != watches_.end() && w->second.token == token);
-  OnReady call = std::move(w->second.on_ready);
-  watches_.erase(w);
-  tokens_.erase(t);
-  return call;
+void Inbox::run_ready(std::uint64_t token, std::uint32_t events) {
+  OnReady ready;
+  {
+    const Guard guard(mutex_);
+    const auto t = tokens_.find(token);
+    if (t == tokens_.end()) return;  // nobody waits for it any more
+    const auto w = watches_.find(t->second);
+    assert(w != watches_.end() && w->second.token == token);
+    ready = std::move(w->second.on_ready);
+    watches_.erase(w);
+    tokens_.erase(t);
+  }
+  call(ready, events);
 }
 
 void Inbox::close_watched_in_child() {

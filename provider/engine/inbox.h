@@ -36,15 +36,15 @@ class Inbox {
   // Throws nothing: destructors call it.
   void unwatch(int fd) noexcept;
 
-  // --- background thread ---
+  // --- background thread: what is called may throw; that is logged ---
 
   void run_tasks();
   void run_timers();
   // At most `limit` (negative: no limit), and not past the next timer; 0: there are tasks, or the watcher is behind.
   std::chrono::nanoseconds until_next(std::chrono::nanoseconds limit);
   std::vector<WatchOp> take_watch_ops();
-  // What to call, once; null: nobody waits for it any more.
-  OnReady take_ready(std::uint64_t token);
+  // Calls who waits for it, once.
+  void run_ready(std::uint64_t token, std::uint32_t events);
 
   // --- around fork(), in the thread that calls it ---
 

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
+#include <utility>
 
 namespace ewarp::verbs {
 
@@ -62,11 +64,34 @@ class Pollable {
 
  private:
   friend class ActiveSet;
+  friend class Graveyard;
   bool in_engine_ = false;
   bool awake_ = false;         // arm() said so, and it has not had its turn
   bool rang_ = false;          // its fd was found ready since arm() was told
   std::uint32_t watched_ = 0;  // events that the ready set knows of; 0: it does not know the socket
   Pollable *before_ = nullptr, *after_ = nullptr;
+  std::shared_ptr<Pollable> buried_before_;
+};
+
+// Those that are to be destroyed later. Putting one in allocates nothing: it may be the end of a connection for want of
+// memory. Threading: its owner's.
+class Graveyard {
+ public:
+  bool empty() const { return last_ == nullptr; }
+  void add(std::shared_ptr<Pollable> object) {
+    object->buried_before_ = std::move(last_);
+    last_ = std::move(object);
+  }
+  Graveyard() = default;
+  Graveyard(Graveyard&& other) noexcept = default;
+  Graveyard& operator=(Graveyard&& other) = delete;
+  // One after the other: each holds the next.
+  ~Graveyard() {
+    while (last_ != nullptr) last_ = std::exchange(last_->buried_before_, nullptr);
+  }
+
+ private:
+  std::shared_ptr<Pollable> last_;
 };
 
 }  // namespace ewarp::verbs

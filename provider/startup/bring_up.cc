@@ -180,6 +180,10 @@ void BringUp::wait_again() {
   }));
 }
 
+void BringUp::broken() {
+  if (state_ == State::waiting || state_ == State::connecting) user_.bring_up_failed("out of memory");
+}
+
 bool BringUp::waits_for(const PairNames& names, const ibv_gid& from) const {
   return state_ == State::waiting && names.destination == number_ && names.source == peer_.number &&
          same(from, peer_.remote);

@@ -61,6 +61,8 @@ class BringUp final : public std::enable_shared_from_this<BringUp> {
   void established();
   // The stream ended before it did: the initiator will come again.
   void wait_again();
+  // Something of it found no memory: the QP is told, instead of waiting for nothing.
+  void broken();
 
   // True if this QP waits for that one to connect.
   bool waits_for(const PairNames& names, const ibv_gid& from) const;

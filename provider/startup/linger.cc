@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "provider/base/options.h"
@@ -17,6 +18,7 @@ constexpr int kReadsAtOnce = 64;  // then others get the thread
 
 // Background thread only.
 struct Lingering {
+  explicit Lingering(Reactor& r) : reactor(r) {}
   Reactor& reactor;
   std::unique_ptr<llp::Stream> stream;  // null: it has ended
   std::uint64_t timer = 0;
@@ -48,12 +50,18 @@ void drain(const LingeringRef& l) {
 void linger(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
   if (stream == nullptr || stream->fd() < 0) return;
   stream->half_close();
-  auto l = std::make_shared<Lingering>(Lingering{reactor, std::move(stream)});
-  reactor.post([l] {
-    const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().close_timeout_ms);
-    l->timer = l->reactor.add_timer(limit, [l] { end(*l); });
-    drain(l);
-  });
+  LingeringRef l;
+  try {
+    l = std::make_shared<Lingering>(reactor);
+    l->stream = std::move(stream);
+    reactor.post([l] {
+      const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().close_timeout_ms);
+      l->timer = l->reactor.add_timer(limit, [l] { end(*l); });
+      drain(l);
+    });
+  } catch (const std::bad_alloc&) {  // it ends without having waited for the peer
+    end_now(reactor, std::move(l != nullptr ? l->stream : stream));
+  }
 }
 
 void end_now(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {

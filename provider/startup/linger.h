@@ -10,7 +10,8 @@
 namespace ewarp::verbs {
 
 // What was sent arrives, a Terminate included: our direction ends, what comes is read and discarded until the peer has
-// ended its own, or for close_timeout_ms. Then as end_now(). Any thread. Requires: the reactor runs.
+// ended its own, or for close_timeout_ms. Then as end_now(), without memory at once. Throws nothing. Any thread.
+// Requires: the reactor runs.
 void linger(Reactor& reactor, std::unique_ptr<llp::Stream> stream);
 // Both directions end, and the reactor watches it no more. Any thread.
 void end_now(Reactor& reactor, std::unique_ptr<llp::Stream> stream);

@@ -10,9 +10,11 @@
 #include <memory>
 #include <new>
 
+#include "provider/base/log.h"
 #include "provider/engine/engine.h"
 #include "provider/engine/shortage.h"
 #include "provider/host/fds.h"
+#include "tests/verbs/captured_stderr.h"
 #include "tests/verbs/two_qps.h"
 #include "tests/wire/scene.h"
 
@@ -136,6 +138,42 @@ void the_background_thread_waits() {
   while (!done) usleep(1000);
 }
 
+void a_line_is_said() {
+  const CapturedStderr said;
+  const std::string octets(2 * log::kLongestLine, 'x');
+  fail_after(0, 1 << 30);
+  log::error("{} of {}", "too much", octets);
+  log::error("a line");
+  fail_no_more();
+  assert_int_equal(said.count("etherwarp: error: too much of xxx"), 1);
+  assert_int_equal(said.count("xxx\netherwarp: error: a line\n"), 1);  // cut
+}
+
+struct Breakable {
+  std::atomic<int> breaks{0};
+  void broken() { ++breaks; }
+};
+
+// Who has waited in vain is told, and the process lives.
+void what_is_asked_for_may_fail() {
+  const CapturedStderr said;
+  const auto object = std::make_shared<Breakable>();
+  const auto fails = with_engine(engine(), object, [](Breakable&) { throw std::bad_alloc(); });
+  int ends[2];
+  assert_int_equal(pipe(ends), 0);
+  assert_int_equal(write(ends[1], "", 1), 1);
+  engine().post(fails);
+  engine().add_timer(Reactor::Clock::now(), fails);
+  engine().watch(ends[0], POLLIN, fails);
+  while (object->breaks < 3) usleep(1000);
+  std::atomic<bool> done{false};
+  engine().post([&] { done = true; });
+  while (!done) usleep(1000);
+  assert_int_equal(said.count("could not do what it was asked to: std::bad_alloc"), 3);
+  close(ends[0]);
+  close(ends[1]);
+}
+
 // Or what closes a descriptor after it would leave it open.
 void a_watch_is_taken_back() {
   int ends[2];
@@ -189,6 +227,8 @@ int main() {
       cmocka_unit_test(+[](void**) { the_holder_waits(); }),
       cmocka_unit_test(+[](void**) { the_holder_takes_what_it_freed(); }),
       cmocka_unit_test(+[](void**) { the_background_thread_waits(); }),
+      cmocka_unit_test(+[](void**) { a_line_is_said(); }),
+      cmocka_unit_test(+[](void**) { what_is_asked_for_may_fail(); }),
       cmocka_unit_test(+[](void**) { a_watch_is_taken_back(); }),
       cmocka_unit_test(+[](void**) { a_channel_that_could_not_be_made_leaves_no_descriptors(); }),
   };
