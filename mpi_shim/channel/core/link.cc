@@ -217,10 +217,15 @@ void Link::return_credits() {
   if (note_ && consumed_ - *note_ - 1 < kHalf) note_.reset();
   if (note_ || untold() < window_ / 2 + 1) return;
   widen();
-  Outgoing& note = pool_.take(Outgoing::What::send, peer_);
-  note.message.kind = wire::Kind::note;
+  Outgoing* note = nullptr;
+  try {
+    note = &pool_.take(Outgoing::What::send, peer_);
+  } catch (const std::bad_alloc&) {  // with the next flush()
+    return;
+  }
+  note->message.kind = wire::Kind::note;
   const std::uint32_t before = told_;
-  if (!send(note, true, false)) return pool_.give(note);
+  if (!send(*note, true, false)) return pool_.give(*note);
   note_ = before;
   ++under_way_;
 }
