@@ -12,8 +12,9 @@
 namespace {
 
 thread_local bool no_memory = false;  // of this thread
-// Of all threads, but for the verbs provider, which waits for memory: larger blocks cannot be had.
+// Larger blocks cannot be had, by this thread or by any; but for the verbs provider, which waits for memory.
 constexpr std::size_t kAny = SIZE_MAX;
+thread_local std::size_t largest_block_here = kAny;
 std::atomic<std::size_t> largest_block{kAny};
 
 bool is_patient(const void* caller) {
@@ -21,19 +22,32 @@ bool is_patient(const void* caller) {
   return dladdr(caller, &module) != 0 && std::strstr(module.dli_fname, "libetherwarp-rdmav") != nullptr;
 }
 
+void* allocate(std::size_t n, const void* caller) {
+  const bool refused = no_memory || ((n > largest_block_here || n > largest_block) && !is_patient(caller));
+  void* p = refused ? nullptr : std::malloc(n > 0 ? n : 1);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+
 }  // namespace
 
 // In place of the C++ library's, also for the provider.
 [[gnu::noinline]] void* operator new(std::size_t n) {
-  const bool refused = no_memory || (n > largest_block && !is_patient(__builtin_return_address(0)));
-  void* p = refused ? nullptr : std::malloc(n > 0 ? n : 1);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
+  return allocate(n, __builtin_return_address(0));
+}
+[[gnu::noinline]] void* operator new[](std::size_t n) {
+  return allocate(n, __builtin_return_address(0));
 }
 [[gnu::noinline]] void operator delete(void* p) noexcept {
   std::free(p);
 }
 [[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete[](void* p) noexcept {
+  std::free(p);
+}
+[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
   std::free(p);
 }
 
@@ -46,11 +60,11 @@ constexpr int kMost = 100'000;  // far more than objects that are kept for the n
 // Posts until there is no memory; how many there are then.
 template <class Post>
 int post_until_refused(Post post) {
-  no_memory = true;
+  largest_block_here = 0;
   int posted = 0;
   long result = 0;
   while (posted < kMost && (result = post()) == 0) ++posted;
-  no_memory = false;
+  largest_block_here = kAny;
   assert_int_equal(result, -FI_ENOMEM);
   return posted;
 }
