@@ -449,6 +449,19 @@ class Rig:
             shutil.rmtree(self._reports, ignore_errors=True)
 
 
+def machine():
+    """What the machine had left, for who reads of a failure elsewhere."""
+    def read(path):
+        return pathlib.Path(path).read_text(encoding="ascii").strip()
+
+    fields = dict(re.findall(r"^(\w+): +(\d+)", read("/proc/meminfo"), re.M))
+    said = [f"{name} {int(fields[name]) >> 10} MiB" for name in ("MemTotal", "MemAvailable", "Committed_AS", "CommitLimit")]
+    said.append(f"overcommit_memory {read('/proc/sys/vm/overcommit_memory')}")
+    group = pathlib.Path("/sys/fs/cgroup", read("/proc/self/cgroup").split("::")[-1].lstrip("/"))
+    said += [f"{name} {read(group / name)}" for name in ("memory.max", "memory.current", "pids.max") if (group / name).exists()]
+    return ", ".join([*said, f"load {os.getloadavg()[0]:.1f}"])
+
+
 def main(*tests):
     """Runs the functions (all, or those named on the command line) each with a rig of its own; the exit status."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
@@ -472,7 +485,7 @@ def main(*tests):
             print(f"  SKIPPED: {e}", flush=True)
         except (Failure, OSError, subprocess.SubprocessError) as e:
             failed.append(test.__name__)
-            print(f"  FAILED: {e}", flush=True)
+            print(f"  FAILED: {e}\n  the machine: {machine()}", flush=True)
         finally:
             if rig:
                 rig.close()
