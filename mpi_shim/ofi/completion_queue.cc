@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <new>
 
 #include "mpi_shim/ofi/endpoint.h"
 #include "mpi_shim/ofi/error_entry.h"
@@ -48,7 +49,7 @@ CompletionQueue::~CompletionQueue() {
   --domain_.users;
 }
 
-// An entry that was promised is never dropped, so there is always room.
+// An entry that was promised is never dropped, so there is room as long as there is memory.
 void CompletionQueue::grow() {
   std::vector<Entry> bigger(ring_.size() * 2);
   for (std::size_t i = 0; i < waiting_.load(); ++i)
@@ -57,22 +58,32 @@ void CompletionQueue::grow() {
   ring_.swap(bigger);
 }
 
-void CompletionQueue::add(const fi_cq_tagged_entry& entry, Origin origin) {
+void CompletionQueue::add(const fi_cq_tagged_entry& entry, Origin origin) noexcept {
   {
     const llp::Guard lock(mutex_);
-    const std::size_t waiting = waiting_.load(std::memory_order_relaxed);
-    if (waiting == ring_.size()) grow();
-    ring_[(first_ + waiting) & (ring_.size() - 1)] = {entry, origin};
-    waiting_.store(waiting + 1);
+    if (overrun_.load(std::memory_order_relaxed)) return;
+    try {
+      const std::size_t waiting = waiting_.load(std::memory_order_relaxed);
+      if (waiting == ring_.size()) grow();
+      ring_[(first_ + waiting) & (ring_.size() - 1)] = {entry, origin};
+      waiting_.store(waiting + 1);
+    } catch (const std::bad_alloc&) {
+      overrun_.store(true);
+    }
   }
   waiter.wake();
 }
 
-void CompletionQueue::add_error(const fi_cq_err_entry& entry) {
+void CompletionQueue::add_error(const fi_cq_err_entry& entry) noexcept {
   {
     const llp::Guard lock(mutex_);
-    errors_.push_back({entry, first_ + waiting_.load(std::memory_order_relaxed)});
-    failed_.store(errors_.size());
+    if (overrun_.load(std::memory_order_relaxed)) return;
+    try {
+      errors_.push_back({entry, first_ + waiting_.load(std::memory_order_relaxed)});
+      failed_.store(errors_.size());
+    } catch (const std::bad_alloc&) {
+      overrun_.store(true);
+    }
   }
   waiter.wake();
 }
@@ -107,7 +118,7 @@ std::size_t CompletionQueue::take_entries(void* buffer, std::size_t count, std::
 
 // Origins become addresses without the lock: that asks the endpoint.
 ssize_t CompletionQueue::take(void* buffer, std::size_t count, fi_addr_t* sources_out) {
-  const long nothing = failed_.load() > 0 ? -FI_EAVAIL : -FI_EAGAIN;  // first: no entry comes in front of an error
+  const long nothing = has_error() ? -FI_EAVAIL : -FI_EAGAIN;  // first: no entry comes in front of an error
   if (waiting_.load() == 0) return nothing;
   std::vector<Origin> origins;
   const std::size_t n = take_entries(buffer, count, sources_out != nullptr ? &origins : nullptr);
@@ -141,6 +152,11 @@ ssize_t CompletionQueue::read(void* buffer, std::size_t count, fi_addr_t* source
 
 ssize_t CompletionQueue::read_error(fi_cq_err_entry* out) {
   const llp::Guard lock(mutex_);
+  if (errors_.empty() && overrun_.load() && waiting_.load() == 0) {
+    tell_error({.err = FI_EOVERRUN, .prov_errno = static_cast<int>(channel::Error::no_memory)}, out,
+               domain_.fabric->api_version);
+    return 1;
+  }
   if (errors_.empty() || errors_.front().position != first_) return -FI_EAGAIN;
   tell_error(errors_.front().entry, out, domain_.fabric->api_version);
   assert(failed_.load() == errors_.size());

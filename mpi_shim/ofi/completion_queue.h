@@ -30,8 +30,10 @@ class CompletionQueue : public fid_cq {
   ~CompletionQueue();
   static CompletionQueue& from(fid_cq* q) { return *static_cast<CompletionQueue*>(q); }
 
-  void add(const fi_cq_tagged_entry& entry, Origin origin);
-  void add_error(const fi_cq_err_entry& entry);
+  // Without memory for one more entry, the queue is overrun: behind what it has by then, each read fails with
+  // FI_EOVERRUN.
+  void add(const fi_cq_tagged_entry& entry, Origin origin) noexcept;
+  void add_error(const fi_cq_err_entry& entry) noexcept;
   // Its peers cannot be named any more.
   void forget(const Endpoint& endpoint);
 
@@ -40,7 +42,7 @@ class CompletionQueue : public fid_cq {
   ssize_t read_waiting(void* buffer, std::size_t count, fi_addr_t* sources, int timeout_ms);
   int signal();
   // Something to read, without going to the adapter.
-  bool has_some() const { return waiting_.load() > 0 || failed_.load() > 0; }
+  bool has_some() const { return waiting_.load() > 0 || has_error(); }
   // False: there is something to read.
   bool prepare_to_sleep();
 
@@ -59,6 +61,7 @@ class CompletionQueue : public fid_cq {
   ssize_t take(void* buffer, std::size_t count, fi_addr_t* sources);
   void poll();
   void grow() EWARP_REQUIRES(mutex_);
+  bool has_error() const { return failed_.load() > 0 || overrun_.load(); }
 
   Domain& domain_;
   const std::size_t entry_size_;                      // what read() writes
@@ -72,6 +75,7 @@ class CompletionQueue : public fid_cq {
   std::deque<Failure> errors_ EWARP_GUARDED_BY(mutex_);
   // Written with the lock held.
   std::atomic<std::size_t> waiting_{0}, failed_{0};  // entries; looked at without the lock
+  std::atomic<bool> overrun_{false};                 // nothing more is taken
   std::atomic<bool> signalled_{false};
   std::atomic<bool> had_some_{false};  // the last read() did
   std::atomic<int> unpolled_{0};       // reads since one went to the adapter

@@ -172,6 +172,28 @@ void a_peer_ends_while_there_is_no_memory(void**) {
   assert_int_equal(failed, FI_ECONNRESET);
 }
 
+// What it has by then is read first. Larger blocks are for the queue alone.
+void a_queue_that_cannot_grow_is_overrun(void**) {
+  Pair p;
+  const fi_addr_t self = p.b.insert(p.b);
+  std::uint64_t word = 1, in = 0;
+  largest_block_here = 8192;
+  int sent = 0;
+  for (; sent < 1000; ++sent) {
+    MUST(fi_trecv(p.b.ep, &in, sizeof in, nullptr, self, kTag, 0, nullptr));
+    MUST(fi_tinject(p.b.ep, &word, sizeof word, self, kTag));
+  }
+  largest_block_here = kAny;
+  fi_cq_tagged_entry entry{};
+  int read = 0;
+  while (fi_cq_read(p.b.receive_queue, &entry, 1) == 1) ++read;
+  assert_in_range(read, 1, sent - 1);
+  for (int i = 0; i < 2; ++i) {  // it stays so
+    assert_int_equal(fi_cq_read(p.b.receive_queue, &entry, 1), -FI_EAVAIL);
+    assert_int_equal(p.b.failure(p.b.receive_queue).err, FI_EOVERRUN);
+  }
+}
+
 }  // namespace
 
 std::vector<CMUnitTest> memory_tests() {
@@ -180,7 +202,8 @@ std::vector<CMUnitTest> memory_tests() {
           cmocka_unit_test(a_send_that_found_no_memory_goes_when_there_is_some),
           cmocka_unit_test(an_endpoint_closes_without_memory),
           cmocka_unit_test(an_endpoint_closes_where_nobody_has_memory),
-          cmocka_unit_test(a_peer_ends_while_there_is_no_memory)};
+          cmocka_unit_test(a_peer_ends_while_there_is_no_memory),
+          cmocka_unit_test(a_queue_that_cannot_grow_is_overrun)};
 }
 
 }  // namespace ewarp::ofi::test
