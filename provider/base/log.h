@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// One line on stderr per event: "etherwarp: <level>: text". The level comes from options().log. Nothing is allocated:
-// who says it may be out of memory, and may be noexcept.
+// One line on stderr per event: "etherwarp: <level>: text". The level comes from options().log. Nothing is thrown:
+// who says it may be out of memory.
 #pragma once
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <array>
 #include <climits>
+#include <new>
 #include <string_view>
 
 namespace ewarp::log {
@@ -21,15 +20,19 @@ void explain_shortage(int error);
 // Octets; a pipe takes a line of so many as a whole. What is longer is cut.
 constexpr std::size_t kLongestLine = PIPE_BUF;
 
-// One write(2).
+// One write(2). Allocates nothing.
 void write(Level level, std::string_view text) noexcept;
 
+// Without memory for its figures a line has none.
 template <class... A>
-void line(Level level, fmt::format_string<A...> f, A&&... a) {
+void line(Level level, fmt::format_string<A...> f, A&&... a) noexcept {
   if (!enabled(level)) return;
-  std::array<char, kLongestLine> text;
-  const std::size_t size = fmt::format_to_n(text.data(), text.size(), f, std::forward<A>(a)...).size;
-  write(level, {text.data(), std::min(size, text.size())});
+  try {
+    write(level, fmt::format(f, std::forward<A>(a)...));
+  } catch (const std::bad_alloc&) {
+    const fmt::string_view text(f);
+    write(level, {text.data(), text.size()});
+  }
 }
 template <class... A>
 void error(fmt::format_string<A...> f, A&&... a) {

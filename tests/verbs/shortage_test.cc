@@ -143,8 +143,10 @@ void a_line_is_said() {
   const std::string octets(2 * log::kLongestLine, 'x');
   fail_after(0, 1 << 30);
   log::error("{} of {}", "too much", octets);
-  log::error("a line");
   fail_no_more();
+  log::error("{} of {}", "too much", octets);
+  log::error("a line");
+  assert_int_equal(said.count("etherwarp: error: {} of {}\n"), 1);
   assert_int_equal(said.count("etherwarp: error: too much of xxx"), 1);
   assert_int_equal(said.count("xxx\netherwarp: error: a line\n"), 1);  // cut
 }
