@@ -132,7 +132,10 @@ int fetch_event(const FileRef& file, std::uint64_t response, std::size_t size) {
   file->events().pop_front();
   ++fetched.owner->events_reported;
   if (fetched.group != nullptr) ++fetched.group->events_reported;
-  if (fetched.request != nullptr) request_fetched(lock, fetched.owner);
+  if (fetched.request != nullptr) {
+    fetched.request->unheard_of = false;
+    request_fetched(lock, fetched.owner);
+  }
   return 0;
 }
 
@@ -165,10 +168,20 @@ int get_event(FileRef file, std::uint64_t response, std::size_t size, Octets com
   }
 }
 
+namespace {
+
+void move_id(const Lock&, const FileRef& from, const FileRef& to, Id& id) EWARP_REQUIRES(manager_mutex) {
+  to->ids().insert(from->ids().extract(id.number));
+  id.file = to;
+}
+
+}  // namespace
+
 int migrate(const FileRef& to, int from_fd, std::uint32_t number, std::uint32_t* events_reported) {
   const FileRef from = find_file(from_fd);
   if (from == nullptr) return EINVAL;
   const bool beside_kernel = to->kernel() != nullptr && from->kernel() != nullptr;
+  std::vector<std::uint32_t> requests;  // which wait to be fetched with their listener's events
   {
     const Lock lock;
     IdRef id;
@@ -180,13 +193,20 @@ int migrate(const FileRef& to, int from_fd, std::uint32_t number, std::uint32_t*
     } else {
       *events_reported = id->events_reported;
       if (from == to) return 0;
-      from->ids().erase(number);
-      to->ids().insert(number);
-      id->file = to;
-      for (Event& event : from->take_events_of(*id)) to->post(std::move(event));
+      move_id(lock, from, to, *id);
+      for (Event& event : from->take_events_of(*id)) {
+        if (event.request != nullptr) {
+          move_id(lock, from, to, *event.request);
+          requests.push_back(event.request->number);
+        }
+        to->post(std::move(event));
+      }
     }
   }
-  return beside_kernel ? to->kernel()->migrate(*from->kernel(), number, events_reported) : 0;
+  if (!beside_kernel) return 0;
+  for (std::uint32_t reported = 0; const std::uint32_t request : requests)
+    to->kernel()->migrate(*from->kernel(), request, &reported);
+  return to->kernel()->migrate(*from->kernel(), number, events_reported);
 }
 
 int copy_out(std::uint64_t to, const void* from, std::size_t size, std::size_t room) {

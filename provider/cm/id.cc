@@ -58,14 +58,16 @@ int new_id(const Lock&, const FileRef& file, std::uint64_t uid, std::uint16_t po
 int find_id(const Lock&, const FileRef& file, std::uint32_t number, IdRef* out) {
   const auto it = manager().ids.find(number);
   if (it == manager().ids.end()) return ENOENT;
-  if (it->second->file != file) return EINVAL;
+  if (it->second->file != file || it->second->unheard_of) return EINVAL;
   *out = it->second;
   return 0;
 }
 
 std::shared_ptr<verbs::QueuePair> destroy(const Lock& lock, const IdRef& id) {
   Manager& m = manager();
-  if (m.ids.erase(id->number) == 0) return nullptr;
+  const auto at = m.ids.find(id->number);
+  if (at == m.ids.end() || at->second != id) return nullptr;  // destroyed; the number may be another's by now
+  m.ids.erase(at);
   auto number = id->file->ids().extract(id->number);
   if (id->file->kernel() == nullptr) m.free_numbers.insert(std::move(number));
 

@@ -146,6 +146,7 @@ struct Id {
   std::uint16_t port_space = 0;
   std::uint8_t qp_type = 0;
   FileRef file;
+  bool unheard_of = false;  // its CONNECT_REQUEST waits for GET_EVENT: no command can name it yet
   State state EWARP_GUARDED_BY(manager_mutex) = State::idle;
   std::uint32_t events_reported = 0;  // by GET_EVENT; the consumer must acknowledge as many
 
@@ -241,7 +242,7 @@ FileRef find_file(int fd);
 // 0, or ENOMEM when librdmacm's index (16 bits) is full; beside a kernel its errno.
 int new_id(const Lock&, const FileRef& file, std::uint64_t uid, std::uint16_t port_space, std::uint8_t qp_type,
            IdRef* out) EWARP_REQUIRES(manager_mutex);
-// 0, ENOENT (no such id) or EINVAL (another file's).
+// 0, ENOENT (no such id) or EINVAL (another file's, or one that the consumer has not been told of).
 int find_id(const Lock&, const FileRef& file, std::uint32_t number, IdRef* out) EWARP_REQUIRES(manager_mutex);
 // Takes the id and all that hangs on it out of the world. Returns the QP whose stream must be aborted, without the
 // lock, if any.

@@ -109,6 +109,7 @@ void announce(const Lock& lock, const IdRef& id, const IncomingRef& incoming) EW
   fresh->socket = std::move(incoming->socket);
   fresh->responder = std::move(incoming->responder);
   fresh->enter(State::request);
+  fresh->unheard_of = true;
 
   const mpa::Responder& r = *fresh->responder;
   const bool enhanced = r.request().enhanced.has_value();

@@ -115,6 +115,7 @@ void announce(const Lock& lock, const IdRef& id, const llp::UdpArrival& a, const
   arrival.asked = a.payload.size();
   arrival.source_qpn = d.prefix.source;
   fresh->enter(State::request);
+  fresh->unheard_of = true;
   l.sidr[key] = fresh;
   Event event;
   event.owner = id;

@@ -461,6 +461,70 @@ void a_request_migrates_with_its_later_events(void**) {
   assert_int_equal(server.channel.destroy(request.id), 2);
 }
 
+int try_to_destroy(Channel& channel, std::uint32_t id) {
+  rdma_ucm_destroy_id_resp response{};
+  rdma_ucm_destroy_id c{};
+  c.response = reinterpret_cast<std::uint64_t>(&response);
+  c.id = id;
+  return channel.run(RDMA_USER_CM_CMD_DESTROY_ID, c, sizeof(response));
+}
+
+void a_request_has_no_name_before_its_event(void**) {
+  Server server;
+  RawSocket peer = RawSocket::connected("127.0.0.1", server.port);
+  peer.send(plain_request());
+  settle();
+  assert_int_equal(queued(server.channel), 1);
+  int hidden = 0;
+  for (std::uint32_t guess = 1; guess < 100; ++guess) {
+    if (guess == server.id) continue;
+    const int error = try_to_destroy(server.channel, guess);
+    assert_true(error == ENOENT || error == EINVAL);
+    hidden += error == EINVAL;
+  }
+  assert_int_equal(hidden, 1);
+  const Event request = server.channel.expect(kConnectRequest);
+  assert_int_equal(server.channel.accept(request.id, 8, make_qp()), 0);
+  server.channel.expect(kEstablished);
+  assert_int_equal(server.channel.destroy(request.id), 1);
+}
+
+// Its requests go with it, and nothing of them stays with the first channel.
+void a_listener_migrates_with_what_waits(void**) {
+  const int fds = open_fds();
+  {
+    Channel second;
+    std::uint32_t listener;
+    std::vector<RawSocket> peers;
+    {
+      Server first;
+      listener = first.id;
+      for (int i = 0; i < 3; ++i) {
+        peers.push_back(RawSocket::connected("127.0.0.1", first.port));
+        peers.back().send(plain_request(std::to_string(i)));
+      }
+      settle();
+      std::uint32_t reported = 99;
+      assert_int_equal(second.migrate(listener, first.channel.fd(), &reported), 0);
+      assert_int_equal(reported, 0);
+      assert_int_equal(queued(first.channel), 0);
+    }
+    assert_int_equal(queued(second), 3);
+    const Event request = second.expect(kConnectRequest);
+    assert_string_equal(request.data().c_str(), "0");
+    assert_int_equal(second.accept(request.id, 8, make_qp()), 0);
+    peers[0].receive_frame();
+    // New ids take free numbers, none that a request still has.
+    const auto id = second.create(9);
+    assert_int_equal(second.destroy(listener), 1);
+    for (std::size_t i = 1; i < peers.size(); ++i) assert_true(peers[i].at_end());
+    second.expect(kEstablished);
+    assert_int_equal(second.destroy(request.id), 1);
+    assert_int_equal(second.destroy(id), 0);
+  }
+  expect_open_fds(fds);
+}
+
 void a_listener_that_comes_late(void**) {
   const RawSocket bound = RawSocket::bound("127.0.0.1");
   const std::uint16_t port = bound.port();
@@ -503,6 +567,8 @@ int main() {
       cmocka_unit_test(requests_that_come_together_keep_the_order_of_accept),
       cmocka_unit_test(destroying_a_listener_drops_what_nobody_saw),
       cmocka_unit_test(a_request_migrates_with_its_later_events),
+      cmocka_unit_test(a_request_has_no_name_before_its_event),
+      cmocka_unit_test(a_listener_migrates_with_what_waits),
       cmocka_unit_test(a_listener_that_comes_late),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
