@@ -48,6 +48,7 @@ ELSEWHERE = {
     ".ci/run": "runs this",
     "cmake --build --preset release --target wire_segments_test": "a build",
     "build/bin/wire_segments_test": "a test of its own",
+    "tests/system/packages.py bookworm trixie": "takes half an hour and a mirror",
     "./scripts/package": "builds Debian packages; packages.py runs it",
     "apt-get install ./build-package/packages/etherwarp_*.deb": "installs a package; packages.py does, in a fresh root",
     "apt-get install ./build-package/packages/libetherwarp-dev_*.deb": "installs a package; packages.py does, in a fresh root",
