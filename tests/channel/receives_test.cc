@@ -257,10 +257,11 @@ void a_write_without_a_credit_ends_the_connection(void**) {
   assert_string_equal(n.s.net.failures[0].c_str(), "a Write without a credit");
 }
 
-Bytes recall(std::uint64_t keep) {
+Bytes recall(std::uint64_t keep, std::uint32_t credits = 0) {
   wire::Message m;
   m.kind = wire::Kind::recall;
   m.number = keep;
+  m.credits = credits;
   Bytes octets(wire::Message::kLongest);
   m.emit(octets);
   octets.resize(m.octets());
@@ -279,6 +280,36 @@ void credits_may_be_given_up_unasked(void**) {
   }
   n.stream({kA}, 1000, 100);
   assert_int_equal(n.window(kA), 12);
+}
+
+// Two thousand million credits, which it wants back: they take no memory while the path takes nothing.
+void a_recall_of_more_than_there_is_takes_no_memory(void**) {
+  Senders n(sharing(10));
+  n.s.connect(kA, n.at);
+  n.s.net.run();
+  n.s.net.depth = 0;
+  for (int i = 0; i < 3; ++i) n.s.net[kA].on_received(n.at, recall(0, 0x7fffffff));
+  assert_int_equal(n.s.net.in_flight(kA, n.at), 0);
+  n.s.net.kill(n.at);  // which has no receives for them
+}
+
+// What the program sends meanwhile waits for no more than the path holds.
+void a_message_passes_what_a_recall_asks_for(void**) {
+  Senders n(sharing(62));
+  n.stream({kA}, 1000, 100);
+  n.s.net.depth = 4;
+  n.s.net[kA].on_received(n.at, recall(0));
+  auto& sent = n.s.send(kA, n.at, 2, kSmall);
+  for (int i = 0; i < 6; ++i) {
+    assert_true(n.s.net.in_flight(kA, n.at) <= 4);
+    n.s.net.deliver(kA, n.at);
+    n.s.net.complete(kA, n.at);
+  }
+  assert_int_equal(n.s.net[n.at].unexpected(), 1);
+  auto& received = n.s.receive(n.at, kA, 2, kSmall);
+  n.s.net.run();
+  n.s.got(received, sent);
+  assert_int_equal(n.window(kA), 2);
 }
 
 }  // namespace
@@ -300,6 +331,8 @@ int main() {
       cmocka_unit_test(a_message_without_a_credit_ends_the_connection),
       cmocka_unit_test(a_write_without_a_credit_ends_the_connection),
       cmocka_unit_test(credits_may_be_given_up_unasked),
+      cmocka_unit_test(a_recall_of_more_than_there_is_takes_no_memory),
+      cmocka_unit_test(a_message_passes_what_a_recall_asks_for),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

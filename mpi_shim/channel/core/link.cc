@@ -65,6 +65,7 @@ void Link::set_down() {
     while (Outgoing* o = list->pop_front()) pool_.give(*o);
   releases_.clear();
   retracting.clear();
+  recalled_to_.reset();
   incomplete = {};
   copied = 0;
   budget_.give_back(*this, borrowed());
@@ -110,6 +111,14 @@ void Link::flush() {
     if (!hand_over(*o, false)) break;
     reads_.remove(*o);
   }
+  send_queued();
+  use_up_recalled();
+  return_credits();
+  if (releases_.size() >= kReleaseBatch || (urgent_ && !releases_.empty())) push_note();
+  note_stall();
+}
+
+void Link::send_queued() {
   while (Outgoing* o = queue_.front()) {
     if (o->needs_credit() && credits_left() == 0) break;
     const Outgoing* next = queue_.after(*o);
@@ -118,9 +127,6 @@ void Link::flush() {
     assert(!o->copy || copied >= o->length);
     copied -= o->copy ? o->length : 0;
   }
-  return_credits();
-  if (releases_.size() >= kReleaseBatch || (urgent_ && !releases_.empty())) push_note();
-  note_stall();
 }
 
 void Link::note_stall() {
@@ -306,11 +312,24 @@ void Link::lend(bool idle) {
 // What waits uses them itself.
 void Link::on_recall(std::uint32_t keep) {
   if (state_ != State::up || !queue_.empty()) return;
-  for (std::uint32_t left = credits_left(); left > std::max(keep, 1u); --left) {
-    Outgoing& o = pool_.take(Outgoing::What::send, peer_);
-    o.message.kind = wire::Kind::unused;
-    push(o, left > std::max(keep, 1u) + 1);
+  recalled_to_ = std::max(keep, 1u);
+  flush();
+}
+
+// As the path takes them: how many there are is the peer's word alone.
+void Link::use_up_recalled() {
+  if (!recalled_to_) return;
+  try {
+    while (queue_.empty() && credits_left() > *recalled_to_) {
+      Outgoing& o = pool_.take(Outgoing::What::send, peer_);
+      o.message.kind = wire::Kind::unused;
+      push(o, true);
+      send_queued();
+    }
+  } catch (const std::bad_alloc&) {  // with the next flush()
+    return;
   }
+  if (credits_left() <= *recalled_to_) recalled_to_.reset();
 }
 
 bool Link::hold_credits() {

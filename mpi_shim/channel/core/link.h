@@ -191,6 +191,8 @@ class Link {
   bool hand_over(Outgoing& o, bool followed);
   bool send(Outgoing& o, bool reserve, bool followed);
   bool solicits(const Outgoing& o) const;
+  void send_queued();
+  void use_up_recalled();
   void note_stall();
   void push_note();
   void return_credits();
@@ -209,13 +211,14 @@ class Link {
   List<Outgoing, &Outgoing::links> queue_, reads_;
   std::size_t under_way_ = 0;
   // Totals modulo 2^32, but windows and left_then_.
-  std::uint32_t granted_, used_ = 0;   // what we may send
-  std::uint32_t left_then_;            // credits that were left when the last ones came
-  std::uint32_t window_;               // receives for the peer
-  std::uint32_t most_window_;          // it does not grow beyond this, and shrinks to it
-  std::uint32_t consumed_ = 0;         // receives that were used
-  std::uint32_t told_;                 // grant() when the peer was told last
-  std::optional<std::uint32_t> note_;  // told_ before a note that the peer may not have seen yet
+  std::uint32_t granted_, used_ = 0;          // what we may send
+  std::uint32_t left_then_;                   // credits that were left when the last ones came
+  std::uint32_t window_;                      // receives for the peer
+  std::uint32_t most_window_;                 // it does not grow beyond this, and shrinks to it
+  std::uint32_t consumed_ = 0;                // receives that were used
+  std::uint32_t told_;                        // grant() when the peer was told last
+  std::optional<std::uint32_t> recalled_to_;  // the peer wants us to use up the credits beyond so many
+  std::optional<std::uint32_t> note_;         // told_ before a note that the peer may not have seen yet
   std::uint32_t used_at_ = 0;
   std::uint32_t most_untold_ = 0;  // since the window was looked at last
   std::uint64_t floor_told_ = 0;
