@@ -10,6 +10,8 @@
 //   new    the defaults
 //   plain  EAGER and SEND_RNDV by Write alone, and progress only inside the calls: what MPI libraries do
 //   thread plain, with the progress thread
+#include <malloc.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -97,6 +99,15 @@ struct Costs {
   std::vector<double> call, slower, wait;
 };
 
+// KiB of memory that is this process's own.
+double anonymous_kib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("RssAnon:")) return std::strtod(line.c_str() + std::strlen("RssAnon:"), nullptr);
+  must(false, "no RssAnon in /proc/self/status");
+  return 0;
+}
+
 double median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -125,6 +136,7 @@ class Bench {
   void delay();
   void exchange();
   void reuse();
+  void held();
 
   int rounds = 5;
   bool quick = false;
@@ -389,6 +401,26 @@ void Bench::reuse() {
     }
 }
 
+// What a message costs in memory that was sent and whose receive has not been posted: KiB, at each side.
+void Bench::held() {
+  constexpr int kMessages = 16;
+  for (std::size_t size = 8; size <= 1 << 20; size *= quick ? 32 : 2) {
+    if (!wanted(size)) continue;
+    const auto found = in_turns(1, [&](Mode& mode) {
+      malloc_trim(0);
+      const double before = anonymous_kib();
+      std::vector<Request> sends;
+      for (int i = 0; rank_ == 0 && i < kMessages; ++i) sends.push_back(mode.send(Octets(out_).first(size)));
+      mode.barrier();  // behind them all
+      const double grown = anonymous_kib() - before;
+      for (int i = 0; rank_ == 1 && i < kMessages; ++i) mode.wait(mode.receive(MutableOctets(in_).first(size)));
+      for (const Request r : sends) mode.wait(r);
+      return grown / kMessages;
+    });
+    for (Mode& mode : modes_) say("held", mode, size, kMessages, found.at(mode.name));
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -397,7 +429,8 @@ int main(int argc, char** argv) {
   Bench bench(argv[1], std::atoi(argv[2]));
   const std::map<std::string, void (Bench::*)()> scenarios = {
       {"pingpong", &Bench::pingpong}, {"progress", &Bench::progress}, {"overlap", &Bench::overlap},
-      {"delay", &Bench::delay},       {"exchange", &Bench::exchange}, {"reuse", &Bench::reuse}};
+      {"delay", &Bench::delay},       {"exchange", &Bench::exchange}, {"reuse", &Bench::reuse},
+      {"held", &Bench::held}};
   std::vector<std::string> chosen;
   for (int i = 3; i < argc; ++i) {
     const std::string word = argv[i];

@@ -3,10 +3,10 @@
 """The channel's protocols against plain sender-initiated rendezvous: figures, and the numbers beside them.
 
     tests/bench/channel_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [SCENARIO...]
-    tests/bench/channel_bench.py --tune        the thresholds that are best on this machine
+    tests/bench/channel_bench.py --tune [--margin M]        the thresholds that are best on this machine (thresholds.py)
 
 Scenarios: pingpong, progress (ICS'09 figures 8 to 10), overlap (thesis figure 4.13), delay (4.14), exchange (4.15,
-4.16), reuse (5.6).
+4.16), reuse (5.6), held (KiB for a message that waits for its receive).
 Two processes under `etherwarp run`, each on half of the CPUs, on the loopback interface; all modes take turns in one run.
 """
 import argparse
@@ -14,13 +14,15 @@ import collections
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
 
 from common import as_words, chart, cpu_sets, with_defaults
+from thresholds import PROTOCOLS, choose, explain
 
-SCENARIOS = ("pingpong", "progress", "overlap", "delay", "exchange", "reuse")
+SCENARIOS = ("pingpong", "progress", "overlap", "delay", "exchange", "reuse", "held")
 COLOURS = {"new": "#1f77b4", "plain": "#d62728", "thread": "#7f7f7f"}
 # What is on the abscissa, and whether less is better.
 VARIED = {"figure9a": ("parameter", "X (units of 18 us)"), "exchange1": ("parameter", "computation (us)"),
@@ -29,12 +31,12 @@ VARIED = {"figure9a": ("parameter", "X (units of 18 us)"), "exchange1": ("parame
              for side in ("sender", "receiver") for first in ("sender", "receiver")}}  # fmt: skip
 
 
-def run(a, scenarios, env=None):
-    """The measurements of one run of two processes."""
+def run(a, words, env=None):
+    """The measurements of one run of two processes. words: scenarios, and options of ewarp_channel_bench."""
     bin_dir = a.build / "bin"
     with tempfile.TemporaryDirectory(prefix="ewarp-channel-bench-") as folder:
         os.mkdir(os.path.join(folder, "run"), 0o700)
-        words = [*scenarios, "--rounds", str(a.rounds), *(["--quick"] if a.smoke else [])]
+        words = ["--rounds", str(a.rounds), *(["--quick"] if a.smoke else []), *words]
         everything = {**os.environ, "ETHERWARP_RUNDIR": os.path.join(folder, "run"), **(env or {})}
         cpus = cpu_sets(None, None)
         options = as_words(with_defaults([], cpus))
@@ -92,23 +94,21 @@ def svg(scenario, modes):
 
 
 def tune(a):
-    """Ping-pong with each of the protocols alone; the thresholds are where the curves cross."""
-    alone = {"eager": {"EAGER_THRESHOLD": 1 << 20},
-             "hybrid": {"EAGER_THRESHOLD": 0, "HYBRID_THRESHOLD": 1 << 20, "ANNOUNCE": 0},
-             "rendezvous": {"EAGER_THRESHOLD": 0, "HYBRID_THRESHOLD": 0}}  # fmt: skip
-    found = {}
-    for name, values in alone.items():
-        env = {f"EWARP_CHANNEL_{n}": str(v) for n, v in values.items()}
-        rows = by_scenario(run(a, ["pingpong"], env))["pingpong"]["new"]
-        found[name] = {r["size"]: r["median"] for r in rows if r["size"] <= 1 << 20}
-    print("octets " + "".join(f"{n:>12}" for n in found) + "   (us one way)")
-    best = {}
-    for size in sorted(found["eager"]):
-        best[size] = min(found, key=lambda n, s=size: found[n][s])
-        print(f"{size:6d} " + "".join(f"{found[n][size]:12.2f}" for n in found) + f"   {best[size]}")
-    eager = max((s for s in best if best[s] == "eager"), default=0)
-    hybrid = max((s for s in best if best[s] == "hybrid"), default=eager)
-    print(f"EWARP_CHANNEL_EAGER_THRESHOLD={eager} EWARP_CHANNEL_HYBRID_THRESHOLD={max(eager, hybrid)}")
+    """Each of the protocols alone, in turns: the time of a ping-pong, and the memory of messages that wait."""
+    times = {name: collections.defaultdict(list) for name in PROTOCOLS}
+    memory = {name: collections.defaultdict(lambda: collections.defaultdict(list)) for name in PROTOCOLS}
+    for number in range(a.rounds):
+        for name in [*PROTOCOLS][number % len(PROTOCOLS):] + [*PROTOCOLS][:number % len(PROTOCOLS)]:
+            env = {f"EWARP_CHANNEL_{n}": str(v) for n, v in PROTOCOLS[name].items()}
+            for row in run(a, ["pingpong", "held", "--mode", "new", "--rounds", "1"], env):
+                if row["scenario"] == "pingpong":
+                    times[name][row["size"]].append(row["median"])
+                else:
+                    memory[name][row["size"]][row["rank"]].append(row["median"])
+    sizes = sorted(set(times["eager"]) & set(memory["eager"]))
+    figures = {name: {size: (times[name][size], sum(statistics.median(of) for of in memory[name][size].values()))
+                      for size in sizes} for name in PROTOCOLS}  # fmt: skip
+    print("\n".join(explain(figures, choose(figures, a.margin), a.margin)))
 
 
 def main():
@@ -119,6 +119,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--timeout", type=float, default=3600)
     parser.add_argument("--tune", action="store_true")
+    parser.add_argument("--margin", type=float, default=0.05, help="how much slower than the fastest is as good (default: 0.05)")
     parser.add_argument("--smoke", action="store_true", help="tiny numbers: shows that it runs, says nothing about speed")
     a = parser.parse_args()
     a.build = a.build.resolve()

@@ -79,6 +79,7 @@ ELSEWHERE = {
     "tests/bench/loss_bench.py": "takes minutes; loss_bench_smoke runs loss_bench.py --smoke",
     "tests/bench/memory.py": "takes minutes; memory_smoke runs memory.py with fewer endpoints",
     "python3 tests/bench/channel_bench.py --build build": "takes minutes; channel_bench_smoke runs channel_bench.py --smoke",
+    "python3 tests/bench/channel_bench.py --build build --tune --rounds 15": "takes a minute; channel_tune_smoke runs it with --smoke",
     "python3 tests/bench/gravel_bench.py --build build": "takes minutes; gravel_bench_smoke runs gravel_bench.py --smoke",
     "mpicc ring.c $(pkg-config --cflags --libs gravel-openmpi) -o ring": "install.py builds the examples so",
     "mpifort ring.f90 $(pkg-config --cflags --libs gravel-openmpi) -o ring": "install.py builds the examples so",
