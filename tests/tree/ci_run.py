@@ -2,6 +2,7 @@
 """What .ci/run does with what its steps did, beside steps that only print: its exit status, its record, its last lines."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -55,7 +56,7 @@ def run(root, status, closing, **more):
 def main():
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch) / "tree"
-        for file in (".ci/run", "scripts/ci_summary.py"):
+        for file in (".ci/run", "scripts/ci_summary.py", "scripts/running.py"):
             (root / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(SOURCE / file, root / file)
         (root / ".gitignore").write_text("/build*/\n")
@@ -122,6 +123,14 @@ def main():
             ended, record = run(root, 0, passed)
             assert ended.returncode == 1 and record is None, f"scripts/fuzz ended with {status}"
         program(root / "scripts/fuzz", fuzz)
+
+        # What hangs is named and ended.
+        program(root / "scripts/test", "#!/bin/bash\nsleep 1000\n")
+        ended, record = run(root, 0, passed, EWARP_CI_SECONDS="4")
+        assert ended.returncode == 1 and record is None, "a run that hangs is a failure"
+        told = ended.stdout.partition("== not ended after ")[2]
+        assert "./scripts/test --sanitizers" in told and re.search(r"^ +\d+ +\d+ +\d+ s  sleep 1000\n +1 S ", told, re.M), told
+        program(root / "scripts/test", RELEASE)
 
         failed = "0% tests passed, 1 tests failed out of 1"
         ended, record = run(root, 8, failed)
