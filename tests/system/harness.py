@@ -358,8 +358,11 @@ class Rig:
 
     def octets(self, pid):
         """Sent and received so far by a running program."""
-        process = self.counters(pid)
-        return sum(d["tx_octets"] + d["rx_octets"] for d in process["devices"]) if process else 0
+        return self.octets_of_all().get(pid, 0)
+
+    def octets_of_all(self):
+        """The same by process id."""
+        return {p["pid"]: sum(d["tx_octets"] + d["rx_octets"] for d in p["devices"]) for p in self.stat()}
 
     def stat(self, *arguments):
         done = subprocess.run([self.etherwarp, "stat", "--json", *arguments], env=self.env, capture_output=True,

@@ -65,17 +65,18 @@ def queued(pid, port):
 
 def at_rest(look, seconds):
     """What look() gives, once it has given the same for a second and 20 looks."""
-    seen, since, times = look(), time.monotonic(), 0
+    seen, since, times, changes = look(), time.monotonic(), 0, 0
 
     def same_for_a_second():
-        nonlocal seen, since, times
+        nonlocal seen, since, times, changes
         now = look()
         times += 1
         if now != seen:
-            seen, since, times = now, time.monotonic(), 0
+            seen, since, times, changes = now, time.monotonic(), 0, changes + 1
         return time.monotonic() - since > 1 and times >= 20
 
-    wait_until(same_for_a_second, seconds, lambda: f"no rest: {seen}")
+    wait_until(same_for_a_second, seconds, lambda: f"no rest: {changes} changes, the last {time.monotonic() - since:.1f} s and "
+               f"{times} looks ago: {seen}")  # fmt: skip
     return seen
 
 
@@ -170,10 +171,6 @@ class Stopped:
         self.victim = self.receiver if stopped == "receiver" else self.sender
         self.victim.send(signal.SIGSTOP)
 
-    def stands(self):
-        """What moved, and what waits in the kernel."""
-        return rig_octets(self), queued(self.sender.pid, self.port)
-
     def must_live(self):
         for process in (self.receiver, self.sender):
             check(process.status is None, f"{process.name} has ended\n{process.said()}")
@@ -189,6 +186,12 @@ class Stopped:
         for process in (self.sender, self.receiver):
             process.send(signal.SIGKILL)
             process.wait(10)
+
+
+def stand(rig, pairs):
+    """Of each pair what moved, and what waits in the kernel."""
+    moved = rig.octets_of_all()
+    return [(moved.get(pair.sender.pid, 0), queued(pair.sender.pid, pair.port)) for pair in pairs]
 
 
 def rig_octets(pair):
@@ -237,10 +240,10 @@ def stopped_programs(rig):
     pairs = [Stopped(rig, hosts, path, state, stopped) for path in ("tcp", "local") for state, stopped in
              (("full", "receiver"), ("full", "sender"), ("idle", "sender"))]  # fmt: skip
     datagrams = [StoppedDatagrams(rig, hosts, state, stopped) for state in ("full", "idle") for stopped in ("receiver", "sender")]
-    before = at_rest(lambda: [pair.stands() for pair in pairs], 20)
+    before = at_rest(lambda: stand(rig, pairs), 40)
     check(before[0][1] > 0, f"nothing waits to be sent: {before}\n{pairs[0].sender.said()}")
     time.sleep(STOP)
-    check(before == [pair.stands() for pair in pairs], f"they went on: {before}")
+    check(before == stand(rig, pairs), f"they went on: {before}")
     for pair in pairs + datagrams:
         pair.must_live()
     for pair in pairs + datagrams:
