@@ -6,6 +6,7 @@ time where a condition can be waited for; everything that can hang has an end.
 """
 import argparse
 import contextlib
+import faulthandler
 import json
 import os
 import pathlib
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 SKIPPED = 77  # what CTest takes for "skipped"
@@ -28,6 +30,9 @@ PATIENCE = float(os.environ.get("EWARP_TEST_PATIENCE", "1"))
 ALL = os.environ.get("EWARP_ALL_TESTS", "") not in ("", "0")  # what is not installed is no reason to skip a test
 SANITIZER_RUNTIME = os.environ.get("EWARP_SANITIZER_RUNTIME", "")  # of the sanitizer that the build has
 FULL = os.environ.get("EWARP_TEST_FULL", "") not in ("", "0")  # the sizes of a release, not of CI
+RUNNING = pathlib.Path(__file__).resolve().parents[2] / "scripts/running.py"
+# After so many seconds a test that still runs says where it waits, and ends: before CTest kills it without a word.
+ENDS = float(os.environ.get("EWARP_TEST_ENDS", "0"))
 
 
 class Failure(Exception):
@@ -465,12 +470,23 @@ def machine():
     return ", ".join([*said, f"load {os.getloadavg()[0]:.1f}"])
 
 
+def say_where_it_waits():
+    print(f"== not ended after {ENDS:.0f} s; where it is, what runs, and what that waits for:", flush=True)
+    faulthandler.dump_traceback(sys.stdout)
+    subprocess.run([sys.executable, RUNNING, str(os.getpid())], check=False)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main(*tests):
     """Runs the functions (all, or those named on the command line) each with a rig of its own; the exit status."""
     parser = argparse.ArgumentParser(description=sys.modules["__main__"].__doc__)
     parser.add_argument("tests", nargs="*", metavar="TEST", help=", ".join(t.__name__ for t in tests))
     chosen = parser.parse_args().tests
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the rigs are taken down
+    if ENDS > 0:
+        watch = threading.Timer(ENDS, say_where_it_waits)
+        watch.daemon = True
+        watch.start()
     failed, skipped, ran = [], [], 0
     for test in tests:
         if chosen and test.__name__ not in chosen:
