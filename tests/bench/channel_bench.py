@@ -100,11 +100,11 @@ def tune(a):
     for number in range(a.rounds):
         for name in [*PROTOCOLS][number % len(PROTOCOLS):] + [*PROTOCOLS][:number % len(PROTOCOLS)]:
             env = {f"EWARP_CHANNEL_{n}": str(v) for n, v in PROTOCOLS[name].items()}
-            for row in run(a, ["pingpong", "held", "--mode", "new", "--rounds", "1"], env):
-                if row["scenario"] == "pingpong":
-                    times[name][row["size"]].append(row["median"])
-                else:
-                    memory[name][row["size"]][row["rank"]].append(row["median"])
+            for row in run(a, ["pingpong", "--mode", "new", "--rounds", "1"], env):
+                times[name][row["size"]].append(row["median"])
+            # One heap for all threads: what an earlier size left in a thread's own would be taken for nothing.
+            for row in run(a, ["held", "--mode", "new", "--rounds", "1"], {**env, "MALLOC_ARENA_MAX": "1"}):
+                memory[name][row["size"]][row["rank"]].append(row["median"])
     sizes = sorted(set(times["eager"]) & set(memory["eager"]))
     figures = {name: {size: (times[name][size], sum(statistics.median(of) for of in memory[name][size].values()))
                       for size in sizes} for name in PROTOCOLS}  # fmt: skip
