@@ -131,8 +131,9 @@ constexpr OptionEntry<Options> kEntries[] = {
      [](Options& o, std::string_view v) { return set_number(o.hand_over_octets, v, 0u, 1u << 31); }},
     {{"write_hold_us", "microseconds", "50",
       "A poll may hold back the completion of a Write for this time at most, and receives meanwhile, if the peer "
-      "has been answering Writes and the hold makes the program faster (ping-pongs by Writes). A Write of 16 KiB or "
-      "more may be held longer, by three times what it took; 0: never."},
+      "has been answering Writes and the hold makes the program faster (ping-pongs by Writes). Four times this time, "
+      "if it is longer from one completion to the next; a Write of 16 KiB or more longer by three times what it "
+      "took; 0: never."},
      [](Options& o, std::string_view v) { return set_number(o.write_hold_us, v, 0u, 1'000'000u); }},
     {{"post_wait_us", "microseconds", "50",
       "Small Sends, Writes and Reads that a thread posts behind each other, all but the first, may wait for its next "

@@ -12,8 +12,12 @@
 // they may also come to a program that computes. So it is tried where messages have come between completions, is
 // measured, and dropped at once where it does not pay; the next trial then takes twice as many of them.
 //
-// A large Write is given time for what a round trip still has to copy: the answer, of the same size perhaps, is copied
-// after the Write was.
+// While the peer does not hold yet, its answer takes as long as the kernel needs to wake a thread there: on some machines
+// longer than the bound. So a completion is held for the usual time between two of them, up to a few times the bound. A
+// shorter hold would end in vain at both ends in turns, and none would ever be the first whose hold pays.
+//
+// A large Write is given more time, for what a round trip still has to copy: the answer, of the same size perhaps, is
+// copied after the Write was.
 //
 // Threading: posted() by posters, heard() and done() by the engine's holder, the rest under the lock of the send
 // queue's CQ.
@@ -32,7 +36,8 @@ class WriteHold {
   using Time = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::steady_clock::duration;
 
-  // bound: the longest that a small Write's completion is held.
+  // bound: a small Write's completion may be held for so long, and for kWakes times that if the usual time from one to
+  // the next is longer.
   explicit WriteHold(Duration bound) : bound_(bound) {}
 
   // Of fewer octets all copies of a round trip are done within the bound: it is not worth asking what time it is.
@@ -69,7 +74,7 @@ class WriteHold {
       trying_ = ++answered_ >= needed_;
     }
     // Behind the usual time nothing would be gained.
-    if (trying_) limit_ = std::max(bound_, std::min(bound_ + kCopies * took(), usual_));
+    if (trying_) limit_ = std::max(bound_, std::min(kWakes * bound_ + kCopies * took(), usual_));
     return trying_;
   }
   // After a pass. True: it is given.
@@ -109,6 +114,9 @@ class WriteHold {
   static constexpr unsigned kLearn = 4, kTrial = 4, kProved = 16;
   static constexpr unsigned kMost = 1u << 16;
   static constexpr int kGain = 16;  // this part of the usual time is to be gained, or there is no gain
+
+  // To wake the peer's thread takes up to so many times the bound.
+  static constexpr int kWakes = 4;
 
   // Behind the copy that ends with the completion: the peer's of what we wrote, the peer's of its answer, and ours of
   // it.
