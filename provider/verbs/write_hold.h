@@ -12,9 +12,9 @@
 // they may also come to a program that computes. So it is tried where messages have come between completions, is
 // measured, and dropped at once where it does not pay; the next trial then takes twice as many of them.
 //
-// While the peer does not hold yet, its answer takes as long as the kernel needs to wake a thread there: on some machines
-// longer than the bound. So a completion is held for the usual time between two of them, up to a few times the bound. A
-// shorter hold would end in vain at both ends in turns, and none would ever be the first whose hold pays.
+// While the peer does not hold yet, its answer takes as long as the kernel needs to wake a thread there: on some
+// machines longer than the bound. So a completion is held for the usual time between two of them, up to a few times the
+// bound. A shorter hold would end in vain at both ends in turns, and none would ever be the first whose hold pays.
 //
 // A large Write is given more time, for what a round trip still has to copy: the answer, of the same size perhaps, is
 // copied after the Write was.

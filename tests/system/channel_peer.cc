@@ -228,9 +228,9 @@ void Peer::to_oneself() {
 }
 
 // Puts into every other rank's window and gets what was put, of sizes on both sides of the eager threshold, from and to
-// buffers that stay the same: where registrations are kept, those of 5000 octets are used until one is a frequent one. How
-// many uses that takes follows from what a registration costs on this machine; those of 200 never pay for it. Other octets of
-// the windows stay as they were.
+// buffers that stay the same: where registrations are kept, those of 5000 octets are used until one is a frequent one.
+// How many uses that takes follows from what a registration costs on this machine; those of 200 never pay for it. Other
+// octets of the windows stay as they were.
 void Peer::one_sided() {
   constexpr std::size_t kSizes[] = {1, 200, 5000, 100000}, kSlot = 120000;
   constexpr std::byte kUntouched{0xa5};

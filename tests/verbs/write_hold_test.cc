@@ -84,8 +84,8 @@ void one_that_computes_is_not(void**) {
   }
 }
 
-// Two ends of a ping-pong, on a machine that takes longer than the bound to wake a thread: whoever is held first waits for
-// a thread of the other's, whose answer is in time all the same.
+// Two ends of a ping-pong, on a machine that takes longer than the bound to wake a thread: whoever is held first waits
+// for a thread of the other's, whose answer is in time all the same.
 void a_thread_that_wakes_late(void**) {
   for (const long wake : {60, 100, 150}) {
     Program p;
