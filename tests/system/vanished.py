@@ -240,7 +240,7 @@ def stopped_programs(rig):
     pairs = [Stopped(rig, hosts, path, state, stopped) for path in ("tcp", "local") for state, stopped in
              (("full", "receiver"), ("full", "sender"), ("idle", "sender"))]  # fmt: skip
     datagrams = [StoppedDatagrams(rig, hosts, state, stopped) for state in ("full", "idle") for stopped in ("receiver", "sender")]
-    before = at_rest(lambda: stand(rig, pairs), 40)
+    before = at_rest(lambda: stand(rig, pairs), 20)
     check(before[0][1] > 0, f"nothing waits to be sent: {before}\n{pairs[0].sender.said()}")
     time.sleep(STOP)
     check(before == stand(rig, pairs), f"they went on: {before}")
