@@ -2,9 +2,10 @@
 // Whether posts of little that a thread makes behind each other may wait for its next poll, to leave in one system call
 // instead of one each: a message of 8 octets costs some 0.2 us then, not 5.
 //
-// The first post behind a poll never waits. The others do where the thread has polled at once behind its posts so far.
-// One that polled late has kept messages from its peer: it has to show for twice as long that it polls. So a program
-// that computes behind some of its posts does so before its messages have left a few times in all.
+// The first post behind a poll never waits. The others do as long as more has been saved than lost: a post that waits for
+// a poll in time saves most of a system call, a poll that comes late has kept messages from the peer so long. The same is
+// reckoned where nothing waits, as if it did. So a program that computes behind its posts does so before its messages
+// have left a few times in all, and one that others take the CPU from now and then is trusted all the same.
 //
 // Threading: each thread has its own.
 #pragma once
@@ -37,7 +38,7 @@ class BurstHabit {
     if (posts_++ == 0 || bound.count() == 0) return Verdict::send;
     if (waiting_ == kMost || octets > kOctets - octets_) {
       if (waiting_ == 0) return Verdict::send;
-      judge(now() - since_ <= bound);
+      judge(now() - since_, bound);
       nothing_waits();
       return trusted() ? Verdict::pass : Verdict::send;
     }
@@ -54,7 +55,7 @@ class BurstHabit {
   // The thread polls and finds nothing, or is about to sleep: what waits is to be sent.
   template <class Clock>
   void polled(Duration bound, Clock now) {
-    if (waiting_ > 0) judge(now() - since_ <= bound);
+    if (waiting_ > 0) judge(now() - since_, bound);
     posts_ = 0;
     nothing_waits();
   }
@@ -66,41 +67,42 @@ class BurstHabit {
   bool waits() const { return waiting_ > 0 && waits_; }
 
  private:
-  bool trusted() const { return in_time_ >= needed_; }
+  bool trusted() const { return saved_ >= Duration(0); }
   void nothing_waits() {
     took_ = waiting_ * (waits_ ? kPosting : kSending);
     waiting_ = 0;
     octets_ = 0;
     waits_ = false;
   }
-  void judge(bool in_time) {
+  // The oldest of the posts has waited for so long, or would have.
+  void judge(Duration waited, Duration bound) {
+    const bool in_time = waited <= bound;
     if (waits_) {
       patience_ = 1;
     } else if (in_time && trusted() && ++in_vain_ >= patience_) {
       asks_ = true;
       in_vain_ = 0;
-      patience_ = std::min(2 * patience_, kMostNeeded);
+      patience_ = std::min(2 * patience_, kMostPatience);
     }
-    if (!in_time) {
-      if (trusted()) needed_ = std::min(needed_ * 2, kMostNeeded);
-      in_time_ = 0;
-    } else if (++in_time_ == kSure * needed_) {
-      in_time_ = needed_ = std::max(needed_ / 2, kLearn);
-    }
+    saved_ = std::clamp(saved_ + (in_time ? waiting_ * kSaved : -waited), -kRemembered, kRemembered);
   }
 
   static constexpr std::size_t kOctets = 16 * 1024;  // and their octets
   // Of a post that waits; of one that is sent, which counts as much as a pass (driver.h).
   static constexpr Duration kPosting = std::chrono::nanoseconds(500), kSending = std::chrono::microseconds(10);
-  // Bursts in time before posts may wait: at first, at most; and by how many more the next number of them is halved.
-  static constexpr unsigned kLearn = 4, kMostNeeded = 1u << 16, kSure = 16;
+  // By a post that waits: a system call takes some 4 us.
+  static constexpr Duration kSaved = std::chrono::microseconds(4);
+  // To be saved before the first post waits: four bursts of eight. No more is remembered than this, so that a program that
+  // changes is soon found out.
+  static constexpr Duration kFirst = std::chrono::microseconds(100), kRemembered = std::chrono::milliseconds(10);
+  static constexpr unsigned kMostPatience = 1u << 16;
 
   Time at_{}, since_{};  // the newest post; the oldest one that waits, or would
   std::size_t octets_ = 0;
   unsigned posts_ = 0, waiting_ = 0;  // since the last poll; of them wait, or would
   bool waits_ = false;                // the newest of them does
-  unsigned in_time_ = 0, needed_ = kLearn;
   Duration took_{};
+  Duration saved_ = -kFirst;             // less what was lost
   unsigned in_vain_ = 0, patience_ = 1;  // bursts that would have waited; of them before it asks
   bool asks_ = false;
 };

@@ -64,6 +64,8 @@ class Driver {
   }
   // Passes of applications have served the streams lately.
   bool application_drives() const { return state_.load(std::memory_order_seq_cst) == State::aside; }
+  // Nothing was left to the background thread that is not done yet.
+  bool may_leave() const { return passes() >= least_.load(std::memory_order_relaxed); }
   // An application's thread is about to poll for a while: the next octets are its.
   void claim() {
     if (state_.load(std::memory_order_relaxed) != State::aside)
@@ -119,7 +121,6 @@ class Driver {
   bool is_due(State state, Time now) const {
     return state == seen_ && now >= since() && now - since() >= (state == State::aside ? period() : kWindow);
   }
-  bool may_leave() const { return passes() >= least_.load(std::memory_order_relaxed); }
   bool is_polled(Time now) const { return polled(work_.load(std::memory_order_relaxed), now - since()) && may_leave(); }
   // What came was nothing that anybody waits for, so the CPU is left to who computes on it. If nothing came it is as
   // before, while the application makes passes.

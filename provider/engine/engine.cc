@@ -124,8 +124,11 @@ void Engine::make_pass(bool armed, Clock::duration worked) {
   if (relies_on_sockets_.load(std::memory_order_relaxed)) set_.keep_watching();
   if (armed) return;
   driver_.passed(moved, set_.served(), worked);
-  // It sees that this thread drives, and stands aside.
-  if (burst_habit.asks() && !driver_.application_drives() && asleep_.load(std::memory_order_seq_cst)) watcher_->wake();
+  // This thread drives. Its posts wait from now on, so the background thread is to see when it does no more.
+  if (burst_habit.asks() && driver_.may_leave() && !driver_.application_drives()) {
+    driver_.claim();
+    wake();
+  }
   if (driver_.may_put_off() && driver_.put_off(Clock::now())) return_.set(driver_.returns_at());
 }
 
