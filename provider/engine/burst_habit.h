@@ -36,7 +36,7 @@ class BurstHabit {
   template <class Clock>
   Verdict posted(std::size_t octets, Duration bound, bool drives, Clock now) {
     if (posts_++ == 0 || bound.count() == 0) return Verdict::send;
-    if (waiting_ == kMost || octets > kOctets - octets_) {
+    if (waiting_ == kMost || octets > kOctets - octets_ || last_long(bound, now)) {
       if (waiting_ == 0) return Verdict::send;
       judge(now() - since_, bound);
       nothing_waits();
@@ -68,6 +68,12 @@ class BurstHabit {
 
  private:
   bool trusted() const { return saved_ >= Duration(0); }
+  // Posts that follow each other slowly leave in shorter trains, each in time. Looked at so rarely that those which follow
+  // more slowly yet are late.
+  template <class Clock>
+  bool last_long(Duration bound, Clock now) const {
+    return waiting_ > 0 && waiting_ % kLook == 0 && now() - since_ >= bound / 2;
+  }
   void nothing_waits() {
     took_ = waiting_ * (waits_ ? kPosting : kSending);
     waiting_ = 0;
@@ -88,6 +94,7 @@ class BurstHabit {
   }
 
   static constexpr std::size_t kOctets = 16 * 1024;  // and their octets
+  static constexpr unsigned kLook = 16;              // behind so many it is looked how long they have waited
   // Of a post that waits; of one that is sent, which counts as much as a pass (driver.h).
   static constexpr Duration kPosting = std::chrono::nanoseconds(500), kSending = std::chrono::microseconds(10);
   // By a post that waits: a system call takes some 4 us.

@@ -3,6 +3,7 @@
 #include "provider/engine/engine.h"
 
 #include <poll.h>
+#include <time.h>
 
 #include <algorithm>
 #include <cassert>
@@ -24,6 +25,13 @@ constexpr unsigned kPostsOfAUnit = 16;  // small posts, sent together, for which
 
 thread_local PosterHabit poster_habit;
 thread_local BurstHabit burst_habit;
+
+PosterHabit::Duration poster_time() {
+  if (!poster_habit.by_cpu_time()) return Reactor::Clock::now().time_since_epoch();
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+}
 
 }  // namespace
 
@@ -72,13 +80,13 @@ void Engine::serve_pushed() {
 }
 
 void Engine::kick_large(LargePoster& poster) {
-  if (poster_habit.waits(Clock::now()) || forked_ || !running_.load(std::memory_order_acquire)) {
+  if (poster_habit.waits(poster_time()) || forked_ || !running_.load(std::memory_order_acquire)) {
     poster.leave_to_background(0);
     kick(poster);
   } else {
     hand_over(poster);
   }
-  poster_habit.posted(Clock::now());
+  poster_habit.posted(&poster_time);
 }
 
 void Engine::hand_over(LargePoster& poster) {
@@ -106,9 +114,11 @@ std::size_t Engine::pass() {
 
 void Engine::application_pass(bool armed) {
   if (forked_) return;
-  if (!armed && poster_habit.poll()) poster_habit.polled(Clock::now());
+  const bool looks = !armed && poster_habit.looks();
+  if (looks) poster_habit.begins(poster_time());
   burst_habit.polled(post_wait_, &Clock::now);
   make_pass(armed, burst_habit.took());
+  if (looks) poster_habit.ended(poster_time());
 }
 
 // worked: so long this thread has posted before.
