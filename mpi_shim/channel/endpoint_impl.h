@@ -46,7 +46,7 @@ class Endpoint::Impl final : public Driven {
       // Before the lock: what the progress thread does with it is no pause of the application's.
       entered_at_ = impl_.transport.now();
       impl_.mutex.lock();
-      at_once_ = impl_.rhythm_.enter(entered_at_);
+      at_once_ = impl_.rhythm_.enter(entered_at_, &used_by_thread);
     }
     ~Visit() EWARP_RELEASE() {
       if (++impl_.unpolled_ > kMostUnpolled) impl_.poll();
@@ -54,12 +54,12 @@ class Endpoint::Impl final : public Driven {
       impl_.note_help();
       if (!impl_.waiters_.empty()) impl_.wake_waiters();
       const bool timers = impl_.transport.take_timers_changed();
-      impl_.rhythm_.leave(kind_, idle_ ? entered_at_ : impl_.transport.now());
+      impl_.rhythm_.leave(kind_, idle_ ? entered_at_ : impl_.transport.now(), &used_by_thread);
       impl_.mutex.unlock();
       impl_.progress.leave();
       if (timers) impl_.progress.wake();
     }
-    // Whether the last one of its kind was followed by another at once.
+    // Whether the last ones of its kind were followed by another at once.
     bool followed() const EWARP_NO_LOCK_ANALYSIS { return impl_.rhythm_.followed(kind_); }
     std::uint64_t entered_at() const { return entered_at_; }
     // Whether it followed the one before at once.
@@ -123,6 +123,8 @@ class Endpoint::Impl final : public Driven {
     std::condition_variable_any woken;
   };
 
+  // The calling thread's CPU time, in nanoseconds.
+  static std::uint64_t used_by_thread();
   // endpoint_impl.cc: what wakes the progress thread
   void arm() EWARP_REQUIRES(mutex);
   // It relies on events, and would get too few.

@@ -272,22 +272,105 @@ void connections_go_one_way(void**) {
     }
 }
 
-void the_rhythm_is_of_each_kind(void**) {
+struct Calls {
   Rhythm rhythm;
-  const auto call = [&](Rhythm::Kind kind, std::uint64_t at) {
-    const bool at_once = rhythm.enter(at);
-    rhythm.leave(kind, at + 1000);
+  std::uint64_t now = 1'000'000, used = 0;
+  unsigned asked = 0;
+
+  // Of a microsecond. True: it follows the one before at once.
+  bool call(Rhythm::Kind kind) {
+    const auto clock = [this] {
+      ++asked;
+      return used;
+    };
+    const bool at_once = rhythm.enter(now, clock);
+    now += 1000;
+    used += 1000;
+    rhythm.leave(kind, now, clock);
     return at_once;
-  };
-  assert_false(call(Rhythm::Kind::send, 1'000'000));
-  assert_false(rhythm.followed(Rhythm::Kind::send));
-  assert_true(call(Rhythm::Kind::large_send, 1'001'000 + Rhythm::kAtOnceNs));
-  assert_true(rhythm.followed(Rhythm::Kind::send));
-  assert_false(rhythm.followed(Rhythm::Kind::large_send));
-  assert_false(call(Rhythm::Kind::send, 9'000'000));
-  // What followed the large one late says nothing about small ones.
-  assert_true(rhythm.followed(Rhythm::Kind::send));
-  assert_false(rhythm.followed(Rhythm::Kind::large_send));
+  }
+  bool followed(Rhythm::Kind kind) const { return rhythm.followed(kind); }
+  void compute(std::uint64_t ns) {
+    now += ns;
+    used += ns;
+  }
+  void others(std::uint64_t ns) { now += ns; }
+};
+
+void the_rhythm_is_of_each_kind(void**) {
+  using enum Rhythm::Kind;
+  Calls c;
+  assert_false(c.call(send));
+  assert_false(c.followed(send));
+  c.compute(Rhythm::kAtOnceNs);
+  assert_true(c.call(large_send));
+  assert_true(c.followed(send));
+  for (int i = 0; i < 3; ++i) {
+    assert_false(c.followed(large_send));
+    c.compute(8'000'000);
+    assert_false(c.call(large_send));
+  }
+  // What followed the large ones late says nothing about small ones.
+  assert_true(c.followed(send));
+}
+
+void one_pause_breaks_no_rhythm(void**) {
+  using enum Rhythm::Kind;
+  Calls c;
+  c.call(send);
+  c.call(send);
+  for (int i = 0; i < 3; ++i) {
+    c.compute(1'000'000);
+    assert_false(c.call(send));
+    assert_true(c.followed(send));
+    assert_true(c.call(send));
+  }
+  for (int i = 0; i < 2; ++i) {
+    assert_true(c.followed(send));
+    c.compute(1'000'000);
+    assert_false(c.call(send));
+  }
+  assert_false(c.followed(send));
+  assert_true(c.call(send));
+  assert_true(c.followed(send));
+}
+
+// Where calls follow each other the CPU time is not asked for: it would cost more than they do.
+void what_others_take_is_no_pause(void**) {
+  using enum Rhythm::Kind;
+  Calls c;
+  c.call(receive);
+  c.call(receive);
+  c.asked = 0;
+  for (int i = 0; i < 10; ++i) assert_true(c.call(receive));
+  assert_int_equal(c.asked, 0);
+  c.others(1'000'000);
+  assert_false(c.call(receive));  // nothing shows that it was others
+  for (int i = 0; i < 10; ++i) {
+    c.others(1'000'000);
+    c.call(receive);
+    assert_true(c.followed(receive));
+  }
+  assert_in_range(c.asked, 10, 20);
+}
+
+// Another thread's CPU time is another count.
+void another_thread_that_comes_late_comes_late(void**) {
+  using enum Rhythm::Kind;
+  for (const std::uint64_t used : {std::uint64_t{0}, std::uint64_t{1'000'000'000'000}}) {
+    Calls c;
+    c.compute(1'000'000'000);
+    for (int i = 0; i < 3; ++i) {
+      const std::uint64_t own = c.used;
+      assert_false(c.call(send));
+      c.others(1'000'000);
+      c.used = used + static_cast<std::uint64_t>(i) * 1'000'000;
+      assert_false(c.call(send));
+      c.others(1'000'000);
+      c.used = own;
+    }
+    assert_false(c.followed(send));
+  }
 }
 
 }  // namespace
@@ -312,6 +395,9 @@ int main() {
       cmocka_unit_test(records_come_back_once_and_by_connection),
       cmocka_unit_test(connections_go_one_way),
       cmocka_unit_test(the_rhythm_is_of_each_kind),
+      cmocka_unit_test(one_pause_breaks_no_rhythm),
+      cmocka_unit_test(what_others_take_is_no_pause),
+      cmocka_unit_test(another_thread_that_comes_late_comes_late),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
