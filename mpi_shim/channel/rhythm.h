@@ -4,7 +4,8 @@
 // those of a barrier for instance, says nothing about them.
 //
 // One pause breaks no rhythm: others take a CPU now and then. Behind a pause the thread's own CPU time is asked for as
-// well: what others take of its CPU, a thread that was woken by the events for instance, is no pause of the application's.
+// well: what others take of its CPU, a thread that was woken by the events for instance, is no pause of the
+// application's.
 //
 // Pure: the time comes as an argument, in nanoseconds.
 #pragma once

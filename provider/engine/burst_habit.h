@@ -2,10 +2,10 @@
 // Whether posts of little that a thread makes behind each other may wait for its next poll, to leave in one system call
 // instead of one each: a message of 8 octets costs some 0.2 us then, not 5.
 //
-// The first post behind a poll never waits. The others do as long as more has been saved than lost: a post that waits for
-// a poll in time saves most of a system call, a poll that comes late has kept messages from the peer so long. The same is
-// reckoned where nothing waits, as if it did. So a program that computes behind its posts does so before its messages
-// have left a few times in all, and one that others take the CPU from now and then is trusted all the same.
+// The first post behind a poll never waits. The others do as long as more has been saved than lost: a post that waits
+// for a poll in time saves most of a system call, a poll that comes late has kept messages from the peer so long. The
+// same is reckoned where nothing waits, as if it did. So a program that computes behind its posts does so before its
+// messages have left a few times in all, and one that others take the CPU from now and then is trusted all the same.
 //
 // Threading: each thread has its own.
 #pragma once
@@ -68,8 +68,8 @@ class BurstHabit {
 
  private:
   bool trusted() const { return saved_ >= Duration(0); }
-  // Posts that follow each other slowly leave in shorter trains, each in time. Looked at so rarely that those which follow
-  // more slowly yet are late.
+  // Posts that follow each other slowly leave in shorter trains, each in time. Looked at so rarely that those which
+  // follow more slowly yet are late.
   template <class Clock>
   bool last_long(Duration bound, Clock now) const {
     return waiting_ > 0 && waiting_ % kLook == 0 && now() - since_ >= bound / 2;
@@ -99,8 +99,8 @@ class BurstHabit {
   static constexpr Duration kPosting = std::chrono::nanoseconds(500), kSending = std::chrono::microseconds(10);
   // By a post that waits: a system call takes some 4 us.
   static constexpr Duration kSaved = std::chrono::microseconds(4);
-  // To be saved before the first post waits: four bursts of eight. No more is remembered than this, so that a program that
-  // changes is soon found out.
+  // To be saved before the first post waits: four bursts of eight. No more is remembered than this, so that a program
+  // that changes is soon found out.
   static constexpr Duration kFirst = std::chrono::microseconds(100), kRemembered = std::chrono::milliseconds(10);
   static constexpr unsigned kMostPatience = 1u << 16;
 

@@ -2,9 +2,9 @@
 // Whether an application's thread goes on computing after a post of much data, or polls for its end at once: what it
 // did last time. Left to the background thread, the post of one that waits anyway costs a wake-up for nothing.
 //
-// What counts is the time between the post and its polls, and between these. How long they take does not: one may receive
-// a large answer. One pause is no habit, for others take a CPU now and then. After a pause the thread's own CPU time is
-// asked for: the background thread, woken for the post, may run on the poster's CPU.
+// What counts is the time between the post and its polls, and between these. How long they take does not: one may
+// receive a large answer. One pause is no habit, for others take a CPU now and then. After a pause the thread's own CPU
+// time is asked for: the background thread, woken for the post, may run on the poster's CPU.
 //
 // Threading: each thread has its own.
 #pragma once
@@ -17,8 +17,8 @@ class PosterHabit {
  public:
   using Duration = std::chrono::nanoseconds;
 
-  // Which clock tells the time for the calls that follow, up to the next posted(): the thread's CPU time, or any that runs
-  // on.
+  // Which clock tells the time for the calls that follow, up to the next posted(): the thread's CPU time, or any that
+  // runs on.
   bool by_cpu_time() const { return by_cpu_time_; }
   // Before a post. It is taken to wait once it was seen to; a post right behind another one says nothing.
   bool waits(Duration now) {

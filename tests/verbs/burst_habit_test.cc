@@ -139,7 +139,8 @@ void who_is_late_now_and_then_is_soon_not_trusted(void**) {
   assert_in_range(late, 1, 5);
 }
 
-// Others take the CPU from it for a time slice now and then. What that costs its messages is little beside what is saved.
+// Others take the CPU from it for a time slice now and then. What that costs its messages is little beside what is
+// saved.
 void who_loses_the_cpu_now_and_then_is_trusted(void**) {
   Application a;
   a.bursts_until_trusted();
@@ -152,7 +153,8 @@ void who_loses_the_cpu_now_and_then_is_trusted(void**) {
   }
 }
 
-// However often it is late, and however late: no more is lost than was saved, but for the few times in which it is found out.
+// However often it is late, and however late: no more is lost than was saved, but for the few times in which it is
+// found out.
 void no_more_is_lost_than_was_saved(void**) {
   for (const unsigned us : {60, 200, 1000, 8000}) {
     for (const int in_time : {1, 5, 20, 200}) {
