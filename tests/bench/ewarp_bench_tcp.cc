@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Raw TCP between two processes, the yardstick for EtherWARP on the same machine in the same minute: ping-pong with
 // polling (non-blocking recv in a loop) and with blocking sockets, and a one-way stream, on request with one CRC32C
-// pass over each piece at both ends. The ping-pong also over UDP, whose server echoes until somebody ends it. Prints
-// one JSON object.
+// pass over each piece at both ends, or with the octets that frame an FPDU around each piece. The ping-pong also over
+// UDP, whose server echoes until somebody ends it. Prints one JSON object.
 #include <arpa/inet.h>
 #include <netdb.h>
 #include <netinet/tcp.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -38,7 +39,7 @@ struct Arguments {
   std::uint64_t iterations = 10000, warm_up = 0;
   std::uint16_t port = 0;
   unsigned timeout_s = 60;
-  bool crc = false, udp = false;
+  bool crc = false, framed = false, udp = false;
 
   bool polls() const { return mode == "poll"; }
   int socket_type() const { return udp ? SOCK_DGRAM : SOCK_STREAM; }
@@ -46,6 +47,9 @@ struct Arguments {
 
 // What one CRC covers: about an FPDU of the largest size.
 constexpr std::size_t kPiece = 64 * 1024;
+// What is around the payload of a Send's FPDU, and its payload at most: as EtherWARP sends (RFC 5041, RFC 5044).
+constexpr std::size_t kHead = 20, kTrailer = 4, kPayload = 64750;
+constexpr std::size_t kVectors = 1023;  // three a piece; the kernel takes 1024
 // A datagram without an answer for so long is lost, and the next one goes; who loses more than kMostLost gives up.
 constexpr std::chrono::milliseconds kSilence{200};
 constexpr std::uint64_t kMostLost = 100;
@@ -119,6 +123,22 @@ class Connection {
       from += sent, n -= static_cast<std::size_t>(sent);
     }
   }
+  // All of them, in order.
+  void send(std::span<const iovec> pieces) {
+    while (!pieces.empty()) {
+      std::vector<iovec> left(pieces.begin(), pieces.begin() + std::min(pieces.size(), kVectors));
+      pieces = pieces.subspan(left.size());
+      for (std::span<iovec> rest = left; !rest.empty();) {
+        msghdr m{};
+        m.msg_iov = rest.data(), m.msg_iovlen = rest.size();
+        const auto sent = sendmsg(fd_, &m, MSG_NOSIGNAL);
+        if (sent < 0) give_up("sendmsg");
+        auto n = static_cast<std::size_t>(sent);
+        for (; !rest.empty() && n >= rest[0].iov_len; rest = rest.subspan(1)) n -= rest[0].iov_len;
+        if (!rest.empty()) rest[0] = {static_cast<char*>(rest[0].iov_base) + n, rest[0].iov_len - n};
+      }
+    }
+  }
   void receive(char* to, std::size_t n) {
     while (n > 0) {
       const auto got = recv(fd_, to, n, flags_);
@@ -162,22 +182,54 @@ std::uint32_t receive_with_crc(Connection& c, std::vector<char>& buffer) {
   });
 }
 
+// The message of one end, sent and received again and again. Framed, each piece is sent from between a head and a
+// trailer of its own, and all of it is received in one.
+class Message {
+ public:
+  explicit Message(const Arguments& a) : payload_(a.size, 'x'), framed_(a.framed) {
+    if (!framed_) return;
+    for (std::size_t at = 0; at < a.size; at += kPayload) {
+      pieces_.push_back({around_, kHead});
+      pieces_.push_back({payload_.data() + at, std::min(kPayload, a.size - at)});
+      pieces_.push_back({around_ + kHead, kTrailer});
+    }
+    received_.resize(a.size + pieces_.size() / 3 * (kHead + kTrailer));
+  }
+  void send(Connection& c) {
+    if (framed_)
+      c.send(pieces_);
+    else
+      c.send(payload_.data(), payload_.size());
+  }
+  void receive(Connection& c) {
+    auto& to = framed_ ? received_ : payload_;
+    c.receive(to.data(), to.size());
+  }
+  std::vector<char>& payload() { return payload_; }
+
+ private:
+  std::vector<char> payload_, received_;
+  std::vector<iovec> pieces_;
+  char around_[kHead + kTrailer] = {};
+  bool framed_;
+};
+
 // Both sides agree on the arguments; only the octets travel.
 void serve_stream(int listener, const Arguments& a) {
   const int fd = checked(accept(listener, nullptr, nullptr), "accept");
   tune(fd, a);
   Connection c(fd, a.polls());
-  std::vector<char> buffer(a.size);
+  Message message(a);
   volatile std::uint32_t crcs = 0;
   for (std::uint64_t i = 0; i < a.warm_up + a.iterations; ++i) {
     if (a.crc)
-      crcs = crcs ^ receive_with_crc(c, buffer);
+      crcs = crcs ^ receive_with_crc(c, message.payload());
     else
-      c.receive(buffer.data(), a.size);
+      message.receive(c);
     if (a.mode != "stream")
-      c.send(buffer.data(), a.size);
+      message.send(c);
     else if (i + 1 == a.warm_up || i + 1 == a.warm_up + a.iterations)
-      c.send(buffer.data(), 1);
+      c.send(message.payload().data(), 1);
   }
 }
 
@@ -240,10 +292,10 @@ std::string ping_pong(const Arguments& a, const Round& round_trip) {
 }
 
 std::string ping_pong(Connection& c, const Arguments& a) {
-  std::vector<char> buffer(a.size, 'x');
+  Message message(a);
   return ping_pong(a, [&] {
-    c.send(buffer.data(), a.size);
-    c.receive(buffer.data(), a.size);
+    message.send(c);
+    message.receive(c);
   });
 }
 
@@ -261,15 +313,15 @@ std::string datagram_ping_pong(int fd, const Arguments& a) {
 
 // Ends with an octet from the receiver, so that what is timed has arrived.
 std::string stream(Connection& c, const Arguments& a) {
-  std::vector<char> buffer(a.size, 'x');
+  Message message(a);
   char done;
   volatile std::uint32_t crcs = 0;
   const auto push = [&](std::uint64_t n) {
     for (std::uint64_t i = 0; i < n; ++i) {
       if (a.crc)
-        crcs = crcs ^ send_with_crc(c, buffer);
+        crcs = crcs ^ send_with_crc(c, message.payload());
       else
-        c.send(buffer.data(), a.size);
+        message.send(c);
     }
     if (n > 0) c.receive(&done, 1);
   };
@@ -366,12 +418,17 @@ int main(int argc, char** argv) {
   app.add_option("--server-cpus", a.server_cpus, "CPUs of the server, such as 0,2-3");
   app.add_option("--client-cpus", a.client_cpus, "CPUs of the client");
   app.add_flag("--crc", a.crc, "Mode stream: each end computes the CRC32C of each 64 KiB");
+  app.add_flag("--framed", a.framed, "A head of 20 octets and a trailer of 4 around each 64750, as around FPDUs");
   app.add_flag("--udp", a.udp, "Ping-pong of datagrams, at least 8 octets; the server echoes until it is ended");
   app.add_option("--congestion", a.congestion, "TCP congestion control; system: the system's");
   app.add_option("--timeout", a.timeout_s, "Seconds after which it ends with SIGALRM")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
   if (a.crc && a.mode != "stream") {
     fmt::print(stderr, "ewarp_bench_tcp: --crc needs --mode stream\n");
+    return 1;
+  }
+  if (a.framed && (a.crc || a.udp)) {
+    fmt::print(stderr, "ewarp_bench_tcp: --framed takes neither --crc nor --udp\n");
     return 1;
   }
   if (a.udp && (a.mode == "stream" || a.size < sizeof(std::uint64_t))) {
