@@ -68,7 +68,7 @@ def latency(t, size):
     n, every = latency_count(t.a, size), size == 8
     return Case("network", t.place.name, "latency", size, MICROSECONDS, steps(
         ("raw TCP", False, None, lambda: t.raw_latency(size, n)),
-        ("raw TCP, framed", False, None, lambda: t.raw_latency(size, n, "--framed")),
+        ("framed TCP", False, None, lambda: t.raw_latency(size, n, "--framed")),
         ("RC Send", True, "ib_send_lat", lambda: t.perftest_latency("ib_send_lat", size, n, crc="never")),
         ("RC Write", True, "ib_send_lat", lambda: t.perftest_latency("ib_write_lat", size, n, crc="never")),
         ("RC Read", True, "ib_send_lat", lambda: t.perftest_latency("ib_read_lat", size, n, crc="never")),
@@ -103,7 +103,7 @@ def many_latency(t):
 def bandwidth(t, size):
     n = bandwidth_count(t.a, size)
     large = [
-        ("raw TCP, framed", False, None, lambda: t.raw_stream(size, n, "--framed")),
+        ("framed TCP", False, None, lambda: t.raw_stream(size, n, "--framed")),
         ("raw TCP, CRC", False, None, lambda: t.raw_stream(size, n, "--crc")),
         ("iperf3", False, "iperf3", lambda: t.iperf3_stream(size, n * size)),
     ] if size >= BEST_OF_STREAM else []  # fmt: skip
@@ -410,7 +410,7 @@ class Bench:
             "",
             "The median of the rounds' ratios decides; the worst case of each place is shown.",
             "",
-            *aim_lines(found),
+            *aim_lines(found, in_short),
             "",
             *tables(self.all_cases(), in_short),
         ])  # fmt: skip

@@ -123,15 +123,23 @@ def where(verdict):
     return verdict["place"] if verdict["part"] == "network" and verdict["place"] else verdict["part"]
 
 
-def aim_lines(found):
-    lines = ["| aim | where | met | cases met | the worst case | median (quartiles) |", "|---|---|---|--:|---|--:|"]
+def aim_lines(found, in_short=False):
+    """in_short: what was measured, without quartiles, and how many cases are met stands where not all are."""
+    if in_short:
+        lines = ["| aim | where | met | the worst case | median |", "|---|---|---|---|--:|"]
+    else:
+        lines = ["| aim | where | met | cases met | the worst case | median (quartiles) |", "|---|---|---|--:|---|--:|"]
     for v in found:
         if v["place"] is None:
-            lines.append(f"| {v['aim']} | {where(v)} | not measured | | | |")
+            lines += [] if in_short else [f"| {v['aim']} | {where(v)} | not measured | | | |"]
             continue
-        f = v["figure"]
-        lines.append(f"| {v['aim']} | {where(v)} | {'yes' if v['met'] else '**no**'} | {v['cases_met']} of {v['cases']} | "
-                     f"{v['worst']} | {number(f['median'])} {v['unit']} ({number(f['q1'])} – {number(f['q3'])}) |")  # fmt: skip
+        f, of = v["figure"], f"{v['cases_met']} of {v['cases']}"
+        median = f"{number(f['median'])} {v['unit']}"
+        if in_short:
+            lines.append(f"| {v['aim']} | {where(v)} | {'yes' if v['met'] else of} | {v['worst']} | {median} |")
+        else:
+            lines.append(f"| {v['aim']} | {where(v)} | {'yes' if v['met'] else '**no**'} | {of} | {v['worst']} | {median} "
+                         f"({number(f['q1'])} – {number(f['q3'])}) |")  # fmt: skip
     return lines
 
 
@@ -159,10 +167,11 @@ def table(head, rows):
             *("| " + " | ".join(row) + " |" for row in rows), ""]  # fmt: skip
 
 
-def medians(place, what, group):
+def medians(place, what, group, in_short):
     names = names_of(group)
+    head = [n.removeprefix("RC ") for n in names] if in_short else names
     return [f"### {place}: {WORDS.get(what, what)} ({group[0].unit})", "",
-            *table(["octets", *names], [[size_name(c.size), *(number(c.median(n)) for n in names)] for c in group])]  # fmt: skip
+            *table(["octets", *head], [[size_name(c.size), *(number(c.median(n)) for n in names)] for c in group])]  # fmt: skip
 
 
 def ratios(group):
@@ -197,7 +206,7 @@ def tables(cases, in_short=False):
         if part != title:
             lines += [f"## {TITLES[part]}", ""]
             title = part
-        lines += medians(place, what, group) + ([] if in_short else ratios(group) + quantiles(group))
+        lines += medians(place, what, group, in_short) + ([] if in_short else ratios(group) + quantiles(group))
     return lines
 
 

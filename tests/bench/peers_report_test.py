@@ -80,6 +80,12 @@ class Aims(unittest.TestCase):
         self.assertEqual({v["met"] for v in found}, {None})
         self.assertEqual(len(aim_lines(found)), len(found) + 2)
 
+    def test_in_short_only_what_was_measured(self):
+        cases = [case("latency", size, raw_TCP=[2], RC_Send=[4 if size == 8 else 2], UCX_tcp=[3]) for size in (8, 128)]
+        lines = aim_lines(verdicts(cases), in_short=True)
+        self.assertIn("| RC latency ≤ 1.10 × raw polling TCP | loopback | 1 of 2 | RC Send, 8 B | 2 × |", lines)
+        self.assertEqual(len(lines), 2 + 2)
+
 
 class Page(unittest.TestCase):
     def test_tables_and_charts_do_without_figures(self):
