@@ -99,16 +99,18 @@ static void survivor_freeing(void) {
 }
 
 static void victim_half(void) {
-  /* Dies in the midst of a message: only the first slots are there. From then on it makes no call, which would send
-   * more as soon as rank 0 has taken some, perhaps all of it. */
+  /* Dies in the midst of a message: only the first slots are there. A call would send more as soon as rank 0 takes
+   * some, perhaps all of it: so this one makes no further call, and rank 0 takes none before it has returned. */
   acp_ch_t out = acp_create_ch(1, 0);
   CHECK(acp_send_ch(out, buffer, 1) == 0);
   acp_nbsend_ch(out, buffer, sizeof buffer);
+  *own(1) = 1;
   while (*own(0) == 0) usleep(1000);
 }
 static void survivor_half(void) {
   acp_ch_t in = acp_create_ch(1, 0);
   CHECK(acp_recv_ch(in, buffer, 1) == 1);
+  while (*own(6) == 0) CHECK(acp_complete(acp_copy(word(0, 6), word(1, 1), 8, ACP_HANDLE_NULL)) == 0);
   tell(1, 0);
   acp_request_t r = acp_nbrecv_ch(in, buffer, sizeof buffer);
   FAILS(acp_wait_ch(r), -1, ECONNRESET);
