@@ -40,7 +40,7 @@ class MemoryGate {
 class Gather {
  public:
   static constexpr std::size_t kMaxVectors = 512;  // below UIO_MAXIOV (1024)
-  // Four of the largest FPDUs, copied whole: what one system call is given.
+  // Four of the largest FPDUs: so much of what one system call is given is copied, or headers, at most.
   static constexpr std::size_t kArena = 260 * 1024;
   static constexpr std::size_t kMaxRegions = 64;
 

@@ -3,7 +3,6 @@
 #include "mpi_shim/channel/endpoint_impl.h"
 
 #include <sched.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -75,12 +74,6 @@ void Endpoint::Impl::say_counters() {
 }
 
 // --- the application's threads ---
-
-std::uint64_t Endpoint::Impl::used_by_thread() {
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
-}
 
 // Help will wake up for what the requests may need it for.
 void Endpoint::Impl::arm() {

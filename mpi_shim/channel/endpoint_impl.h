@@ -20,6 +20,7 @@
 #include "mpi_shim/channel/progress.h"
 #include "mpi_shim/channel/published_counters.h"
 #include "mpi_shim/channel/rhythm.h"
+#include "mpi_shim/channel/verbs/clock.h"
 #include "mpi_shim/channel/verbs/failed.h"
 #include "mpi_shim/channel/verbs/verbs_transport.h"
 
@@ -46,7 +47,7 @@ class Endpoint::Impl final : public Driven {
       // Before the lock: what the progress thread does with it is no pause of the application's.
       entered_at_ = impl_.transport.now();
       impl_.mutex.lock();
-      at_once_ = impl_.rhythm_.enter(entered_at_, &used_by_thread);
+      at_once_ = impl_.rhythm_.enter(entered_at_, &thread_cpu_ns);
     }
     ~Visit() EWARP_RELEASE() {
       if (++impl_.unpolled_ > kMostUnpolled) impl_.poll();
@@ -54,7 +55,7 @@ class Endpoint::Impl final : public Driven {
       impl_.note_help();
       if (!impl_.waiters_.empty()) impl_.wake_waiters();
       const bool timers = impl_.transport.take_timers_changed();
-      impl_.rhythm_.leave(kind_, idle_ ? entered_at_ : impl_.transport.now(), &used_by_thread);
+      impl_.rhythm_.leave(kind_, idle_ ? entered_at_ : impl_.transport.now(), &thread_cpu_ns);
       impl_.mutex.unlock();
       impl_.progress.leave();
       if (timers) impl_.progress.wake();
@@ -123,8 +124,6 @@ class Endpoint::Impl final : public Driven {
     std::condition_variable_any woken;
   };
 
-  // The calling thread's CPU time, in nanoseconds.
-  static std::uint64_t used_by_thread();
   // endpoint_impl.cc: what wakes the progress thread
   void arm() EWARP_REQUIRES(mutex);
   // It relies on events, and would get too few.
