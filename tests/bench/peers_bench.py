@@ -27,7 +27,7 @@ import time
 
 from common import (ROOT, SKIPPED, Failure, Skip, cpu_model, cpu_sets, in_turn, load_remark, say_since,
                     with_defaults)  # fmt: skip
-from peers_report import Case, Step, aim_lines, charts, tables, verdicts
+from peers_report import Case, Step, aim_lines, aim_lines_in_short, charts, tables, verdicts
 from peers_tools import PACKAGES, PLACES, Tools, installed, mpi
 
 SIZES = (8, 128, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20)
@@ -410,7 +410,7 @@ class Bench:
             "",
             "The median of the rounds' ratios decides; the worst case of each place is shown.",
             "",
-            *aim_lines(found, in_short),
+            *(aim_lines_in_short if in_short else aim_lines)(found),
             "",
             *tables(self.all_cases(), in_short),
         ])  # fmt: skip

@@ -123,23 +123,29 @@ def where(verdict):
     return verdict["place"] if verdict["part"] == "network" and verdict["place"] else verdict["part"]
 
 
-def aim_lines(found, in_short=False):
-    """in_short: what was measured, without quartiles, and how many cases are met stands where not all are."""
-    if in_short:
-        lines = ["| aim | where | met | the worst case | median |", "|---|---|---|---|--:|"]
-    else:
-        lines = ["| aim | where | met | cases met | the worst case | median (quartiles) |", "|---|---|---|--:|---|--:|"]
+def of_cases(v):
+    return f"{v['cases_met']} of {v['cases']}"
+
+
+def aim_lines(found):
+    lines = ["| aim | where | met | cases met | the worst case | median (quartiles) |", "|---|---|---|--:|---|--:|"]
     for v in found:
         if v["place"] is None:
-            lines += [] if in_short else [f"| {v['aim']} | {where(v)} | not measured | | | |"]
+            lines.append(f"| {v['aim']} | {where(v)} | not measured | | | |")
             continue
-        f, of = v["figure"], f"{v['cases_met']} of {v['cases']}"
-        median = f"{number(f['median'])} {v['unit']}"
-        if in_short:
-            lines.append(f"| {v['aim']} | {where(v)} | {'yes' if v['met'] else of} | {v['worst']} | {median} |")
-        else:
-            lines.append(f"| {v['aim']} | {where(v)} | {'yes' if v['met'] else '**no**'} | {of} | {v['worst']} | {median} "
-                         f"({number(f['q1'])} – {number(f['q3'])}) |")  # fmt: skip
+        f = v["figure"]
+        lines.append(f"| {v['aim']} | {where(v)} | {'yes' if v['met'] else '**no**'} | {of_cases(v)} | {v['worst']} | "
+                     f"{number(f['median'])} {v['unit']} ({number(f['q1'])} – {number(f['q3'])}) |")  # fmt: skip
+    return lines
+
+
+def aim_lines_in_short(found):
+    """What was measured, without quartiles; how many cases are met stands where not all are."""
+    lines = ["| aim | where | met | the worst case | median |", "|---|---|---|---|--:|"]
+    for v in found:
+        if v["place"] is not None:
+            lines.append(f"| {v['aim']} | {where(v)} | {'yes' if v['met'] else of_cases(v)} | {v['worst']} | "
+                         f"{number(v['figure']['median'])} {v['unit']} |")  # fmt: skip
     return lines
 
 

@@ -9,7 +9,7 @@ import unittest
 
 from common import Failure
 from peers_bench import Bench, MpiCases, parse
-from peers_report import Case, Step, aim_lines, charts, tables, verdicts
+from peers_report import Case, Step, aim_lines, aim_lines_in_short, charts, tables, verdicts
 
 
 def case(what, size, part="network", place="loopback", unit="µs", **values):
@@ -82,7 +82,7 @@ class Aims(unittest.TestCase):
 
     def test_in_short_only_what_was_measured(self):
         cases = [case("latency", size, raw_TCP=[2], RC_Send=[4 if size == 8 else 2], UCX_tcp=[3]) for size in (8, 128)]
-        lines = aim_lines(verdicts(cases), in_short=True)
+        lines = aim_lines_in_short(verdicts(cases))
         self.assertIn("| RC latency ≤ 1.10 × raw polling TCP | loopback | 1 of 2 | RC Send, 8 B | 2 × |", lines)
         self.assertEqual(len(lines), 2 + 2)
 
