@@ -76,7 +76,7 @@ constexpr OptionEntry<EndpointOptions> kEntries[] = {
        return set_number(o.tuning.receive_depth, v, 1, Tuning::kMostReceiveDepth);
      }},
     {{"receive_memory", "octets", "1048576",
-      "Receive buffers that all peers share, beyond the 4 that each of them has."},
+      "Receive buffers that all peers share, beyond the 2 that each of them has."},
      [](EndpointOptions& o, std::string_view v) {
        return set_number(o.tuning.receive_memory, v, 0, std::size_t{1} << 40);
      }},

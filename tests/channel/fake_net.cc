@@ -51,12 +51,15 @@ Transport::Taken Node::send(PeerId peer, Octets header, Octets payload, bool cop
                             Cookie cookie) {
   must(payload.size() <= net_.tuning_.piece(), "a message that is longer than a receive");
   must(!followed_ || *followed_ == peer, "a send to another peer than was promised");
+  net_.looked(peer, id_);
   followed_.reset();
   std::uint32_t credits = 0;
   for (std::size_t i = 4; i < 8; ++i) credits = credits << 8 | std::to_integer<std::uint32_t>(header[i]);
   auto& w = net_.wire(id_, peer);
   must(credits - w.credits < Link::kHalf, "credits that were given are taken back");
   w.credits = credits;
+  const auto& back = net_.wire(peer, id_);
+  must(credits - back.used + Link::kReserve <= back.receives - back.looking, "credits for which there are no receives");
   const Taken taken = post_send(peer, header, payload, copy, solicited, cookie);
   if (followed && taken != Taken::refused) followed_ = peer;
   return taken;
@@ -83,6 +86,7 @@ Transport::Taken Node::write(PeerId peer, Octets source, const Exposed* memory, 
   must(!immediate || net_.immediate, "an immediate to a peer that takes none");
   must(source.size() <= net_.longest, "a Write that is too long");
   must(!followed_, "a Write where a send was promised");
+  if (immediate) net_.looked(peer, id_);
   return post(peer,
               {.what = Packet::What::write,
                .header = {},
@@ -192,7 +196,7 @@ Net::~Net() {
 }
 
 std::size_t Net::borrowed(PeerId node) const {
-  const std::size_t own = Link::receives(Link::first_window(tuning_));
+  const std::size_t own = Link::receives(Link::kFirstWindow);
   std::size_t n = 0;
   for (PeerId from = 0; from < nodes_.size(); ++from) {
     const Wire& w = wire(from, node);
@@ -239,7 +243,7 @@ void Net::settle() {
     if (wire(a, b).up) continue;
     for (Wire* w : {&wire(a, b), &wire(b, a)}) {
       w->up = true;
-      w->receives = Link::receives(Link::first_window(tuning_));
+      w->receives = Link::receives(Link::kFirstWindow);
     }
     nodes_[a]->machine->on_peer_up(b);
     nodes_[b]->machine->on_peer_up(a);
@@ -257,6 +261,31 @@ bool Net::complete_one(PeerId from, PeerId to) {
   return true;
 }
 
+// A note that only returns credits.
+bool Net::no_credit(Octets message) {
+  std::size_t used = 0;
+  const auto m = wire::Message::parse(message, &used);
+  return m && m->has(wire::flag::kReserve);
+}
+
+void Net::forge(PeerId from, PeerId to, Octets octets) {
+  if (!no_credit(octets)) ++wire(from, to).used;
+  nodes_[to]->machine->on_received(from, octets);
+}
+
+void Net::forge_immediate(PeerId from, PeerId to, std::uint32_t immediate, std::size_t written) {
+  ++wire(from, to).used;
+  nodes_[to]->machine->on_immediate(from, immediate, written);
+}
+
+// The receive of a message is posted again, once.
+void Net::looked(PeerId from, PeerId to) {
+  Wire& w = wire(from, to);
+  if (!std::exchange(w.looking, false)) return;
+  --w.messages;
+  if (w.surplus > 0) --w.surplus, --w.receives;
+}
+
 bool Net::deliver(PeerId from, PeerId to) {
   settle();
   Wire& w = wire(from, to);
@@ -267,6 +296,8 @@ bool Net::deliver(PeerId from, PeerId to) {
   Machine& machine = *nodes_[to]->machine;
   const bool message = p.what == Packet::What::send || p.immediate;
   if (message && on_delivery) on_delivery(from, to, p);
+  if (message && !no_credit(p.header)) ++w.used;
+  w.looking = message;
   switch (p.what) {
     case Packet::What::send:
       p.header.insert(p.header.end(), p.source.begin(), p.source.end());
@@ -291,10 +322,7 @@ bool Net::deliver(PeerId from, PeerId to) {
     case Packet::What::response:
       broken("a response among the requests");
   }
-  if (message) {
-    --w.messages;
-    if (w.surplus > 0) --w.surplus, --w.receives;
-  }
+  looked(from, to);
   if (p.what != Packet::What::ping) w.completions.emplace_back(p.cookie, true);
   settle();
   return true;

@@ -99,6 +99,9 @@ class Net {
   void run();
   // One of the things that can happen, by chance. False if nothing can.
   bool step();
+  // Something comes that the node `from`, which does not know of it, never sent.
+  void forge(PeerId from, PeerId to, Octets octets);
+  void forge_immediate(PeerId from, PeerId to, std::uint32_t immediate, std::size_t written);
   void kill(PeerId node);
   bool alive(PeerId node) const { return nodes_[node] != nullptr; }
   // Memory of a node that others may put to.
@@ -133,6 +136,8 @@ class Net {
     std::size_t outstanding = 0, messages = 0;
     std::size_t receives = 0, surplus = 0;  // of the receiving node; of those, so many are not given back
     std::uint32_t credits = 0;              // that the sending node told last
+    std::uint32_t used = 0;                 // of those of the receiving node, by messages that have arrived
+    bool looking = false;                   // at a message, whose receive is yet to be given back
     bool refused = false, up = false, down = false;
   };
   Wire& wire(PeerId from, PeerId to) { return wires_[from * nodes_.size() + to]; }
@@ -141,6 +146,8 @@ class Net {
   void settle();
   bool complete_one(PeerId from, PeerId to);
   void cut(PeerId a, PeerId b);
+  static bool no_credit(Octets message);
+  void looked(PeerId from, PeerId to);
 
   Tuning tuning_;
   std::vector<std::unique_ptr<Node>> nodes_;

@@ -59,16 +59,16 @@ void bursts(Scene& s, int rounds, int messages) {
 }
 
 void the_window_of_receives_follows_the_traffic(void**) {
-  constexpr std::size_t kFirst = Link::receives(2), kMost = Link::receives(64);
+  constexpr std::size_t kConversation = Link::receives(2), kMost = Link::receives(64);
   constexpr std::size_t kSmallest = Link::receives(7);  // where one message is a quarter of it
   Scene s;
-  bursts(s, 100, 1);  // each answer returns the credit
-  assert_int_equal(s.net.receives(kS, kR), kFirst);
-  assert_int_equal(s.net.receives(kR, kS), kFirst);
-  assert_int_equal(s.count(kR, Count::notes), 0);
+  bursts(s, 100, 1);  // the first credit is returned by a note, so there are two; then by each answer
+  assert_int_equal(s.net.receives(kS, kR), kConversation);
+  assert_int_equal(s.net.receives(kR, kS), kConversation);
+  assert_int_equal(s.count(kR, Count::notes), 1);
   bursts(s, 3, 64);
   assert_int_equal(s.net.receives(kS, kR), kMost);
-  assert_int_equal(s.net.receives(kR, kS), kFirst);
+  assert_int_equal(s.net.receives(kR, kS), kConversation);
   bursts(s, 100, 64);
   assert_int_equal(s.net.receives(kS, kR), kMost);  // that is what they need
   bursts(s, 16 * 64, 1);
@@ -224,7 +224,7 @@ void where_no_receives_can_be_added_the_window_stays(void**) {
   Scene s;
   s.net.refuse_receives = true;
   bursts(s, 20, 64);
-  assert_int_equal(s.net.receives(kS, kR), Link::receives(2));
+  assert_int_equal(s.net.receives(kS, kR), Link::receives(Link::kFirstWindow));
 }
 
 void a_free_path_costs_no_copy_a_full_one_does(void**) {

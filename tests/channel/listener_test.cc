@@ -88,11 +88,11 @@ void an_injected_buffer_is_free_at_once(void**) {
   Pair p(tuning);
   Bytes buffer = pattern(kS, 1, kSmall), expected = buffer;
   std::size_t sent = 0;
-  // One goes out with the credit that was left, four are copied, and the next is refused.
+  // Two go out with the credits that there are, four are copied, and the next is refused.
   while (p.scene.net[kS].send(kR, 5, buffer, {.inject = true, .report = report(p.sender)})) ++sent;
   std::fill(buffer.begin(), buffer.end(), std::byte{0xee});
-  assert_int_equal(sent, 5);
-  assert_int_equal(p.sender.heard.size(), 5);
+  assert_int_equal(sent, 6);
+  assert_int_equal(p.sender.heard.size(), 6);
   for (std::size_t i = 0; i < sent; ++i) {
     p.receive(kS, 5, p.in);
     p.scene.net.run();

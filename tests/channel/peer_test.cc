@@ -145,7 +145,7 @@ void a_peer_that_breaks_the_protocol_is_cut_off(void**) {
     Bytes header(Message::kLongest);
     m.emit(header);
     header.resize(m.octets());
-    s.net[kMe].on_received(kDead, header);
+    s.net.forge(kDead, kMe, header);
     s.net.run();
     assert_int_equal(s.net.failures.size(), 1);
     s.ends(waiting, Error::peer_down);
@@ -153,7 +153,7 @@ void a_peer_that_breaks_the_protocol_is_cut_off(void**) {
   for (const std::size_t octets : {0, 1, 31}) {
     Scene s;
     s.connect(kDead, kMe);
-    s.net[kMe].on_received(kDead, Bytes(octets));
+    s.net.forge(kDead, kMe, Bytes(octets));
     assert_int_equal(s.net.failures.size(), 1);
     s.net.run();
   }
@@ -166,9 +166,9 @@ void immediates_that_name_the_wrong_receive(void**) {
   s.connect(kMe, kAlive);
   auto& announced = s.receive(kMe, kAlive, 1, kLarge);
   const auto id = s.net.head(kMe, kAlive)->id;
-  s.net[kMe].on_immediate(kDead, id, 10);
+  s.net.forge_immediate(kDead, kMe, id, 10);
   assert_int_equal(s.net.failures.size(), 1);
-  s.net[kMe].on_immediate(kAlive, id, kLarge + 1);
+  s.net.forge_immediate(kAlive, kMe, id, kLarge + 1);
   assert_int_equal(s.net.failures.size(), 2);
   assert_false(s.done(announced));
 }

@@ -238,7 +238,7 @@ struct Rogue {
     Bytes octets(wire::Message::kLongest);
     m.emit(octets);
     octets.resize(m.octets() + payload, std::byte{0x33});
-    s.net[kR].on_received(kS, octets);
+    s.net.forge(kS, kR, octets);
   }
   void is_cut_off(const char* why) {
     s.net.run();
@@ -269,7 +269,7 @@ void pieces_of_nothing_end_the_connection(void**) {
       Bytes octets(wire::Message::kLongest);
       m.emit(octets);
       octets.resize(m.octets());
-      r.s.net[kR].on_received(kS, octets);
+      r.s.net.forge(kS, kR, octets);
     } else {
       r.says(second, 10, 10, 1);
     }
@@ -300,7 +300,7 @@ void pieces_of_nothing_end_the_connection(void**) {
   {
     Rogue r;
     r.says(Kind::eager, kLong, kPiece);
-    r.s.net[kR].on_immediate(kS, 5, 0);
+    r.s.net.forge_immediate(kS, kR, 5, 0);
     r.is_cut_off("a Write between the pieces of a message");
   }
 }

@@ -55,10 +55,10 @@ class Senders {
 // --- the budget alone ---
 
 void a_window_grows_as_far_as_there_are_receives(void**) {
-  for (const std::uint32_t shared : {0u, 1u, 10u, 62u, 1000u}) {
+  for (const std::uint32_t shared : {0u, 1u, 10u, 63u, 1000u}) {
     Senders n(sharing(shared));
     n.stream({kA}, 2000, 100);
-    assert_int_equal(n.window(kA), std::min(2 + shared, 64u));
+    assert_int_equal(n.window(kA), std::min(1 + shared, 64u));
   }
 }
 
@@ -111,11 +111,11 @@ void a_storm_of_pieces_is_received_in_any_order(void**) {
 // --- giving back ---
 
 void an_idle_peer_gives_back_what_it_borrowed(void**) {
-  Senders n(sharing(62));
+  Senders n(sharing(63));
   n.stream({kA}, 1000, 100);
   assert_int_equal(n.window(kA), 64);
   n.stream({kB}, 1000, 100);
-  assert_int_equal(n.window(kA), 2);
+  assert_int_equal(n.window(kA), 1);
   assert_int_equal(n.window(kB), 64);
   assert_int_equal(n.s.count(kAt, Count::credits_recalled), 1);
   // And the other way round, as often as it happens.
@@ -127,19 +127,19 @@ void an_idle_peer_gives_back_what_it_borrowed(void**) {
 }
 
 void the_one_that_was_idle_for_longest_is_asked(void**) {
-  Senders n(sharing(60));
+  Senders n(sharing(61));
   n.stream({kA}, 10, 10);
   n.stream({kB}, 10, 10);
   const std::size_t of_b = n.window(kB);
-  assert_true(n.window(kA) > 2 && of_b > 2);
+  assert_true(n.window(kA) > 1 && of_b > 1);
   n.stream({kC}, 1000, 100);
-  assert_int_equal(n.window(kA), 2);
-  assert_int_equal(n.window(kB), 2);  // that was not enough
+  assert_int_equal(n.window(kA), 1);
+  assert_int_equal(n.window(kB), 1);  // that was not enough
   assert_int_equal(n.window(kC), 62);
 }
 
 void a_dead_peer_gives_back_what_it_borrowed(void**) {
-  Senders n(sharing(62));
+  Senders n(sharing(63));
   n.stream({kA}, 1000, 100);
   assert_int_equal(n.window(kA), 64);
   n.s.net.kill(kA);
@@ -150,7 +150,7 @@ void a_dead_peer_gives_back_what_it_borrowed(void**) {
 
 // Neither takes everything, nor do they take it from each other for ever.
 void busy_peers_come_to_share(void**) {
-  Senders n(sharing(60));
+  Senders n(sharing(61));
   n.stream({kA}, 1000, 100);
   assert_int_equal(n.window(kA), 62);
   n.stream({kA, kB}, 2000, 50);
@@ -164,7 +164,7 @@ void busy_peers_come_to_share(void**) {
 
 // A peer that is answered message by message has no use for its window, and another one wants some of it.
 void a_window_that_shrinks_for_two_reasons_takes_back_nothing(void**) {
-  Senders n(sharing(60));
+  Senders n(sharing(61));
   n.stream({kA}, 1000, 100);
   for (int i = 0; i < 100; ++i) {
     n.send(kA, 1);
@@ -181,7 +181,7 @@ void a_window_that_shrinks_for_two_reasons_takes_back_nothing(void**) {
 
 // A peer that computes, or means harm, does not answer. The others go on with what they have.
 void who_does_not_give_back_stops_nobody(void**) {
-  Senders n(sharing(30));
+  Senders n(sharing(31));
   n.stream({kA}, 1000, 100);
   n.s.connect(kB, n.at);
   n.s.connect(kC, n.at);
@@ -201,13 +201,13 @@ void who_does_not_give_back_stops_nobody(void**) {
   assert_int_equal(n.s.net[n.at].unexpected(), 600);
   assert_int_equal(n.window(kA), 32);
   n.s.net.run();  // it answers at last
-  assert_int_equal(n.window(kA), 2);
+  assert_int_equal(n.window(kA), 1);
   n.receive_all();
 }
 
 // What is asked for is under way when the peer begins to send again.
 void a_peer_that_is_asked_may_send_meanwhile(void**) {
-  Senders n(sharing(30));
+  Senders n(sharing(31));
   n.stream({kA}, 1000, 100);
   n.send(kB, 200);
   n.send(kA, 10);
@@ -228,19 +228,19 @@ void says(Senders& n, PeerId from, wire::Kind kind, std::uint8_t flags = 0) {
   Bytes octets(wire::Message::kLongest);
   m.emit(octets);
   octets.resize(m.octets());
-  n.s.net[n.at].on_received(from, octets);
+  n.s.net.forge(from, n.at, octets);
 }
 
 // The receives of each peer are its own: nobody else is concerned.
 void a_message_without_a_credit_ends_the_connection(void**) {
-  Senders n(sharing(10));
+  Senders n(sharing(11));
   n.s.connect(kA, n.at);
   n.s.connect(kB, n.at);
   n.s.net.depth = 0;  // so it is told of no more
   int taken = 0;
   while (n.s.net.failures.empty() && taken < 100) says(n, kA, wire::Kind::unused), ++taken;
   assert_string_equal(n.s.net.failures[0].c_str(), "a message without a credit");
-  assert_int_equal(taken, 2);  // one credit was left, of two
+  assert_int_equal(taken, 3);  // it has two credits
   n.s.net.depth = 64;
   n.s.net.run();
   assert_int_equal(static_cast<int>(n.s.net[n.at].peer_state(kA)), static_cast<int>(Link::State::down));
@@ -249,11 +249,11 @@ void a_message_without_a_credit_ends_the_connection(void**) {
 }
 
 void a_write_without_a_credit_ends_the_connection(void**) {
-  Senders n(sharing(10));
+  Senders n(sharing(11));
   n.s.connect(kA, n.at);
   n.s.net.depth = 0;
-  says(n, kA, wire::Kind::unused);
-  n.s.net[n.at].on_immediate(kA, 5, 0);
+  for (int i = 0; i < 2; ++i) says(n, kA, wire::Kind::unused);
+  n.s.net.forge_immediate(kA, n.at, 5, 0);
   assert_string_equal(n.s.net.failures[0].c_str(), "a Write without a credit");
 }
 
@@ -270,13 +270,13 @@ Bytes recall(std::uint64_t keep, std::uint32_t credits = 0) {
 
 // Without having been asked, again and again: it keeps its own.
 void credits_may_be_given_up_unasked(void**) {
-  Senders n(sharing(10));
+  Senders n(sharing(11));
   n.stream({kA}, 1000, 100);
   assert_int_equal(n.window(kA), 12);
   for (int i = 0; i < 10; ++i) {
-    n.s.net[kA].on_received(n.at, recall(0));
+    n.s.net.forge(n.at, kA, recall(0));
     n.s.net.run();
-    assert_true(n.window(kA) >= 2);
+    assert_true(n.window(kA) >= 1);
   }
   n.stream({kA}, 1000, 100);
   assert_int_equal(n.window(kA), 12);
@@ -284,21 +284,21 @@ void credits_may_be_given_up_unasked(void**) {
 
 // Two thousand million credits, which it wants back: they take no memory while the path takes nothing.
 void a_recall_of_more_than_there_is_takes_no_memory(void**) {
-  Senders n(sharing(10));
+  Senders n(sharing(11));
   n.s.connect(kA, n.at);
   n.s.net.run();
   n.s.net.depth = 0;
-  for (int i = 0; i < 3; ++i) n.s.net[kA].on_received(n.at, recall(0, 0x7fffffff));
+  for (int i = 0; i < 3; ++i) n.s.net.forge(n.at, kA, recall(0, 0x7fffffff));
   assert_int_equal(n.s.net.in_flight(kA, n.at), 0);
   n.s.net.kill(n.at);  // which has no receives for them
 }
 
 // What the program sends meanwhile waits for no more than the path holds.
 void a_message_passes_what_a_recall_asks_for(void**) {
-  Senders n(sharing(62));
+  Senders n(sharing(63));
   n.stream({kA}, 1000, 100);
   n.s.net.depth = 4;
-  n.s.net[kA].on_received(n.at, recall(0));
+  n.s.net.forge(n.at, kA, recall(0));
   auto& sent = n.s.send(kA, n.at, 2, kSmall);
   for (int i = 0; i < 6; ++i) {
     assert_true(n.s.net.in_flight(kA, n.at) <= 4);
@@ -309,7 +309,7 @@ void a_message_passes_what_a_recall_asks_for(void**) {
   auto& received = n.s.receive(n.at, kA, 2, kSmall);
   n.s.net.run();
   n.s.got(received, sent);
-  assert_int_equal(n.window(kA), 2);
+  assert_int_equal(n.window(kA), 1);
 }
 
 }  // namespace

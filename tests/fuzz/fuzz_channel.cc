@@ -312,7 +312,7 @@ class Adversary final : public Transport, public Listener, public Answerer {
     for (PeerId p = 1; p < kPeers; ++p) {
       if (std::exchange(connecting_[p], false) && !up_[p] && !down_[p]) {
         up_[p] = true;
-        receives_[p] = Link::receives(Link::first_window(tuning_));
+        receives_[p] = Link::receives(Link::kFirstWindow);
         machine_->on_peer_up(p);
       }
       if (std::exchange(failing_[p], false) && up_[p] && !down_[p]) take_down(p);

@@ -41,11 +41,7 @@ Link::Link(PeerId peer, const Tuning& tuning, Transport& transport, OutgoingPool
       pool_(pool),
       budget_(budget),
       counters_(counters),
-      granted_(first_window(tuning)),
-      left_then_(granted_),
-      window_(granted_),
-      most_window_(tuning.receive_depth),
-      told_(granted_) {}
+      most_window_(tuning.receive_depth) {}
 
 void Link::enter(State to) {
   assert(allowed(state_, to));
@@ -69,7 +65,7 @@ void Link::set_down() {
   incomplete = {};
   copied = 0;
   budget_.give_back(*this, borrowed());
-  window_ = first_window(tuning_);
+  window_ = kFirstWindow;
   note_stall();
 }
 
@@ -299,7 +295,7 @@ bool Link::use_receive(bool unused) {
 
 void Link::lend(bool idle) {
   if (state_ != State::up || borrowed() == 0) return;
-  most_window_ = idle ? first_window(tuning_) : std::max(first_window(tuning_), window_ / 2);
+  most_window_ = idle ? kFirstWindow : window_ - window_ / 2;
   if (!idle) return;
   asked_back_ = true;
   counters_.add(Count::credits_recalled);

@@ -4,11 +4,11 @@
 // Credits: a peer has posted a window of receives for us, and one for a note that only returns credits. Every Send and
 // every Write with immediate uses one; messages tell, as a running total, how many may be sent in all.
 //
-// The window begins small, since receives are used in turn: what goes round in all of `receive_depth` is in no cache.
-// It doubles when credits have to be returned by a message of their own, and shrinks while a quarter of it would do.
-// What it has beyond the first window is borrowed from a ReceiveBudget that all links share. A link that is to give
-// some of it back renews fewer credits than it uses up; a peer that sends nothing is asked (RECALL) to use up credits
-// by empty messages (UNUSED).
+// The window begins with one receive: those of a peer that says nothing are of no use to anybody else, and what goes
+// round in all of `receive_depth` is in no cache. It doubles when credits have to be returned by a message of their
+// own, and shrinks while a quarter of it would do. What it has beyond the first one is borrowed from a ReceiveBudget
+// that all links share. A link that is to give some of it back renews fewer credits than it uses up; a peer that sends
+// nothing is asked (RECALL) to use up credits by empty messages (UNUSED).
 #pragma once
 
 #include <algorithm>
@@ -83,16 +83,15 @@ class Link {
   // Receives that are posted beyond the credits: for a note that returns credits. There is no second one before the
   // peer has used what the first one gave.
   static constexpr std::uint32_t kReserve = 1;
-  // What the transport posts for a peer: one message is being looked at while its credit is already returned. Before
-  // any was, that one is the transport's for its greeting.
-  static constexpr std::uint32_t receives(std::uint32_t window) { return window + kReserve + 1; }
+  // What each peer has for as long as it is connected.
+  static constexpr std::uint32_t kFirstWindow = 1;
+  // What the transport posts for a peer.
+  static constexpr std::uint32_t receives(std::uint32_t window) { return window + kReserve; }
   static std::size_t receive_octets(const Tuning& tuning) { return wire::Message::kLongest + tuning.piece(); }
   // How many receives all links may borrow together.
   static std::uint32_t shared_receives(const Tuning& tuning) {
     return static_cast<std::uint32_t>(std::min<std::size_t>(tuning.receive_memory / receive_octets(tuning), 1 << 20));
   }
-  // What each peer has for as long as it is connected.
-  static constexpr std::uint32_t first_window(const Tuning& tuning) { return std::min(tuning.receive_depth, 2u); }
   // Serial arithmetic: a total that is older than another would be so far ahead of it.
   static constexpr std::uint32_t kHalf = 0x80000000u;
   static constexpr std::size_t kReleaseBatch = 8;  // as many releases make a message of their own
@@ -152,7 +151,7 @@ class Link {
   // Somebody else needs receives that this link has borrowed. idle: as ReceiveBudget's.
   void lend(bool idle);
   std::uint32_t window() const { return window_; }
-  std::uint32_t borrowed() const { return window_ - first_window(tuning_); }
+  std::uint32_t borrowed() const { return window_ - kFirstWindow; }
   std::uint32_t used_at() const { return used_at_; }  // ReceiveBudget::tick() of its last message
   bool narrowing() const { return window_ > most_window_; }
   bool asked_back() const { return asked_back_; }
@@ -211,12 +210,13 @@ class Link {
   List<Outgoing, &Outgoing::links> queue_, reads_;
   std::size_t under_way_ = 0;
   // Totals modulo 2^32, but windows and left_then_.
-  std::uint32_t granted_, used_ = 0;          // what we may send
-  std::uint32_t left_then_;                   // credits that were left when the last ones came
-  std::uint32_t window_;                      // receives for the peer
+  std::uint32_t granted_ = kFirstWindow;      // what we may send
+  std::uint32_t used_ = 0;                    // of it
+  std::uint32_t left_then_ = kFirstWindow;    // credits that were left when the last ones came
+  std::uint32_t window_ = kFirstWindow;       // receives for the peer
   std::uint32_t most_window_;                 // it does not grow beyond this, and shrinks to it
   std::uint32_t consumed_ = 0;                // receives that were used
-  std::uint32_t told_;                        // grant() when the peer was told last
+  std::uint32_t told_ = kFirstWindow;         // grant() when the peer was told last
   std::optional<std::uint32_t> recalled_to_;  // the peer wants us to use up the credits beyond so many
   std::optional<std::uint32_t> note_;         // told_ before a note that the peer may not have seen yet
   std::uint32_t used_at_ = 0;

@@ -35,7 +35,7 @@ Link* ReceiveBudget::lender(const Link& wants) const {
     if (idle(*link)) {
       const bool longer = longest == nullptr || messages_ - link->used_at() > messages_ - longest->used_at();
       if (!link->asked_back() && longer) longest = link;
-    } else if (!link->narrowing() && link->window() >= 2 * wants.window() &&
+    } else if (!link->narrowing() && link->window() > 2 * wants.window() &&
                (widest == nullptr || link->window() > widest->window())) {
       widest = link;
     }

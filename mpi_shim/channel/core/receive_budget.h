@@ -28,7 +28,7 @@ class ReceiveBudget {
   std::uint32_t tick() { return ++messages_; }
   bool idle(const Link& link) const;
   // Who is to give receives back so that `wants` may have a larger window: the link that was idle for longest, or one
-  // that is busy with at least twice the window. Null if there is none that was not asked before.
+  // that is busy with more than twice the window. Null if there is none that was not asked before.
   Link* lender(const Link& wants) const;
 
  private:

@@ -85,10 +85,12 @@ class Transport {
   // A request that the peer's adapter answers without its application: completes when the peer is alive.
   virtual bool ping(PeerId peer, Cookie cookie) = 0;
   virtual bool has_immediate(PeerId peer) = 0;
-  // Receives for the Sends and Writes with immediate of a peer that is up, each of which uses one and is given back
-  // when it has been looked at. First there are Link::receives() for the first window. False: there cannot be more.
+  // Receives for the Sends and Writes with immediate of a peer that is up. Each uses one, which is posted again when
+  // on_received() or on_immediate() returns, or before something of our own leaves that uses one of the peer's. First
+  // there are Link::receives() for the first window. False: there cannot be more.
   virtual bool add_receives(PeerId peer, std::uint32_t count) = 0;
-  // The next one that is used is not given back. Requires: it had been added.
+  // One that is used is not posted again: that of the message which is looked at, or the next. Requires: it had been
+  // added.
   virtual void take_receive(PeerId peer) = 0;
   // The most octets of one Write or Read.
   virtual std::size_t longest_transfer() const = 0;

@@ -11,6 +11,13 @@
 #include "mpi_shim/channel/verbs/failed.h"
 
 namespace ewarp::channel {
+namespace {
+
+// The first message of a connection finds a receive of its own, which is not posted again: what the peer sends behind
+// it needs no word of ours.
+constexpr std::uint32_t kGreetings = 1;
+
+}  // namespace
 
 Connection::Connection(std::uint32_t serial, PeerId peer, OwnedId id, State first)
     : serial_(serial), peer_(peer), state_(first), id_(id.release()) {
@@ -30,7 +37,7 @@ std::string Connection::prepare(ibv_pd* pd, CompletionQueue& completions, Buffer
   completions_ = &completions;
   reserved_ = kSendDepth + 1;
   pool_ = &receives;
-  most_receives_ = Link::receives(tuning.receive_depth);
+  most_receives_ = Link::receives(tuning.receive_depth) + kGreetings;
   ibv_qp_init_attr attributes{};
   attributes.send_cq = attributes.recv_cq = completions.get();
   attributes.qp_type = IBV_QPT_RC;
@@ -44,8 +51,9 @@ std::string Connection::prepare(ibv_pd* pd, CompletionQueue& completions, Buffer
     if (rdma_create_qp(id_, pd, &attributes) != 0) return failed("rdma_create_qp");
   }
   inline_octets_ = attributes.cap.max_inline_data;
-  for (std::uint32_t i = Link::receives(Link::first_window(tuning)); i > 0; --i)
+  for (std::uint32_t i = Link::receives(Link::kFirstWindow) + kGreetings; i > 0; --i)
     if (!add_receive()) return failed("ibv_post_recv");
+  surplus_ = kGreetings;
   return {};
 }
 
@@ -130,19 +138,42 @@ bool Connection::add_receives(std::uint32_t count) {
   return true;
 }
 
-Octets Connection::received(std::uint32_t index, std::size_t octets) {
+Octets Connection::look(std::uint32_t index, std::size_t octets) {
+  assert(!used_ && looked_at_.data == nullptr);
   assert(index < buffers_.size() && octets <= pool_->octets());
-  return {buffers_[index].data, octets};
+  assert(std::find(spare_.begin(), spare_.end(), index) == spare_.end());
+  used_ = index;
+  looked_at_ = buffers_[index];
+  return {looked_at_.data, octets};
 }
 
-bool Connection::use_again(std::uint32_t index) {
-  assert(std::find(spare_.begin(), spare_.end(), index) == spare_.end());
-  if (surplus_ == 0) return post_receive(index);
+// The one that was used is not posted again, if there are too many. It leaves its buffer to who looks at it.
+bool Connection::retire_surplus() {
+  if (surplus_ == 0) return false;
   --surplus_;
-  pool_->give(std::exchange(buffers_[index], {}));
-  spare_.push_back(index);
+  buffers_[*used_] = {};
+  spare_.push_back(*used_);
+  used_.reset();
   completions_->release(1);
   --reserved_;
+  return true;
+}
+
+bool Connection::renew() {
+  if (!used_ || retire_surplus()) return true;
+  BufferPool::Buffer& buffer = buffers_[*used_];
+  buffer = pool_->take();
+  if (buffer.data != nullptr && post_receive(*used_)) return used_.reset(), true;
+  if (buffer.data != nullptr) pool_->give(buffer);
+  buffer = looked_at_;
+  return false;
+}
+
+bool Connection::looked() {
+  const BufferPool::Buffer buffer = std::exchange(looked_at_, {});
+  if (used_ && state_ == State::up && !retire_surplus()) return post_receive(*std::exchange(used_, {}));
+  // Of a connection that has ended it stays where it is.
+  if (!std::exchange(used_, {})) pool_->give(buffer);
   return true;
 }
 

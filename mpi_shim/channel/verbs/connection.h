@@ -10,6 +10,7 @@
 #include <cassert>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -84,8 +85,8 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Makes the queue pair and posts the receives of the first window, with buffers of the pool. What was refused and
-  // why; empty if nothing was. The pool and the queue stay for longer than this.
+  // Makes the queue pair and posts the receives of the first window and one for the greeting, with buffers of the
+  // pool. What was refused and why; empty if nothing was. The pool and the queue stay for longer than this.
   std::string prepare(ibv_pd* pd, CompletionQueue& completions, BufferPool& receives, const Tuning& tuning);
   // The queue pair is gone, so nobody uses the memory of requests that did not come back.
   void close();
@@ -119,14 +120,18 @@ class Connection {
   // As Transport's.
   bool add_receives(std::uint32_t count);
   void take_receive() { ++surplus_; }
-  // One completed, well or not: its octets are there until use_again().
-  Octets received(std::uint32_t index, std::size_t octets);
+  // One completed, well or not.
   void receive_completed() {
     assert(receives_ > 0);
     --receives_;
   }
-  // False: the adapter does not take it.
-  bool use_again(std::uint32_t index);
+  // Its octets, which are there until looked().
+  Octets look(std::uint32_t index, std::size_t octets);
+  // Posts it again, with another buffer while that one is looked at. False: there is none, or the adapter does not
+  // take it.
+  bool renew();
+  // Posts it again, unless that was done. False: the adapter does not take it.
+  bool looked();
 
   // Everything that the adapter has comes back, most of it flushed.
   void flush();
@@ -144,6 +149,7 @@ class Connection {
   bool post_receive(std::uint32_t index);
   bool add_index();
   bool add_receive();
+  bool retire_surplus();
 
   const std::uint32_t serial_;
   const PeerId peer_;
@@ -159,6 +165,9 @@ class Connection {
   std::uint32_t most_receives_ = 0;
   std::vector<std::uint32_t> spare_;  // indices of buffers_ that are not posted
   std::uint32_t surplus_ = 0;         // so many more will be spare when they were used
+  // Of the message that is looked at: the receive, if it is yet to be posted again, and the buffer.
+  std::optional<std::uint32_t> used_;
+  BufferPool::Buffer looked_at_;
 };
 
 }  // namespace ewarp::channel

@@ -138,6 +138,14 @@ Connection* VerbsTransport::ready(PeerId peer) {
   return nullptr;
 }
 
+// For what uses a receive of the peer, which may answer at once: it finds one here for that.
+Connection* VerbsTransport::ready_with_receives(PeerId peer) {
+  Connection* c = ready(peer);
+  if (c == nullptr || c->renew()) return c;
+  refuse(*c, {});
+  return nullptr;
+}
+
 // A completion of the connection makes room, and tells so. Where there is none to come, time does.
 void VerbsTransport::refuse(Connection& c, const Record& record) {
   memory_.give_back(record.loan);
@@ -192,7 +200,7 @@ Transport::Taken VerbsTransport::send(PeerId peer, Octets header, Octets payload
 
 Transport::Taken VerbsTransport::send_or_hold(PeerId peer, Octets header, Octets payload, bool copy, bool solicited,
                                               bool followed, Cookie cookie) {
-  Connection* c = ready(peer);
+  Connection* c = ready_with_receives(peer);
   if (c == nullptr) return Taken::refused;
   const bool held = followed || held_count_ > 0;
   Record record{.cookie = cookie};
@@ -223,7 +231,7 @@ Transport::Taken VerbsTransport::write(PeerId peer, Octets source, const Exposed
                                        std::optional<std::uint32_t> immediate, bool copy, bool solicited,
                                        Cookie cookie) {
   assert(!immediate || has_immediate(peer));
-  Connection* c = ready(peer);
+  Connection* c = immediate ? ready_with_receives(peer) : ready(peer);
   if (c == nullptr) return Taken::refused;
   Record record{.cookie = cookie};
   ibv_sge sges[2];
@@ -287,17 +295,18 @@ void VerbsTransport::received(Connection& c, std::uint32_t index, const ibv_wc& 
     if (c.stood()) connections_.drop(c, ibv_wc_status_str(wc.status));
     return;
   }
+  const Octets octets = c.look(index, wc.opcode == IBV_WC_RECV ? wc.byte_len : 0);
   try {
     if (c.state() == Connection::State::accepting) connections_.established(c, std::nullopt);
     if (wc.opcode == IBV_WC_RECV)
-      events_->on_received(c.peer(), c.received(index, wc.byte_len));
+      events_->on_received(c.peer(), octets);
     else if (const std::uint32_t immediate = be32toh(wc.imm_data); immediate != kGreeting)
       events_->on_immediate(c.peer(), immediate, wc.byte_len);
   } catch (const std::bad_alloc&) {
     // A message that cannot be kept is lost, and no later one may pass it.
-    return connections_.drop(c, "no memory for a message");
+    connections_.drop(c, "no memory for a message");
   }
-  if (c.state() == Connection::State::up && !c.use_again(index)) connections_.drop(c, "ibv_post_recv");
+  if (!c.looked()) connections_.drop(c, "ibv_post_recv");
 }
 
 void VerbsTransport::completed(const ibv_wc& wc) {

@@ -107,6 +107,7 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   void on_down(PeerId peer) override { events_->on_peer_down(peer); }
 
   Connection* ready(PeerId peer);
+  Connection* ready_with_receives(PeerId peer);
   void refuse(Connection& c, const Record& record);
   bool post(Connection& c, ibv_send_wr& wr, Record& record);
   Taken send_or_hold(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, bool followed,
