@@ -144,7 +144,8 @@ def qperf(rig):
     for test, figure in (("rc_lat", "latency"), ("rc_bw", "bw"), ("rc_rdma_read_bw", "bw"), ("rc_rdma_write_lat", "latency"),
                          ("rc_compare_swap_mr", "msg_rate"), ("rc_fetch_add_mr", "msg_rate")):  # fmt: skip
         run = qperf_once(rig, test)
-        check(re.search(rf"^{test}:\n\s+{figure}\s+=\s+[\d.]+ \S+$", run.client, re.M), f"no figure:\n{run.client}")
+        # Three digits: what rounds up to a thousand is "1,000".
+        check(re.search(rf"^{test}:\n\s+{figure}\s+=\s+[\d.,]+ \S+$", run.client, re.M), f"no figure:\n{run.client}")
 
 
 def qperf_once(rig, test):
