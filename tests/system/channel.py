@@ -180,7 +180,7 @@ def stopped(rig):
 
 
 WELCOME, MISMATCH, STRANGER, VERSION, BUSY = 0, 2, 4, 5, 6
-HELLO_VERSION = 5
+HELLO_VERSION = 6
 MOST_NEWCOMERS = 64
 
 
@@ -279,7 +279,8 @@ def refuse(listener, data):
 def unreachable(rig):
     """A peer that refuses for good: the reason, in a line that ends the process if it is asked for; what is refused for now
     ends nothing."""
-    why = (("another version", hello(version=99), "it speaks version 99 of the channel, this end version 5; install the same"),
+    why = (("another version", hello(version=99),
+            f"it speaks version 99 of the channel, this end version {HELLO_VERSION}; install the same"),
            ("another job", hello(answer=STRANGER), "it is of another job, or sees this end at another address than 127.0.0.1:"),
            ("other options", hello(answer=MISMATCH, depth=32),
             "EWARP_CHANNEL_RECEIVE_DEPTH is 64 here and 32 there; set one value"),

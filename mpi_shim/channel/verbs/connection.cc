@@ -171,7 +171,8 @@ bool Connection::renew() {
 
 bool Connection::looked() {
   const BufferPool::Buffer buffer = std::exchange(looked_at_, {});
-  if (used_ && state_ == State::up && !retire_surplus()) return post_receive(*std::exchange(used_, {}));
+  // Before it is up, too: what a peer that has accepted sends may come before rdma_cm tells of it.
+  if (used_ && state_ != State::draining && !retire_surplus()) return post_receive(*std::exchange(used_, {}));
   // Of a connection that has ended it stays where it is.
   if (!std::exchange(used_, {})) pool_->give(buffer);
   return true;
