@@ -108,7 +108,7 @@ bool Endpoint::test(Request request, Status* status) {
   const Impl::Visit visit(*impl_);
   auto found = impl_->machine->test(request);
   if (!found) {
-    impl_->poll();
+    impl_->poll_at(visit.entered_at());
     found = impl_->machine->test(request);
   }
   if (found) *status = *found;
@@ -214,7 +214,7 @@ void Endpoint::progress() {
   bool alone = false;
   {
     Impl::Visit visit(*impl_);
-    const bool found = impl_->poll();
+    const bool found = impl_->poll_at(visit.entered_at());
     if (!found) visit.was_idle();
     alone = impl_->waits_in_vain(visit.entered_at(), found || !visit.at_once());
     impl_->tick(visit.entered_at());

@@ -86,10 +86,12 @@ class Endpoint::Impl final : public Driven {
   };
 
   // By application threads. True if something had come.
-  bool poll(bool connections = true) EWARP_REQUIRES(mutex) {
+  bool poll(bool connections = true) EWARP_REQUIRES(mutex) { return poll_at(transport.now(), connections); }
+  // The same at a time that the caller has read from the clock just now.
+  bool poll_at(std::uint64_t now, bool connections = true) EWARP_REQUIRES(mutex) {
     unpolled_ = 0;
     progress.polled();
-    return transport.poll(connections);
+    return transport.poll_at(now, connections);
   }
   // More than the adapter alone may be needed for it.
   bool large(Octets data) const { return data.size() > options.tuning.always_eager(); }

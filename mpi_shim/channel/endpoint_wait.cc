@@ -30,9 +30,11 @@ bool Endpoint::Impl::wait(Request request, Status* status, std::uint64_t patienc
   };
   {
     Visit visit(*this);
+    std::uint64_t now = began;
     for (bool again = false;; again = true, visit.pause()) {
-      if (ended() || (poll(again) && ended())) return true;
-      const std::uint64_t spent = transport.now() - began;
+      if (ended() || (poll_at(now, again) && ended())) return true;
+      now = transport.now();
+      const std::uint64_t spent = now - began;
       if (spent >= patience_ns) return false;
       if (spent >= spin_ns_) break;
       if (spent >= kPoliteNs) sched_yield();

@@ -24,7 +24,7 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
   op->source = source;
   op->tag = tag;
   op->ignore = ignore;
-  op->posted_at = transport_.now();
+  if (op->large) op->posted_at = transport_.now();
   op->status.tag = tag;
   op->multi = options.multi;
   op->least = std::max<std::size_t>(options.least, 1);

@@ -85,7 +85,7 @@ struct Operation : Posted {
   bool candidate = false;                 // ... would have been, were announcements not stopped
   bool cancelling = false;                // ... ends with the answer to a retraction, unless a message is first
   std::uint64_t announced_for = 0;
-  std::uint64_t posted_at = 0;   // now()
+  std::uint64_t posted_at = 0;   // now(), of large ones
   std::uint32_t release_id = 0;  // receive, fetching: what the sender has to hear when it is done
 
   bool done() const { return state_ == State::done; }

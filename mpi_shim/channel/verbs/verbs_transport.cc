@@ -345,7 +345,7 @@ void VerbsTransport::set_writable(Connection& c) {
 
 // Who was refused for want of memory, and has nothing under way.
 void VerbsTransport::try_again() {
-  if (try_again_at_ == 0 || now() < try_again_at_) return;
+  if (try_again_at_ == 0 || looked_at_ < try_again_at_) return;
   try_again_at_ = 0;
   connections_.for_each([this](Connection& c) {
     if (c.refused && c.sends() == 0) set_writable(c);
@@ -368,7 +368,8 @@ std::uint64_t VerbsTransport::deadline() const {
   return theirs == 0 || try_again_at_ == 0 ? std::max(theirs, try_again_at_) : std::min(theirs, try_again_at_);
 }
 
-bool VerbsTransport::poll(bool connections) {
+bool VerbsTransport::poll_at(std::uint64_t now, bool connections) {
+  looked_at_ = now;
   ibv_wc wcs[kBatch];
   memory_.registrations().look();
   bool anything = false;
@@ -379,8 +380,8 @@ bool VerbsTransport::poll(bool connections) {
     anything = anything || n > 0;
   } while (n == kBatch);
   // The descriptor of connections costs system calls, and seldom has news.
-  if (looked_at_ == 0 || (connections && now() - looked_at_ > kConnectionsNs)) {
-    looked_at_ = now();
+  if (handled_at_ == 0 || (connections && now - std::min(now, handled_at_) > kConnectionsNs)) {
+    handled_at_ = now;
     anything = connections_.handle() || anything;
   }
   try_again();

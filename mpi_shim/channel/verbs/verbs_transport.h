@@ -61,9 +61,11 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   // Handles what has come, without waiting. True if that was anything. Nothing is thrown: what finds no memory ends
   // the connection that it belongs to.
   // connections: now and then also what rdma_cm has to say, and what is due.
-  bool poll(bool connections = true);
+  bool poll(bool connections = true) { return poll_at(now(), connections); }
+  // The same at a time that the caller has read from the clock just now.
+  bool poll_at(std::uint64_t now, bool connections = true);
   // The next poll() does that in any case.
-  void look_at_connections() { looked_at_ = 0; }
+  void look_at_connections() { handled_at_ = 0; }
   // From here on the completion fd becomes readable when that comes; poll() once more before sleeping.
   void arm(Wake wake) { completions_.arm(wake); }
   // Takes the events that made it readable. Needs no lock, but one caller at a time.
@@ -82,6 +84,7 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   RegistrationCache& registrations() { return memory_.registrations(); }
 
   std::uint64_t now() override { return monotonic_ns(); }
+  std::uint64_t looked_at() override { return looked_at_; }
   void connect(PeerId peer) override;
   void fail(PeerId peer, const char* why) override;
   Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, bool followed,
@@ -150,7 +153,8 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   List<Connection, &Connection::writables> writable_;  // who is told so at the end of poll()
   std::uint64_t try_again_at_ = 0;                     // whoever was refused with nothing under way; 0: nobody was
   bool timers_changed_ = false;
-  std::uint64_t looked_at_ = 0;  // for what rdma_cm has to say; 0: look with the next poll()
+  std::uint64_t looked_at_ = 0;   // by poll()
+  std::uint64_t handled_at_ = 0;  // what rdma_cm has to say; 0: to be done with the next poll()
 };
 
 }  // namespace ewarp::channel
