@@ -82,10 +82,10 @@ Request Endpoint::isend(PeerId peer, Tag tag, Octets data, const SendOptions& op
   std::optional<HybridBuffers::Buffer> copy;
   if (impl_->large(data) && !impl_->machine->announced(peer, tag)) {
     copy = impl_->machine->copy_ahead(peer, data, options);
-    impl_->poll(false);
+    impl_->poll(visit.entered_at(), false);
   }
   const Request request = impl_->machine->send(peer, tag, data, options, copy);
-  if (impl_->machine->stalled()) impl_->poll(false);  // completions, or credits, may make room
+  if (impl_->machine->stalled()) impl_->poll(visit.entered_at(), false);  // completions, or credits, may make room
   return request;
 }
 
@@ -98,9 +98,9 @@ Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore
   // A message that has come needs no announcement. Where it is known already its answer goes first: what else is found
   // may be an answer to a send of ours, and nothing passes a Write.
   const bool look = impl_->large(buffer), known = look && impl_->machine->probe(source, tag, ignore).has_value();
-  if (look && !known) impl_->poll(false);
+  if (look && !known) impl_->poll(visit.entered_at(), false);
   const Request request = impl_->machine->receive(source, tag, ignore, buffer, options, visit.followed());
-  if (known) impl_->poll(false);
+  if (known) impl_->poll(visit.entered_at(), false);
   return request;
 }
 
@@ -108,7 +108,7 @@ bool Endpoint::test(Request request, Status* status) {
   const Impl::Visit visit(*impl_);
   auto found = impl_->machine->test(request);
   if (!found) {
-    impl_->poll_at(visit.entered_at());
+    impl_->poll(visit.entered_at());
     found = impl_->machine->test(request);
   }
   if (found) *status = *found;
@@ -127,13 +127,13 @@ bool Endpoint::wait_for(Request request, Status* status, std::uint64_t patience_
 
 void Endpoint::cancel(Request request) {
   const Impl::Visit visit(*impl_);
-  impl_->poll();
+  impl_->poll(visit.entered_at());
   impl_->machine->cancel(request);
 }
 
 bool Endpoint::cancel(const Listener& listener, const void* context) {
   const Impl::Visit visit(*impl_);
-  impl_->poll();
+  impl_->poll(visit.entered_at());
   const Request request = impl_->machine->find_posted(listener, context);
   if (request) impl_->machine->cancel(request);
   return static_cast<bool>(request);
@@ -141,13 +141,13 @@ bool Endpoint::cancel(const Listener& listener, const void* context) {
 
 std::optional<Status> Endpoint::iprobe(PeerId source, Tag tag, Tag ignore) {
   const Impl::Visit visit(*impl_);
-  impl_->poll();
+  impl_->poll(visit.entered_at());
   return impl_->machine->probe(source, tag, ignore);
 }
 
 Message Endpoint::improbe(PeerId source, Tag tag, Tag ignore, Status* status) {
   const Impl::Visit visit(*impl_);
-  impl_->poll();
+  impl_->poll(visit.entered_at());
   Message out;
   out.stored_ = impl_->machine->matched_probe(source, tag, ignore, status);
   return out;
@@ -214,7 +214,7 @@ void Endpoint::progress() {
   bool alone = false;
   {
     Impl::Visit visit(*impl_);
-    const bool found = impl_->poll_at(visit.entered_at());
+    const bool found = impl_->poll(visit.entered_at());
     if (!found) visit.was_idle();
     alone = impl_->waits_in_vain(visit.entered_at(), found || !visit.at_once());
     impl_->tick(visit.entered_at());

@@ -59,7 +59,7 @@ void Endpoint::Impl::close() {
   } catch (const std::bad_alloc&) {  // who is not asked gives them back later, or not at all
   }
   while (!machine->idle() && transport.now() < until)
-    if (!transport.poll()) usleep(50);
+    if (!transport.poll(transport.now())) usleep(50);
   transport.close(options.close_timeout_ns);
   machine->abandon();
   if (options.counters_at_close) say_counters();
@@ -83,7 +83,7 @@ void Endpoint::Impl::arm() {
   if (progress.armed() >= wake) return transport.arm(wake);
   while (progress.armed() < machine->wake_for()) {
     arm_events(machine->wake_for());
-    if (!transport.poll(false)) return;  // what came before raises no event
+    if (!transport.poll(transport.now(), false)) return;  // what came before raises no event
   }
 }
 
@@ -101,7 +101,7 @@ bool Endpoint::Impl::rest() {
   if (transport.take_timers_changed()) progress.wake();
   if (progress.armed() == Wake::everything) return true;
   arm_events(Wake::everything);
-  if (!transport.poll()) return true;
+  if (!transport.poll(transport.now())) return true;
   wake_waiters();
   return false;
 }
@@ -130,13 +130,13 @@ void Endpoint::Impl::look_after_peers() {
 void Endpoint::Impl::drive(bool connections) {
   const llp::Guard lock(mutex);
   if (connections) transport.look_at_connections();
-  while (transport.poll(connections)) {
+  while (transport.poll(transport.now(), connections)) {
   }
   Wake wake = Wake::nothing;
   do {
     wake = rests_ || !waiters_.empty() ? Wake::everything : std::max(machine->wake_for(), Wake::control);
     transport.arm(wake);
-  } while (transport.poll(false));
+  } while (transport.poll(transport.now(), false));
   progress.set_armed(wake);
   note_help();
   look_after_peers();

@@ -50,7 +50,7 @@ class Endpoint::Impl final : public Driven {
       at_once_ = impl_.rhythm_.enter(entered_at_, &thread_cpu_ns);
     }
     ~Visit() EWARP_RELEASE() {
-      if (++impl_.unpolled_ > kMostUnpolled) impl_.poll();
+      if (++impl_.unpolled_ > kMostUnpolled) impl_.poll(entered_at_);
       if (!followed() || impl_.armed_for_less()) impl_.arm();
       impl_.note_help();
       if (!impl_.waiters_.empty()) impl_.wake_waiters();
@@ -86,12 +86,11 @@ class Endpoint::Impl final : public Driven {
   };
 
   // By application threads. True if something had come.
-  bool poll(bool connections = true) EWARP_REQUIRES(mutex) { return poll_at(transport.now(), connections); }
-  // The same at a time that the caller has read from the clock just now.
-  bool poll_at(std::uint64_t now, bool connections = true) EWARP_REQUIRES(mutex) {
+  // now: of the visit, or later.
+  bool poll(std::uint64_t now, bool connections = true) EWARP_REQUIRES(mutex) {
     unpolled_ = 0;
     progress.polled();
-    return transport.poll_at(now, connections);
+    return transport.poll(now, connections);
   }
   // More than the adapter alone may be needed for it.
   bool large(Octets data) const { return data.size() > options.tuning.always_eager(); }

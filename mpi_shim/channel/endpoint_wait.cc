@@ -32,7 +32,7 @@ bool Endpoint::Impl::wait(Request request, Status* status, std::uint64_t patienc
     Visit visit(*this);
     std::uint64_t now = began;
     for (bool again = false;; again = true, visit.pause()) {
-      if (ended() || (poll_at(now, again) && ended())) return true;
+      if (ended() || (poll(now, again) && ended())) return true;
       now = transport.now();
       const std::uint64_t spent = now - began;
       if (spent >= patience_ns) return false;
@@ -60,7 +60,7 @@ void Endpoint::Impl::sleep(Request request, std::uint64_t ns) {
 void Endpoint::Impl::sleep_on_progress(Request request, std::uint64_t ns) {
   if (progress.armed() != Wake::everything) {
     arm_events(Wake::everything);
-    if (transport.poll()) return wake_waiters();
+    if (transport.poll(transport.now())) return wake_waiters();
   }
   Waiter waiter{.request = request, .woken = {}};
   waiters_.push_back(&waiter);
@@ -71,7 +71,7 @@ void Endpoint::Impl::sleep_on_progress(Request request, std::uint64_t ns) {
 
 void Endpoint::Impl::sleep_on_adapter(Request request, std::uint64_t ns) {
   transport.arm(Wake::everything);
-  if (!transport.poll() && machine->pending_request(request)) {
+  if (!transport.poll(transport.now()) && machine->pending_request(request)) {
     pollfd fds[] = {{completion_fd(), POLLIN, 0}, {connection_fd(), POLLIN, 0}};
     mutex.unlock();
     const int mine = static_cast<int>(std::min<std::uint64_t>(ns / 1'000'000 + 1, 1'000'000));
@@ -80,7 +80,7 @@ void Endpoint::Impl::sleep_on_adapter(Request request, std::uint64_t ns) {
     transport.take_events();
     transport.look_at_connections();
   }
-  transport.poll();
+  transport.poll(transport.now());
   machine->tick();
 }
 

@@ -32,7 +32,7 @@ class Node final : public Transport {
   Node(Net& net, PeerId id) : net_(net), id_(id) {}
 
   std::uint64_t now() override;
-  std::uint64_t looked_at() override { return now(); }
+  std::uint64_t polled_at() override { return now(); }
   void connect(PeerId peer) override;
   void fail(PeerId peer, const char* why) override;
   Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, bool followed,

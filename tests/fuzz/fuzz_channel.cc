@@ -321,7 +321,7 @@ class Adversary final : public Transport, public Listener, public Answerer {
 
   // --- Transport ---
   std::uint64_t now() override { return now_ += 100; }
-  std::uint64_t looked_at() override { return now_; }
+  std::uint64_t polled_at() override { return now_; }
   void connect(PeerId peer) override { connecting_[peer] = true; }
   void fail(PeerId peer, const char*) override { failing_[peer] = true; }
   bool post(PeerId peer, Cookie cookie, MutableOctets target = {}) {

@@ -195,7 +195,7 @@ class Endpoint::Impl final : public Transport {
   }
 
   std::uint64_t now() override { return now_ += 1000; }
-  std::uint64_t looked_at() override { return now_; }
+  std::uint64_t polled_at() override { return now_; }
   void connect(PeerId p) override {
     if (links_[p].state == State::idle) links_[p].state = State::wanted;
   }

@@ -239,7 +239,7 @@ void Link::completed(Outgoing& o) {
 }
 
 bool Link::on_received(const wire::Message& m) {
-  heard_at = transport_.looked_at();
+  heard_at = transport_.polled_at();
   if (m.credits - granted_ < kHalf) {
     granted_ = m.credits;
     left_then_ = credits_left();

@@ -111,7 +111,7 @@ void Machine::on_complete(Cookie cookie, bool ok) {
   const auto buffer = o.buffer;
   link.completed(o);
   if (!ok) return;  // on_peer_down() is on its way, ends the requests and takes the buffers back
-  link.heard_at = transport_.looked_at();
+  link.heard_at = transport_.polled_at();
   if (ping) link.pinged_at = 0;
   if (buffer) hybrid_buffers_.give(*buffer, link.peer());
   if (op == nullptr) return;

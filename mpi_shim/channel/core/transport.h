@@ -64,7 +64,7 @@ class Transport {
   // Nanoseconds from any origin, never backwards.
   virtual std::uint64_t now() = 0;
   // The same, as it was when somebody began to look for what the events tell now.
-  virtual std::uint64_t looked_at() = 0;
+  virtual std::uint64_t polled_at() = 0;
 
   // Makes sure that on_peer_up or on_peer_down follows, unless the peer is up.
   virtual void connect(PeerId peer) = 0;

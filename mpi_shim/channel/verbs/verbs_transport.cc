@@ -64,7 +64,7 @@ void VerbsTransport::close(std::uint64_t patience_ns) {
   connections_.disconnect();
   while (connections_.any() && now() < until) {
     look_at_connections();
-    poll();
+    poll(now());
   }
   connections_.end_all("this end was closed");
 }
@@ -345,7 +345,7 @@ void VerbsTransport::set_writable(Connection& c) {
 
 // Who was refused for want of memory, and has nothing under way.
 void VerbsTransport::try_again() {
-  if (try_again_at_ == 0 || looked_at_ < try_again_at_) return;
+  if (try_again_at_ == 0 || polled_at_ < try_again_at_) return;
   try_again_at_ = 0;
   connections_.for_each([this](Connection& c) {
     if (c.refused && c.sends() == 0) set_writable(c);
@@ -368,8 +368,8 @@ std::uint64_t VerbsTransport::deadline() const {
   return theirs == 0 || try_again_at_ == 0 ? std::max(theirs, try_again_at_) : std::min(theirs, try_again_at_);
 }
 
-bool VerbsTransport::poll_at(std::uint64_t now, bool connections) {
-  looked_at_ = now;
+bool VerbsTransport::poll(std::uint64_t now, bool connections) {
+  polled_at_ = now;
   ibv_wc wcs[kBatch];
   memory_.registrations().look();
   bool anything = false;

@@ -61,9 +61,8 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   // Handles what has come, without waiting. True if that was anything. Nothing is thrown: what finds no memory ends
   // the connection that it belongs to.
   // connections: now and then also what rdma_cm has to say, and what is due.
-  bool poll(bool connections = true) { return poll_at(now(), connections); }
-  // The same at a time that the caller has read from the clock just now.
-  bool poll_at(std::uint64_t now, bool connections = true);
+  // now: read from the clock by the caller, when it began.
+  bool poll(std::uint64_t now, bool connections = true);
   // The next poll() does that in any case.
   void look_at_connections() { handled_at_ = 0; }
   // From here on the completion fd becomes readable when that comes; poll() once more before sleeping.
@@ -84,7 +83,7 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   RegistrationCache& registrations() { return memory_.registrations(); }
 
   std::uint64_t now() override { return monotonic_ns(); }
-  std::uint64_t looked_at() override { return looked_at_; }
+  std::uint64_t polled_at() override { return polled_at_; }
   void connect(PeerId peer) override;
   void fail(PeerId peer, const char* why) override;
   Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, bool followed,
@@ -153,7 +152,7 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   List<Connection, &Connection::writables> writable_;  // who is told so at the end of poll()
   std::uint64_t try_again_at_ = 0;                     // whoever was refused with nothing under way; 0: nobody was
   bool timers_changed_ = false;
-  std::uint64_t looked_at_ = 0;   // by poll()
+  std::uint64_t polled_at_ = 0;   // the last time
   std::uint64_t handled_at_ = 0;  // what rdma_cm has to say; 0: to be done with the next poll()
 };
 
