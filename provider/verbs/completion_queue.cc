@@ -34,9 +34,9 @@ std::uint64_t device_clock() {
 }
 
 bool CompletionQueue::Ring::allocate(std::size_t n, bool stamped) {
-  // calloc: the pages of a large queue come with use, not with creation.
-  entries.reset(static_cast<ibv_wc*>(std::calloc(n, sizeof(ibv_wc))));
-  stamps.reset(stamped ? static_cast<CompletionStamp*>(std::calloc(n, sizeof(CompletionStamp))) : nullptr);
+  // Not initialised: the pages of a large queue come with use.
+  entries.reset(static_cast<ibv_wc*>(std::malloc(n * sizeof(ibv_wc))));
+  stamps.reset(stamped ? static_cast<CompletionStamp*>(std::malloc(n * sizeof(CompletionStamp))) : nullptr);
   return entries != nullptr && (stamps != nullptr || !stamped);
 }
 
@@ -87,7 +87,10 @@ int CompletionQueue::take_what_is_due(int n, std::size_t count, ibv_wc* wc, Comp
     if (stamps != nullptr && ring_.stamps != nullptr) stamps[taken] = ring_.stamps[head_];
     if (++head_ == capacity) head_ = 0;
   }
-  if (count == 0) hold_ = nullptr;
+  if (count == 0) {
+    hold_ = nullptr;
+    head_ = 0;  // so that of a large ring only the front is used, and stays in the cache
+  }
   if (const unsigned given = since_armed_.load(std::memory_order_relaxed); given < kLongUnarmed)
     since_armed_.store(given + static_cast<unsigned>(taken), std::memory_order_relaxed);
   count_.store(count, std::memory_order_release);
