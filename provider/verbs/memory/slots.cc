@@ -10,8 +10,9 @@
 #include <array>
 #include <bit>
 #include <cassert>
+#include <cstdlib>
 #include <memory>
-#include <new>
+#include <type_traits>
 #include <utility>
 
 #include "llp/mutex.h"
@@ -105,9 +106,15 @@ void MemoryTable::refill() {
   }
 }
 
-// Another thread may have done so meanwhile.
+// Another thread may have done so meanwhile. A region in which all is 0 is one of no key: so nothing is written, and
+// the pages come with use.
 bool MemoryTable::grow(unsigned chunk) {
-  std::unique_ptr<MemoryRegion[]> fresh(new (std::nothrow) MemoryRegion[size_of(chunk)]);
+  struct Free {
+    void operator()(MemoryRegion* p) const { std::free(p); }
+  };
+  static_assert(std::is_trivially_destructible_v<MemoryRegion>);
+  std::unique_ptr<MemoryRegion, Free> fresh(
+      static_cast<MemoryRegion*>(std::calloc(size_of(chunk), sizeof(MemoryRegion))));
   if (fresh == nullptr) return false;
   const llp::Guard guard(lock_);
   auto& place = chunks_[chunk];
