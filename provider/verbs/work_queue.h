@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <type_traits>
+#include <utility>
 
 #include "llp/spinlock.h"
 
@@ -30,9 +32,11 @@ struct ReceiveEntry {
   std::uint16_t sge_count;
 };
 
-// A ring of entries, each with `sges` scatter/gather elements and `extra` octets of its own.
+// A ring of entries, each with room for `sges` scatter/gather elements or for `extra` octets of its own: an entry has
+// the one or the other.
 // Threading: one producer at a time (under the queue's lock), one consumer (the engine's holder). Positions only grow;
-// tail_ is published by the producer, head_ by the consumer.
+// tail_ is published by the producer, head_ by the consumer. Nobody but the producer is at an entry while there is none
+// between them.
 template <class Entry>
 class WorkQueue {
  public:
@@ -41,14 +45,20 @@ class WorkQueue {
   std::uint32_t depth() const { return depth_; }
   std::uint32_t sges() const { return sges_; }
   std::uint32_t extra() const { return extra_; }
-  Entry& entry(std::uint64_t position) { return entries_[position & mask_]; }
-  Sge* sge(std::uint64_t position) { return sge_array_.get() + (position & mask_) * sges_; }
-  std::byte* extra(std::uint64_t position) { return extra_array_.get() + (position & mask_) * extra_; }
+  Entry& entry(std::uint64_t position) { return *reinterpret_cast<Entry*>(place(position)); }
+  Sge* sge(std::uint64_t position) { return reinterpret_cast<Sge*>(place(position) + kEntry); }
+  std::byte* extra(std::uint64_t position) { return reinterpret_cast<std::byte*>(sge(position)); }
   std::uint64_t position(const Entry& e) const;  // of an entry between head and tail
 
   std::uint64_t head() const { return head_.load(std::memory_order_acquire); }
   std::uint64_t tail() const { return tail_.load(std::memory_order_acquire); }
   bool full() const { return tail_.load(std::memory_order_relaxed) - head() >= depth_; }
+  // An empty ring begins at its front again: of a deep one that is seldom full only as much is used, and stays in the
+  // cache. Producer only.
+  void rewind() {
+    const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
+    if (head() == tail) front_ = tail;
+  }
   // seq_cst: the poster then looks at the state, the flusher at the tail; one of them sees the other.
   void publish(std::uint64_t tail) {
     assert(tail >= tail_.load(std::memory_order_relaxed) && tail - head() <= depth_);
@@ -67,15 +77,19 @@ class WorkQueue {
   struct Free {
     void operator()(void* p) const { std::free(p); }
   };
-  template <class T>
-  static std::unique_ptr<T[], Free> allocate(std::size_t n) {
-    return std::unique_ptr<T[], Free>(static_cast<T*>(std::calloc(n, sizeof(T))));
-  }
+  using Octets = std::unique_ptr<std::byte[], Free>;
+  // Not initialised: the pages come with use.
+  static Octets allocate(std::size_t octets) { return Octets(static_cast<std::byte*>(std::malloc(octets))); }
+  static_assert(std::is_trivially_copyable_v<Entry> && alignof(Entry) <= alignof(Sge));
+  // The room of an entry begins so many octets behind it.
+  static constexpr std::size_t kEntry = (sizeof(Entry) + alignof(Sge) - 1) / alignof(Sge) * alignof(Sge);
+  std::byte* place(std::uint64_t position) { return octets_.get() + ((position - front_) & mask_) * stride_; }
+
   std::uint32_t depth_ = 0, sges_ = 0, extra_ = 0;
+  std::uint32_t stride_ = 0;  // octets of an entry with its room
   std::uint64_t mask_ = 0;
-  std::unique_ptr<Entry[], Free> entries_;
-  std::unique_ptr<Sge[], Free> sge_array_;
-  std::unique_ptr<std::byte[], Free> extra_array_;
+  std::uint64_t front_ = 0;  // a position that stands at the front
+  Octets octets_;
   std::atomic<std::uint64_t> head_{0}, tail_{0};
 };
 
@@ -84,33 +98,32 @@ bool WorkQueue<Entry>::create(std::uint32_t depth, std::uint32_t sges, std::uint
   depth_ = std::bit_ceil(std::max(depth, 1u));
   sges_ = std::max(sges, 1u);
   extra_ = extra;
+  const std::size_t room = std::max(sges_ * sizeof(Sge), std::size_t{extra});
+  stride_ = static_cast<std::uint32_t>(kEntry + (room + alignof(Sge) - 1) / alignof(Sge) * alignof(Sge));
   mask_ = depth_ - 1;
-  entries_ = allocate<Entry>(depth_);
-  sge_array_ = allocate<Sge>(std::size_t{depth_} * sges_);
-  if (extra > 0) extra_array_ = allocate<std::byte>(std::size_t{depth_} * extra);
-  return entries_ != nullptr && sge_array_ != nullptr && (extra == 0 || extra_array_ != nullptr);
+  assert(std::uint64_t{depth_} * stride_ <= UINT32_MAX);
+  octets_ = allocate(std::size_t{depth_} * stride_);
+  return octets_ != nullptr;
 }
 
 template <class Entry>
 std::uint64_t WorkQueue<Entry>::position(const Entry& e) const {
   const std::uint64_t head = head_.load(std::memory_order_relaxed);
-  const auto index = static_cast<std::uint64_t>(&e - entries_.get());
-  assert(index < depth_);
-  return head + ((index - head) & mask_);
+  const auto offset = static_cast<std::uint32_t>(reinterpret_cast<const std::byte*>(&e) - octets_.get());
+  const std::uint64_t index = offset / stride_;
+  assert(offset % stride_ == 0 && index < depth_);
+  return head + ((index + front_ - head) & mask_);
 }
 
 template <class Entry>
 bool WorkQueue<Entry>::resize(std::uint32_t depth) {
   depth = std::bit_ceil(std::max(depth, 1u));
-  auto entries = allocate<Entry>(depth);
-  auto sges = allocate<Sge>(std::size_t{depth} * sges_);
-  if (tail() - head() > depth || entries == nullptr || sges == nullptr) return false;
-  for (std::uint64_t at = head(); at < tail(); ++at) {
-    entries[at & (depth - 1)] = entry(at);
-    std::copy_n(sge(at), sges_, sges.get() + (at & (depth - 1)) * sges_);
-  }
-  entries_ = std::move(entries);
-  sge_array_ = std::move(sges);
+  Octets octets = allocate(std::size_t{depth} * stride_);
+  if (tail() - head() > depth || octets == nullptr) return false;
+  for (std::uint64_t at = head(); at < tail(); ++at)
+    std::memcpy(octets.get() + static_cast<std::size_t>(at - head()) * stride_, place(at), stride_);
+  octets_ = std::move(octets);
+  front_ = head();
   depth_ = depth;
   mask_ = depth - 1;
   return true;
@@ -146,6 +159,7 @@ struct PlacedSends {
 template <class Entry, class Put>
 PlacedSends place_sends(WorkQueue<Entry>& queue, bool whole, ibv_send_wr* wr, ibv_send_wr** bad, Put put)
     EWARP_REQUIRES(queue.lock) {
+  queue.rewind();
   const std::uint64_t before = queue.tail();
   for (std::uint64_t tail = before;; wr = wr->next, ++tail) {
     if (wr == nullptr) return {0, tail};

@@ -7,6 +7,11 @@
 
 namespace ewarp::verbs {
 
+WindowBind& RcQueuePair::window_bind(std::uint64_t position) {
+  static_assert(sizeof(WindowBind) <= kMinInline && alignof(WindowBind) <= alignof(Sge));
+  return *reinterpret_cast<WindowBind*>(sq_.extra(position));
+}
+
 int RcQueuePair::put_local(const ibv_send_wr& wr, std::uint64_t position) {
   if ((wr.send_flags & ~unsigned{IBV_SEND_FENCE | IBV_SEND_SIGNALED}) != 0) return EINVAL;
   const bool is_bind = wr.opcode == IBV_WR_BIND_MW;
@@ -14,16 +19,16 @@ int RcQueuePair::put_local(const ibv_send_wr& wr, std::uint64_t position) {
                   (wr.bind_mw.rkey ^ wr.bind_mw.mw->rkey) >> 8 != 0))
     return EINVAL;
   SendEntry& e = sq_.entry(position);
+  static_cast<rdmap::SendRequest&>(e) = {};
   e.wr_id = wr.wr_id;
   e.signaled = signal_all_ || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
   e.done = false;
   e.status = rdmap::Status::success;
-  e.length = 0;
   e.sge_count = 0;
   e.local = is_bind ? LocalOperation::bind : LocalOperation::invalidate;
   if (is_bind) {
     const ibv_mw_bind_info& i = wr.bind_mw.bind_info;
-    e.bind = {wr.bind_mw.rkey, i.mr != nullptr ? i.mr->lkey : 0, i.addr, i.length, i.mw_access_flags};
+    window_bind(position) = {wr.bind_mw.rkey, i.mr != nullptr ? i.mr->lkey : 0, i.addr, i.length, i.mw_access_flags};
   } else {
     e.invalidate_stag = wr.invalidate_rkey;
   }
@@ -35,7 +40,7 @@ bool RcQueuePair::execute_local(SendEntry& e) {
   if (sq_.head() != started_ || local_failed_) return false;
   ++started_;
   const bool ok = e.local == LocalOperation::bind
-                      ? memory().bind(e.bind, pd_, number_)
+                      ? memory().bind(window_bind(sq_.position(e)), pd_, number_)
                       : memory().invalidate(e.invalidate_stag, pd_, number_, Invalidates::regions_too) == Verdict::ok;
   if (!ok) {
     local_failed_ = true;

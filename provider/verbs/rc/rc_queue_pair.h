@@ -33,8 +33,7 @@ struct SendEntry : rdmap::SendRequest {
   bool done;
   rdmap::Status status;
   std::uint16_t sge_count;
-  LocalOperation local;  // not none: the peer is told nothing of it
-  WindowBind bind;
+  LocalOperation local;  // not none: the peer is told nothing of it. Of a bind a WindowBind is in the entry's room.
 };
 
 // Threading: post_send(), post_recv() and post_all() by any thread; they take the queue's lock, give it back, then
@@ -116,6 +115,7 @@ class RcQueuePair final : public QueuePairBase,
   int put_next(const ibv_send_wr& wr, std::uint64_t position);
   int put_send(const ibv_send_wr& wr, std::uint64_t position);
   int put_local(const ibv_send_wr& wr, std::uint64_t position);
+  WindowBind& window_bind(std::uint64_t position);
   bool execute_local(SendEntry& e) EWARP_REQUIRES(engine());
 
   // States (modify.cc). Engine held.

@@ -72,7 +72,7 @@ class RdSendQueue {
 
  private:
   static constexpr std::uint32_t kNone = ~0u;
-  std::uint32_t slot_of(const RdSend& s) { return static_cast<std::uint32_t>(&s - &slots_.entry(0)); }
+  std::uint32_t slot_of(const RdSend& s) { return static_cast<std::uint32_t>(slots_.position(s)); }
   std::uint32_t* line_of(const llp::rd::Key& peer);
 
   WorkQueue<RdSend> slots_;  // an array: positions are slots
