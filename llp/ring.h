@@ -13,7 +13,7 @@ namespace ewarp::llp {
 template <class T>
 class Ring {
  public:
-  explicit Ring(std::size_t capacity = 16) {
+  explicit Ring(std::size_t capacity = 2) {
     std::size_t n = 1;
     while (n < capacity) n *= 2;
     items_.resize(n);

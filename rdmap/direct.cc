@@ -26,12 +26,11 @@ void DirectPayload::begin(const Segment& segment, std::size_t present, Octets st
   kept_ = watched ? std::min(missing, kStoredLast) : 0;
   left_ = missing - kept_;
   skip_ = mpa::pad_octets(segment.ulpdu) + mpa::kCrcField;
-  pieces_ = slice(segment.target, present, left_);
-  first_ = 0;
+  segment_ = &segment;
   sum_.reset();
   if (with_crc_) sum_.update(staged);
   enter(State::payload);
-  assert(left_ > 0 && (!with_crc_ || pieces_.count == 1));
+  assert(left_ > 0 && (!with_crc_ || segment.target.count == 1));
 }
 
 void DirectPayload::placed(Octets octets) {
@@ -41,8 +40,9 @@ void DirectPayload::placed(Octets octets) {
 
 bool DirectPayload::arrived(std::size_t octets) {
   if (with_crc_) {
-    assert(octets <= extents()[0].length);
-    if (!sum_.read(extents()[0].address, octets)) return false;
+    const ExtentList at = extents();
+    assert(octets <= at.front().length);
+    if (!sum_.read(at.front().address, octets)) return false;
   }
   advance(octets);
   return true;
@@ -51,18 +51,7 @@ bool DirectPayload::arrived(std::size_t octets) {
 void DirectPayload::advance(std::size_t octets) {
   assert(state_ == State::payload && octets <= left_);
   left_ -= octets;
-  while (octets > 0) {
-    assert(first_ < pieces_.count);
-    llp::Extent& e = pieces_.items[first_];
-    const std::size_t n = std::min(octets, e.length);
-    e.address += n;
-    e.length -= n;
-    octets -= n;
-    if (e.length == 0) ++first_;
-  }
-  if (left_ > 0) return;
-  assert(first_ == pieces_.count);
-  enter(State::trailer);
+  if (left_ == 0) enter(State::trailer);
 }
 
 bool DirectPayload::finish(Octets trailer) {
@@ -74,8 +63,7 @@ bool DirectPayload::finish(Octets trailer) {
 }
 
 void DirectPayload::stop() {
-  pieces_.clear();
-  first_ = left_ = 0;
+  left_ = 0;
   enter(State::idle);
 }
 

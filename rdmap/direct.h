@@ -35,10 +35,12 @@ class DirectPayload {
   // A copy of the segment's DDP header, which is needed for longer than it lies in staging.
   Octets keep_header(Octets header);
   // staged: the FPDU as far as it came, `present` octets of the payload among it, which are placed. Requires: idle(),
-  // and more octets of payload are missing than are kept back.
+  // and more octets of payload are missing than are kept back. The segment stays as it is until this is idle again.
   void begin(const Segment& segment, std::size_t present, Octets staged);
   // Where the next octets belong; empty but for State::payload.
-  std::span<const llp::Extent> extents() const { return pieces_.all().subspan(first_); }
+  ExtentList extents() const {
+    return state_ == State::payload ? slice(segment_->target, position(), left_) : ExtentList();
+  }
   // Octets that belong into extents().
   std::size_t left() const { return left_; }
   // Where the next octet stands in the payload.
@@ -80,8 +82,7 @@ class DirectPayload {
   State state_ = State::idle;
   bool with_crc_;
   llp::Crc32c sum_;
-  ExtentList pieces_;
-  std::size_t first_ = 0;    // of pieces_, that is not full
+  const Segment* segment_ = nullptr;
   std::size_t payload_ = 0;  // octets of the whole segment's
   std::size_t left_ = 0;
   std::size_t kept_ = 0;

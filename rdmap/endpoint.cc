@@ -15,7 +15,6 @@ Endpoint::Endpoint(Consumer& consumer, const mpa::StreamParams& params, std::siz
       queues_(params.extensions ? 4 : 3),
       opening_(params),
       direct_(params.crc),
-      copy_(ddp::UntaggedHeader::kSize + kCopyPayload),
       outstanding_(params.ord),
       inbound_(params.ird) {
   assert(mulpdu > ddp::UntaggedHeader::kSize);

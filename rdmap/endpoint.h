@@ -6,7 +6,6 @@
 #include <cassert>
 #include <cstdint>
 #include <optional>
-#include <vector>
 
 #include "ddp/untagged.h"
 #include "mpa/framing.h"
@@ -64,7 +63,7 @@ class Endpoint {
   // owner enters the extents' regions, receives, and reports with direct_received(). Then receive() goes on with the
   // octets that followed.
   // The end of what a peer writes, or answers to a Read, is not among them: its last octets are stored last.
-  std::span<const llp::Extent> direct() const { return direct_.extents(); }
+  ExtentList direct() const { return direct_.extents(); }
   void direct_received(std::size_t octets);
   // With a CRC what has arrived there is read once more, by direct_received(): nobody else may have stored there
   // meanwhile.
@@ -175,7 +174,7 @@ class Endpoint {
   bool start_request(llp::Gather& out, SendRequest& request);
   bool start_read(llp::Gather& out, SendRequest& request);
   bool start_atomic(llp::Gather& out, SendRequest& request);
-  bool continue_request(llp::Gather& out);
+  bool continue_request(llp::Gather& out, const ExtentList* checked);
   bool send_immediate(llp::Gather& out);
   bool continue_response(llp::Gather& out);
   bool answer_atomic(llp::Gather& out);
@@ -183,8 +182,8 @@ class Endpoint {
   void response_lost(std::uint64_t octets);
   bool fits(const llp::Gather& out, std::size_t header, std::size_t payload, std::size_t pieces) const;
   bool frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload);
-  bool frame_in_place(llp::Gather& out, std::size_t header);
-  bool frame_copied(llp::Gather& out, std::size_t header, const llp::Extent& source);
+  bool frame_in_place(llp::Gather& out, Octets header, const ExtentList& payload);
+  bool frame_copied(llp::Gather& out, Octets header, const llp::Extent& source);
   void local_failure(SendRequest& request, Status status);
   void fail_current(Status status);
 
@@ -211,9 +210,7 @@ class Endpoint {
 
   // transmit
   Sending sending_;
-  ExtentList pieces_;            // of the request
-  std::vector<std::byte> copy_;  // header of one segment, with a short payload
-  bool turn_ = false;            // responses and requests take turns, message by message
+  bool turn_ = false;  // responses and requests take turns, message by message
   std::array<std::uint32_t, 4> tx_msn_{1, 1, 1, 1};
   Unacknowledged unacknowledged_;
   OutstandingRequests outstanding_;

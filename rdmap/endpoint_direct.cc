@@ -99,7 +99,7 @@ void Endpoint::direct_received(std::size_t octets) {
     (void)direct_.arrived(octets);
     return;
   }
-  llp::Extent piece = direct()[0];
+  llp::Extent piece = direct().front();
   piece.length = octets;
   bool whole = consumer_.hold(piece);
   if (whole) {

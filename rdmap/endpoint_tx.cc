@@ -49,7 +49,7 @@ void Endpoint::transmit(llp::Gather& out, std::size_t budget) {
 bool Endpoint::transmit_message(llp::Gather& out) {
   switch (sending_.state()) {
     case Sending::State::request:
-      return continue_request(out);
+      return continue_request(out, nullptr);
     case Sending::State::immediate:
       return send_immediate(out);
     case Sending::State::response:
@@ -119,8 +119,9 @@ void Endpoint::local_failure(SendRequest& request, Status status) {
 }
 
 bool Endpoint::start_request(llp::Gather& out, SendRequest& request) {
+  ExtentList pieces;
   if (request.length > 0) {
-    const Status s = consumer_.request_memory(request, 0, request.length, pieces_);
+    const Status s = consumer_.request_memory(request, 0, request.length, pieces);
     if (s != Status::success) {
       local_failure(request, s);
       return true;
@@ -129,27 +130,27 @@ bool Endpoint::start_request(llp::Gather& out, SendRequest& request) {
   if (request.operation == Operation::read) return start_read(out, request);
   if (is_atomic(request.operation)) return start_atomic(out, request);
   sending_.begin(request);
-  if (continue_request(out)) return true;
+  if (continue_request(out, &pieces)) return true;
   sending_.end();
   return false;
 }
 
 // Without a CRC nothing is read before the kernel does. A CRC is computed over the memory as it lies, which its owner
 // may have taken back or unmapped. False: it has.
-bool Endpoint::frame_in_place(llp::Gather& out, std::size_t header) {
+bool Endpoint::frame_in_place(llp::Gather& out, Octets header, const ExtentList& payload) {
   std::size_t held = 0;
   if (framer_.crc())
-    while (held < pieces_.count && consumer_.hold(pieces_.items[held])) ++held;
-  const bool good = (!framer_.crc() || held == pieces_.count) && frame(out, Octets(copy_).first(header), pieces_.all());
-  for (std::size_t i = 0; i < held; ++i) consumer_.let_go(pieces_.items[i]);
+    while (held < payload.count && consumer_.hold(payload.items[held])) ++held;
+  const bool good = (!framer_.crc() || held == payload.count) && frame(out, header, payload.all());
+  for (std::size_t i = 0; i < held; ++i) consumer_.let_go(payload.items[i]);
   return good;
 }
 
 // False: its owner has taken it back or unmapped it.
-bool Endpoint::frame_copied(llp::Gather& out, std::size_t header, const llp::Extent& source) {
+bool Endpoint::frame_copied(llp::Gather& out, Octets header, const llp::Extent& source) {
   if (!consumer_.hold(source)) return false;
   const std::size_t before = out.octets();
-  const bool whole = framer_.frame_copied(out, Octets(copy_).first(header), source);
+  const bool whole = framer_.frame_copied(out, header, source);
   consumer_.let_go(source);
   unacknowledged_.produced(out.octets() - before);
   return whole;
@@ -171,39 +172,40 @@ void Endpoint::fail_current(Status status) {
   fail(fault::kRdmapLocalCatastrophic);
 }
 
-bool Endpoint::continue_request(llp::Gather& out) {
+// checked: the pieces of the whole message, by a check just now; null: there was none.
+bool Endpoint::continue_request(llp::Gather& out, const ExtentList* checked) {
   SendRequest& r = sending_.request();
   const std::uint64_t offset = sending_.offset();
   const std::size_t header = payload_header(r);
   const ddp::Cut cut = ddp::cut(r.length, offset, mulpdu_, header);
-  // The first segment of a message that fits one already has its pieces from the check at its start.
-  if (cut.payload != r.length) {
-    pieces_.clear();
-    const Status s = consumer_.request_memory(r, offset, cut.payload, pieces_);
+  ExtentList own;
+  const bool whole = checked != nullptr && cut.payload == r.length;
+  if (!whole && cut.payload > 0) {
+    const Status s = consumer_.request_memory(r, offset, cut.payload, own);
     if (s != Status::success) {  // deregistered between two segments
       fail_current(s);
       return true;
     }
-  } else if (cut.payload == 0) {
-    pieces_.clear();
   }
+  const ExtentList& pieces = whole ? *checked : own;
   const bool copies = cut.payload <= kCopyPayload;
-  if (!fits(out, copies ? header + cut.payload : header, copies ? 0 : cut.payload, copies ? 0 : pieces_.count))
+  if (!fits(out, copies ? header + cut.payload : header, copies ? 0 : cut.payload, copies ? 0 : pieces.count))
     return false;
-  emit_payload_header(r, ImmediatePlace::header, tx_msn_[0], offset, cut.last, copy_);
+  std::array<std::byte, UntaggedHeader::kSize + kCopyPayload> ulpdu;  // with a payload only if it is short
+  emit_payload_header(r, ImmediatePlace::header, tx_msn_[0], offset, cut.last, ulpdu);
   if (copies) {
     std::size_t at = header;
-    for (const llp::Extent& e : pieces_.all()) {
-      assert(at + e.length <= copy_.size());
-      if (!consumer_.copy_out(copy_.data() + at, e)) {
+    for (const llp::Extent& e : pieces.all()) {
+      assert(at + e.length <= ulpdu.size());
+      if (!consumer_.copy_out(ulpdu.data() + at, e)) {
         fail_current(Status::local_protection);
         return true;
       }
       at += e.length;
     }
     assert(at == header + cut.payload);
-    frame(out, Octets(copy_).first(at), {});
-  } else if (!frame_in_place(out, header)) {
+    frame(out, Octets(ulpdu).first(at), {});
+  } else if (!frame_in_place(out, Octets(ulpdu).first(header), pieces)) {
     fail_current(Status::local_protection);
     return true;
   }
@@ -293,9 +295,10 @@ bool Endpoint::continue_response(llp::Gather& out) {
       return true;
     }
   }
-  emit_read_response_header(q, read.sent, cut.last, copy_);
+  std::array<std::byte, TaggedHeader::kSize> header;
+  emit_read_response_header(q, read.sent, cut.last, header);
   if (copies) {
-    if (!frame_copied(out, TaggedHeader::kSize, source)) {
+    if (!frame_copied(out, header, source)) {
       response_lost(cut.payload);
       return true;
     }
@@ -310,7 +313,7 @@ bool Endpoint::continue_response(llp::Gather& out) {
       }
       read.probed = read.sent + ahead.length;
     }
-    frame(out, Octets(copy_).first(TaggedHeader::kSize), std::span(&source, cut.payload > 0 ? 1 : 0));
+    frame(out, header, std::span(&source, cut.payload > 0 ? 1 : 0));
   }
   read.sent += cut.payload;
   if (cut.last) {

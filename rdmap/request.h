@@ -75,15 +75,23 @@ struct HalfMessage {
 // Pieces of memory, in order.
 struct ExtentList {
   static constexpr std::size_t kMax = 34;
-  std::array<llp::Extent, kMax> items;
+  union {
+    std::array<llp::Extent, kMax> items;
+  };
   std::size_t count = 0;
 
+  // The items are not initialised: they are a kilobyte.
+  ExtentList() {}
   void clear() { count = 0; }
   // Requires: fewer than kMax of them.
   void add(const llp::Extent& e) {
     assert(count < kMax);
     items[count++] = e;
   }
+  bool empty() const { return count == 0; }
+  const llp::Extent* begin() const { return items.data(); }
+  const llp::Extent* end() const { return items.data() + count; }
+  const llp::Extent& front() const { return items[0]; }
   std::span<llp::Extent> all() { return std::span(items.data(), count); }
   std::span<const llp::Extent> all() const { return std::span(items.data(), count); }
 };

@@ -38,7 +38,7 @@ std::size_t ulpdu_limit(const llp::Stream& stream, const mpa::StreamParams& para
 
 }  // namespace
 
-Connection::Connection(Engine& engine, RcQueuePair& qp, std::unique_ptr<llp::Stream> stream,
+Connection::Connection(Engine& engine, RcQueuePair& qp, std::size_t pieces, std::unique_ptr<llp::Stream> stream,
                        const mpa::StreamParams& params)
     : engine_(engine),
       qp_(qp),
@@ -47,6 +47,7 @@ Connection::Connection(Engine& engine, RcQueuePair& qp, std::unique_ptr<llp::Str
       agreement_(stream_->take_agreement()),
       endpoint_(qp, params, ulpdu_limit(*stream_, params)),
       peer_(stream_->peer()),
+      vectors_(pieces + 1),
       distant_(stream_->is_distant()) {
   llp::no_stream();  // is made now: an end is not to need memory for it
 }
@@ -190,7 +191,8 @@ msghdr* Connection::prepare(bool shared) noexcept {
 
 void Connection::leave_regions() {
   if (direct_entered_ == 0) return;
-  for (const llp::Extent& e : endpoint_.direct().first(direct_entered_))
+  const rdmap::ExtentList targets = endpoint_.direct();
+  for (const llp::Extent& e : targets.all().first(direct_entered_))
     if (e.region != nullptr) memory().leave(e.region);
   direct_entered_ = 0;
 }

@@ -5,10 +5,10 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "llp/gather.h"
 #include "llp/host_watch.h"
@@ -26,7 +26,9 @@ class RcQueuePair;
 // Threading: engine held for everything.
 class Connection final : public Pollable, public BatchedReceiver {
  public:
-  Connection(Engine& engine, RcQueuePair& qp, std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params);
+  // pieces: of how many each buffer of the queue pair is at the most.
+  Connection(Engine& engine, RcQueuePair& qp, std::size_t pieces, std::unique_ptr<llp::Stream> stream,
+             const mpa::StreamParams& params);
   ~Connection() override;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -116,7 +118,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   std::unique_ptr<std::byte[]> staging_;
   std::size_t begin_ = 0, end_at_ = 0;
   msghdr message_{};
-  std::array<iovec, rdmap::ExtentList::kMax + 1> vectors_{};
+  std::vector<iovec> vectors_;
   std::size_t direct_wanted_ = 0;   // octets of message_ that go to the direct target
   std::size_t direct_entered_ = 0;  // extents whose regions are held
   bool direct_gone_ = false;        // one that could not be

@@ -77,7 +77,7 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
   published_ = {};
   established_told_ = false;
   enter_phase(Phase::running);
-  connection_ = std::make_shared<Connection>(e, *this, std::move(stream), params);
+  connection_ = std::make_shared<Connection>(e, *this, std::max(sq_.sges(), rq_.sges()), std::move(stream), params);
   connection_->limit_silence(silence_limit());
   if (srq_ != nullptr) srq_->half_messages().join(*this);
   if (slot_ != nullptr) {
