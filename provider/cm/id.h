@@ -114,7 +114,7 @@ struct Attempt {
 // A connection that arrived and whose Request is not complete, or is complete and waits for room in the backlog.
 struct Incoming {
   Socket socket;
-  mpa::Responder responder;
+  std::unique_ptr<mpa::Responder> responder = std::make_unique<mpa::Responder>();
   std::uint64_t timer = 0;
   std::weak_ptr<Id> listener;
   Address local, remote;
@@ -158,10 +158,10 @@ struct Id {
 
   std::shared_ptr<Attempt> attempt;
   std::unique_ptr<Listener> listener;
-  std::optional<mpa::Responder> responder;  // State::request
-  std::weak_ptr<verbs::QueuePair> qp;       // once connecting or accepting
-  mpa::StreamParams params;                 // of the attached stream
-  std::vector<std::byte> reply_data;        // private data for ESTABLISHED on the active side
+  std::unique_ptr<mpa::Responder> responder;  // State::request
+  std::weak_ptr<verbs::QueuePair> qp;         // once connecting or accepting
+  mpa::StreamParams params;                   // of the attached stream
+  std::vector<std::byte> reply_data;          // private data for ESTABLISHED on the active side
   std::shared_ptr<SidrAttempt> sidr_attempt;
   std::shared_ptr<SidrArrival> sidr_arrival;
 

@@ -162,14 +162,14 @@ void receive_request(const Lock& lock, const IdRef& id, const IncomingRef& incom
   std::byte buffer[mpa::kStartupHeader + mpa::kMaxPrivateData];
   auto outcome = mpa::Responder::Outcome::more;
   while (outcome == mpa::Responder::Outcome::more) {
-    const auto want = std::min(incoming->responder.want(), sizeof(buffer));
+    const auto want = std::min(incoming->responder->want(), sizeof(buffer));
     const long n = llp::receive_now(incoming->socket.fd(), MutableOctets(buffer).first(want));
     if (n == -EAGAIN || n == -EINTR) return await_request(incoming);
     if (n <= 0) return drop(lock, incoming);
-    outcome = incoming->responder.feed(Octets(buffer).first(static_cast<std::size_t>(n)));
+    outcome = incoming->responder->feed(Octets(buffer).first(static_cast<std::size_t>(n)));
   }
   if (outcome == mpa::Responder::Outcome::failed) {
-    log::info("cm: bad MPA Request from {}: {}", incoming->remote.text(), incoming->responder.why());
+    log::info("cm: bad MPA Request from {}: {}", incoming->remote.text(), incoming->responder->why());
     return drop(lock, incoming);  // RFC 5044 section 7.1.2: no Reply
   }
   reactor().unwatch(incoming->socket.fd());
