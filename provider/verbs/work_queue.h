@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cassert>
 #include <cerrno>
 #include <cstdint>
@@ -57,7 +56,7 @@ class WorkQueue {
   // cache. Producer only.
   void rewind() {
     const std::uint64_t tail = tail_.load(std::memory_order_relaxed);
-    if (head() == tail) front_ = tail;
+    if (head() == tail) front_.store(tail, std::memory_order_relaxed);
   }
   // seq_cst: the poster then looks at the state, the flusher at the tail; one of them sees the other.
   void publish(std::uint64_t tail) {
@@ -66,6 +65,8 @@ class WorkQueue {
   }
   void retire(std::uint64_t head) {
     assert(head >= head_.load(std::memory_order_relaxed) && head <= tail());
+    const std::uint64_t front = front_.load(std::memory_order_relaxed);
+    if (head - front >= depth_) front_.store(front + (head - front) / depth_ * depth_, std::memory_order_relaxed);
     head_.store(head, std::memory_order_release);
   }
   // What is queued moves to a ring of another depth. False: no memory, or it does not fit; nothing has changed then.
@@ -83,24 +84,28 @@ class WorkQueue {
   static_assert(std::is_trivially_copyable_v<Entry> && alignof(Entry) <= alignof(Sge));
   // The room of an entry begins so many octets behind it.
   static constexpr std::size_t kEntry = (sizeof(Entry) + alignof(Sge) - 1) / alignof(Sge) * alignof(Sge);
-  std::byte* place(std::uint64_t position) { return octets_.get() + ((position - front_) & mask_) * stride_; }
+  std::byte* place(std::uint64_t position) {
+    const std::uint64_t index = position - front_.load(std::memory_order_relaxed);
+    assert(index < 2 * std::uint64_t{depth_});
+    return octets_.get() + (index < depth_ ? index : index - depth_) * stride_;
+  }
 
   std::uint32_t depth_ = 0, sges_ = 0, extra_ = 0;
   std::uint32_t stride_ = 0;  // octets of an entry with its room
-  std::uint64_t mask_ = 0;
-  std::uint64_t front_ = 0;  // a position that stands at the front
+  // The position at the front of the ring, of the lap that head_ is in; it moves before head_ does. Who has seen an older
+  // head_ only may have the one before: the places are the same.
+  std::atomic<std::uint64_t> front_{0};
   Octets octets_;
   std::atomic<std::uint64_t> head_{0}, tail_{0};
 };
 
 template <class Entry>
 bool WorkQueue<Entry>::create(std::uint32_t depth, std::uint32_t sges, std::uint32_t extra) {
-  depth_ = std::bit_ceil(std::max(depth, 1u));
+  depth_ = std::max(depth, 1u);
   sges_ = std::max(sges, 1u);
   extra_ = extra;
   const std::size_t room = std::max(sges_ * sizeof(Sge), std::size_t{extra});
   stride_ = static_cast<std::uint32_t>(kEntry + (room + alignof(Sge) - 1) / alignof(Sge) * alignof(Sge));
-  mask_ = depth_ - 1;
   assert(std::uint64_t{depth_} * stride_ <= UINT32_MAX);
   octets_ = allocate(std::size_t{depth_} * stride_);
   return octets_ != nullptr;
@@ -108,24 +113,23 @@ bool WorkQueue<Entry>::create(std::uint32_t depth, std::uint32_t sges, std::uint
 
 template <class Entry>
 std::uint64_t WorkQueue<Entry>::position(const Entry& e) const {
-  const std::uint64_t head = head_.load(std::memory_order_relaxed);
   const auto offset = static_cast<std::uint32_t>(reinterpret_cast<const std::byte*>(&e) - octets_.get());
   const std::uint64_t index = offset / stride_;
   assert(offset % stride_ == 0 && index < depth_);
-  return head + ((index + front_ - head) & mask_);
+  const std::uint64_t position = front_.load(std::memory_order_relaxed) + index;
+  return position >= head_.load(std::memory_order_relaxed) ? position : position + depth_;
 }
 
 template <class Entry>
 bool WorkQueue<Entry>::resize(std::uint32_t depth) {
-  depth = std::bit_ceil(std::max(depth, 1u));
+  depth = std::max(depth, 1u);
   Octets octets = allocate(std::size_t{depth} * stride_);
   if (tail() - head() > depth || octets == nullptr) return false;
   for (std::uint64_t at = head(); at < tail(); ++at)
     std::memcpy(octets.get() + static_cast<std::size_t>(at - head()) * stride_, place(at), stride_);
   octets_ = std::move(octets);
-  front_ = head();
+  front_.store(head(), std::memory_order_relaxed);
   depth_ = depth;
-  mask_ = depth - 1;
   return true;
 }
 
