@@ -28,7 +28,7 @@ import time
 from common import (ROOT, SKIPPED, Failure, Skip, cpu_model, cpu_sets, in_turn, load_remark, say_since,
                     with_defaults)  # fmt: skip
 from peers_report import Case, Step, aim_lines, aim_lines_in_short, charts, tables, verdicts
-from peers_tools import PACKAGES, PLACES, Tools, installed, mpi
+from peers_tools import CONGESTION, PACKAGES, PLACES, Tools, installed, mpi
 
 SIZES = (8, 128, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20)
 VETH_SIZES = (8, 1 << 10, 64 << 10, 1 << 20)
@@ -394,7 +394,8 @@ class Bench:
             f"Linux {platform.release()}; the ends on CPUs {self.cpus[0]} and {self.cpus[1]};",
             f"{self.done} rounds in turns; {self.spent():.0f} s{self.in_sittings()}; {load_remark(self.load)}.",
             f"Options of EtherWARP: {' '.join(with_defaults(a.option, self.cpus))}; local=auto where it is about one host.",
-            f"Raw TCP: reno, polling. Others: the system's congestion control ({congestion}).",
+            f"Raw TCP: polling. Congestion control: {CONGESTION} of raw TCP and of everybody on veth; else the system's "
+            f"({congestion}).",
             f"CPU time: at {a.gbit:g} Gbit/s{self.held()}.",
             *(f"Left out: {line}." for line in self.left_out),
             *([f"{len(self.failures)} runs failed; peers.json names them."] if self.failures else []),

@@ -24,6 +24,9 @@ SHORTEST_PACED = 8 << 20  # octets: 64 messages of 128 KiB, the fewest of ewarp_
 PACKAGES = {"ib_send_lat": "perftest", "ucx_perftest": "ucx-utils", "fi_pingpong": "libfabric-bin", "qperf": "qperf",
             "iperf3": "iperf3", "taskset": "util-linux"}  # fmt: skip
 
+# Of everybody in namespaces, and of raw TCP everywhere: one that paces, such as bbr, is what is measured then.
+CONGESTION = "reno"
+
 # mtu: None on the loopback interface, which no namespaces are made for.
 Place = collections.namedtuple("Place", "name interface address mtu")
 PLACES = (Place("loopback", "lo", "127.0.0.1", None),
@@ -68,6 +71,8 @@ class Tools:
         self.rig.veth(*self.hosts)
         for host in self.hosts:
             self.rig.ip("-n", host, "link", "set", self.place.interface, "mtu", self.place.mtu)
+            set_it = f"echo {CONGESTION} > /proc/sys/net/ipv4/tcp_congestion_control"
+            self.rig.ip("netns", "exec", host, "sh", "-c", set_it)
 
     def close(self):
         self.rig.close()
