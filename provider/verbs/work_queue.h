@@ -45,8 +45,11 @@ class WorkQueue {
   std::uint32_t sges() const { return sges_; }
   std::uint32_t extra() const { return extra_; }
   Entry& entry(std::uint64_t position) { return *reinterpret_cast<Entry*>(place(position)); }
-  Sge* sge(std::uint64_t position) { return reinterpret_cast<Sge*>(place(position) + kEntry); }
-  std::byte* extra(std::uint64_t position) { return reinterpret_cast<std::byte*>(sge(position)); }
+  Sge* sge(std::uint64_t position) { return reinterpret_cast<Sge*>(extra(position)); }
+  std::byte* extra(std::uint64_t position) { return place(position) + kEntry; }
+  // The same of an entry that is here.
+  Sge* sge(const Entry& e) { return reinterpret_cast<Sge*>(extra(e)); }
+  std::byte* extra(const Entry& e) { return octets_.get() + offset(e) + kEntry; }
   std::uint64_t position(const Entry& e) const;  // of an entry between head and tail
 
   std::uint64_t head() const { return head_.load(std::memory_order_acquire); }
@@ -84,6 +87,9 @@ class WorkQueue {
   static_assert(std::is_trivially_copyable_v<Entry> && alignof(Entry) <= alignof(Sge));
   // The room of an entry begins so many octets behind it.
   static constexpr std::size_t kEntry = (sizeof(Entry) + alignof(Sge) - 1) / alignof(Sge) * alignof(Sge);
+  std::uint32_t offset(const Entry& e) const {
+    return static_cast<std::uint32_t>(reinterpret_cast<const std::byte*>(&e) - octets_.get());
+  }
   std::byte* place(std::uint64_t position) {
     const std::uint64_t index = position - front_.load(std::memory_order_relaxed);
     assert(index < 2 * std::uint64_t{depth_});
@@ -113,9 +119,8 @@ bool WorkQueue<Entry>::create(std::uint32_t depth, std::uint32_t sges, std::uint
 
 template <class Entry>
 std::uint64_t WorkQueue<Entry>::position(const Entry& e) const {
-  const auto offset = static_cast<std::uint32_t>(reinterpret_cast<const std::byte*>(&e) - octets_.get());
-  const std::uint64_t index = offset / stride_;
-  assert(offset % stride_ == 0 && index < depth_);
+  const std::uint64_t index = offset(e) / stride_;
+  assert(offset(e) % stride_ == 0 && index < depth_);
   const std::uint64_t position = front_.load(std::memory_order_relaxed) + index;
   return position >= head_.load(std::memory_order_relaxed) ? position : position + depth_;
 }

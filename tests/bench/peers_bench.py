@@ -388,14 +388,12 @@ class Bench:
 
     def about(self):
         a = self.a
-        congestion = pathlib.Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text(encoding="ascii").strip()
         return [
             f"{datetime.datetime.now().astimezone():%Y-%m-%d %H:%M %Z}; {cpu_model()}, {os.cpu_count()} CPUs; "
             f"Linux {platform.release()}; the ends on CPUs {self.cpus[0]} and {self.cpus[1]};",
             f"{self.done} rounds in turns; {self.spent():.0f} s{self.in_sittings()}; {load_remark(self.load)}.",
             f"Options of EtherWARP: {' '.join(with_defaults(a.option, self.cpus))}; local=auto where it is about one host.",
-            f"Raw TCP: polling. Congestion control: {CONGESTION} of raw TCP and of everybody on veth; else the system's "
-            f"({congestion}).",
+            f"Raw TCP: polling. Congestion control, everybody's: {CONGESTION}.",
             f"CPU time: at {a.gbit:g} Gbit/s{self.held()}.",
             *(f"Left out: {line}." for line in self.left_out),
             *([f"{len(self.failures)} runs failed; peers.json names them."] if self.failures else []),

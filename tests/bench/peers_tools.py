@@ -24,10 +24,10 @@ SHORTEST_PACED = 8 << 20  # octets: 64 messages of 128 KiB, the fewest of ewarp_
 PACKAGES = {"ib_send_lat": "perftest", "ucx_perftest": "ucx-utils", "fi_pingpong": "libfabric-bin", "qperf": "qperf",
             "iperf3": "iperf3", "taskset": "util-linux"}  # fmt: skip
 
-# Of everybody in namespaces, and of raw TCP everywhere: one that paces, such as bbr, is what is measured then.
+# Of everybody: with one that paces, such as bbr, that would be what is measured.
 CONGESTION = "reno"
 
-# mtu: None on the loopback interface, which no namespaces are made for.
+# mtu: None on the loopback interface, which one namespace is made for.
 Place = collections.namedtuple("Place", "name interface address mtu")
 PLACES = (Place("loopback", "lo", "127.0.0.1", None),
           Place("veth, MTU 1500", "ew0", "10.99.0.1", 1500),
@@ -66,11 +66,13 @@ class Tools:
     def open(self):
         """Skip where there may be no namespaces."""
         if self.place.mtu is None:
-            return
-        self.hosts = tuple(self.rig.namespace(f"{end}{self.place.mtu}") for end in "ab")
-        self.rig.veth(*self.hosts)
-        for host in self.hosts:
-            self.rig.ip("-n", host, "link", "set", self.place.interface, "mtu", self.place.mtu)
+            self.hosts = (self.rig.namespace("lo"),) * 2
+        else:
+            self.hosts = tuple(self.rig.namespace(f"{end}{self.place.mtu}") for end in "ab")
+            self.rig.veth(*self.hosts)
+            for host in self.hosts:
+                self.rig.ip("-n", host, "link", "set", self.place.interface, "mtu", self.place.mtu)
+        for host in set(self.hosts):
             set_it = f"echo {CONGESTION} > /proc/sys/net/ipv4/tcp_congestion_control"
             self.rig.ip("netns", "exec", host, "sh", "-c", set_it)
 

@@ -35,14 +35,13 @@ rdmap::SendRequest* RcQueuePair::next_send() {
 rdmap::Status RcQueuePair::request_memory(const rdmap::SendRequest& request, std::uint64_t offset, std::uint64_t n,
                                           rdmap::ExtentList& out) {
   const auto& e = static_cast<const SendEntry&>(request);
-  const std::uint64_t position = sq_.position(e);
   if (e.is_inline) {
     out.clear();
-    out.add(llp::Extent{sq_.extra(position) + offset, static_cast<std::size_t>(n), nullptr, 0});
+    out.add(llp::Extent{sq_.extra(e) + offset, static_cast<std::size_t>(n), nullptr, 0});
     return rdmap::Status::success;
   }
   const unsigned need = rdmap::has_response(e.operation) ? unsigned{IBV_ACCESS_LOCAL_WRITE} : 0u;
-  return resolve_sges(pd_, std::span(sq_.sge(position), e.sge_count), offset, n, need, out);
+  return resolve_sges(pd_, std::span(sq_.sge(e), e.sge_count), offset, n, need, out);
 }
 
 void RcQueuePair::send_started() {

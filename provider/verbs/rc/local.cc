@@ -7,9 +7,9 @@
 
 namespace ewarp::verbs {
 
-WindowBind& RcQueuePair::window_bind(std::uint64_t position) {
+WindowBind& RcQueuePair::window_bind(const SendEntry& e) {
   static_assert(sizeof(WindowBind) <= kMinInline && alignof(WindowBind) <= alignof(Sge));
-  return *reinterpret_cast<WindowBind*>(sq_.extra(position));
+  return *reinterpret_cast<WindowBind*>(sq_.extra(e));
 }
 
 int RcQueuePair::put_local(const ibv_send_wr& wr, std::uint64_t position) {
@@ -28,7 +28,7 @@ int RcQueuePair::put_local(const ibv_send_wr& wr, std::uint64_t position) {
   e.local = is_bind ? LocalOperation::bind : LocalOperation::invalidate;
   if (is_bind) {
     const ibv_mw_bind_info& i = wr.bind_mw.bind_info;
-    window_bind(position) = {wr.bind_mw.rkey, i.mr != nullptr ? i.mr->lkey : 0, i.addr, i.length, i.mw_access_flags};
+    window_bind(e) = {wr.bind_mw.rkey, i.mr != nullptr ? i.mr->lkey : 0, i.addr, i.length, i.mw_access_flags};
   } else {
     e.invalidate_stag = wr.invalidate_rkey;
   }
@@ -40,7 +40,7 @@ bool RcQueuePair::execute_local(SendEntry& e) {
   if (sq_.head() != started_ || local_failed_) return false;
   ++started_;
   const bool ok = e.local == LocalOperation::bind
-                      ? memory().bind(window_bind(sq_.position(e)), pd_, number_)
+                      ? memory().bind(window_bind(e), pd_, number_)
                       : memory().invalidate(e.invalidate_stag, pd_, number_, Invalidates::regions_too) == Verdict::ok;
   if (!ok) {
     local_failed_ = true;

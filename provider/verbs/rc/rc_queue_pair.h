@@ -115,7 +115,7 @@ class RcQueuePair final : public QueuePairBase,
   int put_next(const ibv_send_wr& wr, std::uint64_t position);
   int put_send(const ibv_send_wr& wr, std::uint64_t position);
   int put_local(const ibv_send_wr& wr, std::uint64_t position);
-  WindowBind& window_bind(std::uint64_t position);
+  WindowBind& window_bind(const SendEntry& e);
   bool execute_local(SendEntry& e) EWARP_REQUIRES(engine());
 
   // States (modify.cc). Engine held.

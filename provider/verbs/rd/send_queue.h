@@ -50,8 +50,8 @@ class RdSendQueue {
   }
 
   RdSend& at(std::uint32_t slot) { return slots_.entry(slot); }
-  std::span<const Sge> pieces(const RdSend& s) { return {slots_.sge(slot_of(s)), s.sge_count}; }
-  std::byte* inline_data(const RdSend& s) { return slots_.extra(slot_of(s)); }
+  std::span<const Sge> pieces(const RdSend& s) { return {slots_.sge(s), s.sge_count}; }
+  std::byte* inline_data(const RdSend& s) { return slots_.extra(s); }
   std::uint16_t put_pieces(std::uint32_t slot, const ibv_send_wr& wr) { return verbs::put_pieces(slots_, slot, wr); }
 
   // The next one that was posted goes to its peer's line; null: none.
