@@ -98,8 +98,8 @@ class WorkQueue {
 
   std::uint32_t depth_ = 0, sges_ = 0, extra_ = 0;
   std::uint32_t stride_ = 0;  // octets of an entry with its room
-  // The position at the front of the ring, of the lap that head_ is in; it moves before head_ does. Who has seen an older
-  // head_ only may have the one before: the places are the same.
+  // The position at the front of the ring, of the lap that head_ is in; it moves before head_ does. Who has seen an
+  // older head_ only may have the one before: the places are the same.
   std::atomic<std::uint64_t> front_{0};
   Octets octets_;
   std::atomic<std::uint64_t> head_{0}, tail_{0};

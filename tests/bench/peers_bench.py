@@ -393,7 +393,7 @@ class Bench:
             f"Linux {platform.release()}; the ends on CPUs {self.cpus[0]} and {self.cpus[1]};",
             f"{self.done} rounds in turns; {self.spent():.0f} s{self.in_sittings()}; {load_remark(self.load)}.",
             f"Options of EtherWARP: {' '.join(with_defaults(a.option, self.cpus))}; local=auto where it is about one host.",
-            f"Raw TCP: polling. Congestion control, everybody's: {CONGESTION}.",
+            f"Raw TCP polls. Congestion control: {CONGESTION}; the system's of others than raw TCP if not run by root.",
             f"CPU time: at {a.gbit:g} Gbit/s{self.held()}.",
             *(f"Left out: {line}." for line in self.left_out),
             *([f"{len(self.failures)} runs failed; peers.json names them."] if self.failures else []),

@@ -5,12 +5,13 @@ Each function runs a server and its client to their ends between the two ends of
 the unit of the case, and "p99" and "p999" where the tool tells them of enough samples.
 """
 import collections
+import contextlib
 import json
 import re
 import resource
 import shutil
 
-from common import Failure, Rig, as_words, cpu_sets, free_port, run_to_end, wait_until, with_defaults
+from common import Failure, Rig, Skip, as_words, cpu_sets, free_port, run_to_end, wait_until, with_defaults
 from harness import listens
 
 # A quantile of fewer samples than this says nothing.
@@ -27,7 +28,7 @@ PACKAGES = {"ib_send_lat": "perftest", "ucx_perftest": "ucx-utils", "fi_pingpong
 # Of everybody: with one that paces, such as bbr, that would be what is measured.
 CONGESTION = "reno"
 
-# mtu: None on the loopback interface, which one namespace is made for.
+# mtu: None on the loopback interface, which one namespace is made for if there may be any.
 Place = collections.namedtuple("Place", "name interface address mtu")
 PLACES = (Place("loopback", "lo", "127.0.0.1", None),
           Place("veth, MTU 1500", "ew0", "10.99.0.1", 1500),
@@ -64,15 +65,16 @@ class Tools:
         self.hosts = (None, None)
 
     def open(self):
-        """Skip where there may be no namespaces."""
+        """Skip where there may be no namespaces, but for the loopback interface."""
         if self.place.mtu is None:
-            self.hosts = (self.rig.namespace("lo"),) * 2
+            with contextlib.suppress(Skip):
+                self.hosts = (self.rig.namespace("lo"),) * 2
         else:
             self.hosts = tuple(self.rig.namespace(f"{end}{self.place.mtu}") for end in "ab")
             self.rig.veth(*self.hosts)
             for host in self.hosts:
                 self.rig.ip("-n", host, "link", "set", self.place.interface, "mtu", self.place.mtu)
-        for host in set(self.hosts):
+        for host in set(filter(None, self.hosts)):
             set_it = f"echo {CONGESTION} > /proc/sys/net/ipv4/tcp_congestion_control"
             self.rig.ip("netns", "exec", host, "sh", "-c", set_it)
 
