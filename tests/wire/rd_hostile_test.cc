@@ -389,8 +389,17 @@ struct Crowd final : Wire, Entropy {
 const Bytes kFirst = untagged_segment(kSend, 0, 1, 0, false, kTen);
 const Bytes kSecond10 = untagged_segment(kSend, 0, 1, 10, true, kTen);
 
-void one_source_leaves_receives_for_others(void**) {
-  Crowd c;
+// Two sources share a limit in 1 of 256 endpoints, and no peer knows in which. body: false if the other one shares it.
+void in_one_of_some(bool (*body)(Crowd&)) {
+  std::vector<std::unique_ptr<Crowd>> crowds;  // all at once: by their addresses it is decided
+  for (int i = 0; i < 4; ++i) {
+    crowds.push_back(std::make_unique<Crowd>());
+    if (body(*crowds.back())) return;
+  }
+  assert_true(false);
+}
+
+bool one_source_leaves_receives(Crowd& c) {
   for (int i = 0; i < 8; ++i) c.queues.posted.push_back({0, {Bytes(100)}});
   for (int i = 0; i < 20; ++i) c.join(9).say(c.now, Lane::req, kFirst);
   assert_int_equal(c.queues.taken.size(), 6);
@@ -400,6 +409,7 @@ void one_source_leaves_receives_for_others(void**) {
   wire::Intruder& other = c.join(10);
   other.say(c.now, Lane::req, kFirst);
   other.say(c.now, Lane::req, kSecond10);
+  if (c.received.size() == 1) return false;
   assert_int_equal(c.received.size(), 2);
   // Who was refused asks again, and is served when a message of its source has ended.
   c.queues.posted.push_back({0, {Bytes(100)}});
@@ -419,16 +429,24 @@ void one_source_leaves_receives_for_others(void**) {
   refused.say(c.now, Lane::req, kSecond10);
   assert_int_equal(c.received.size(), 4);
   for (const auto& r : c.received) assert_true(r.status == Status::success && r.length > 0);
+  return true;
+}
+
+void one_source_leaves_receives_for_others(void**) {
+  in_one_of_some(one_source_leaves_receives);
 }
 
 // The host part of an IPv6 address is anybody's to choose.
-void one_network_leaves_receives_for_others(void**) {
-  Crowd c;
+bool one_network_leaves_receives(Crowd& c) {
   for (int i = 0; i < 8; ++i) c.queues.posted.push_back({0, {Bytes(100)}});
   for (std::uint8_t host = 1; host <= 20; ++host) c.join(host, 1).say(c.now, Lane::req, kFirst);
   assert_int_equal(c.queues.taken.size(), 6);
   c.join(1, 2).say(c.now, Lane::req, kFirst);
-  assert_int_equal(c.queues.taken.size(), 7);
+  return c.queues.taken.size() == 7;
+}
+
+void one_network_leaves_receives_for_others(void**) {
+  in_one_of_some(one_network_leaves_receives);
 }
 
 void the_only_receive_can_be_had(void**) {
