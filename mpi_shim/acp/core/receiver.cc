@@ -49,6 +49,9 @@ bool Receiver::advance(Wire& wire) {
   }
   if (state_ == State::open && take_all(wire)) return true;
   if (state_ == State::closing) {
+    // An atomic is executed when it is answered, and what was posted behind it may come first (RFC 7306 section 5): the
+    // sender would take its memory away from under the last credits. Their completions bring us here again.
+    if (shape_.mode == Mode::paper && under_way() != 0) return false;
     if (!wire.tell_closed(*this)) return true;
     enter(State::closed);
   }
