@@ -101,20 +101,27 @@ class Scene : public Wire {
     });
     return true;
   }
-  bool credit(Receiver&, std::uint32_t n, std::uint32_t emptied) override {
+  // In mode paper an atomic, which what was posted behind it may pass.
+  bool credit(Receiver& end, std::uint32_t n, std::uint32_t emptied) override {
     if (full()) return false;
     ++credits;
-    later(1, [this, n, emptied] {
-      if (options.mode == Mode::paper)
-        sender.words().head = emptied;
-      else
-        lies |= !sender.credited(n);
+    if (options.mode != Mode::paper) {
+      later(1, [this, n] { lies |= !sender.credited(n); });
+      return true;
+    }
+    end.posted();
+    later(2, [this, &end, emptied] {
+      sender.words().head = emptied;
+      end.completed();
     });
     return true;
   }
   bool tell_closed(Receiver&) override {
     if (full()) return false;
-    later(1, [this] { sender.receiver_closed(); });
+    later(1, [this] {
+      lies |= !posted[2].empty();  // the sender's memory goes, which they need
+      sender.receiver_closed();
+    });
     return true;
   }
 
@@ -126,8 +133,8 @@ class Scene : public Wire {
   // One thing that was posted happens, or an end looks round.
   template <class Random>
   void step(Random& random) {
-    const unsigned what = static_cast<unsigned>(random() % 4);
-    if (what < 2 && !posted[what].empty()) {
+    const unsigned what = static_cast<unsigned>(random() % 5);
+    if (what < 3 && !posted[what].empty()) {
       auto f = std::move(posted[what].front());
       posted[what].pop_front();
       return f();
@@ -138,7 +145,7 @@ class Scene : public Wire {
   void settle() {
     std::minstd_rand random(1);
     now += Sender::kFullPause;
-    for (int quiet = 0; quiet < 100; quiet = posted[0].empty() && posted[1].empty() ? quiet + 1 : 0) step(random);
+    for (int quiet = 0; quiet < 100; quiet = nothing_posted() ? quiet + 1 : 0) step(random);
   }
   void look(bool first) {
     if (first) {
@@ -157,13 +164,14 @@ class Scene : public Wire {
   Receiver& receiver;
   ConnectRequest ring[ConnectRequests::kEntries] = {};
   ConnectRequests requests{ring};
-  std::deque<std::function<void()>> posted[2];
+  std::deque<std::function<void()>> posted[3];  // by the sender, by the receiver, atomics of the receiver
   std::uint64_t now = 0;
   unsigned claims = 0, puts = 0, credits = 0;
   bool receiver_exists = false;
   bool lies = false;  // an end was told what cannot be
 
  private:
+  bool nothing_posted() const { return posted[0].empty() && posted[1].empty() && posted[2].empty(); }
   void later(int side, std::function<void()> f) { posted[side].push_back(std::move(f)); }
   bool full() { return options.refuse != 0 && ++asked_ % options.refuse == 0; }
   void match() {

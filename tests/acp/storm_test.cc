@@ -76,6 +76,7 @@ class Storm {
     for (int i = 0; i < 200'000 && !(scene_.sender.over() && scene_.receiver.over()); ++i) {
       scene_.now += 10'000;
       scene_.step(random_);
+      assert_false(scene_.lies);
     }
     assert_true(scene_.sender.over() && scene_.receiver.over());
     assert_true(frees[0]->done && frees[0]->error == 0 && frees[1]->done && frees[1]->error == 0);
