@@ -40,6 +40,17 @@ def run_to_end(command, timeout_s, env=None):
     return done.stdout
 
 
+# Of everybody: with one that paces, such as bbr, that would be what is measured.
+CONGESTION = "reno"
+
+
+def fair_namespace(rig, word):
+    """A network namespace of the rig in which all have one congestion control, whatever the machine's is."""
+    name = rig.namespace(word)
+    rig.ip("netns", "exec", name, "sh", "-c", f"echo {CONGESTION} > /proc/sys/net/ipv4/tcp_congestion_control")
+    return name
+
+
 # --- the machine ----------------------------------------------------------------------------------------------------
 
 

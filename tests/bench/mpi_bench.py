@@ -22,6 +22,7 @@ EtherWARP's speed by the other's, round by round: more than 1 is better than the
 """
 import argparse
 import collections
+import contextlib
 import json
 import os
 import pathlib
@@ -30,7 +31,7 @@ import statistics
 import sys
 import tempfile
 
-from common import Failure, chart, cpu_sets, run_to_end
+from common import CONGESTION, Failure, Rig, Skip, chart, cpu_sets, fair_namespace, run_to_end
 
 SCENARIOS = ("latency", "bandwidth", "rate", "overlap", "put_flush", "atomics")
 COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "ofi-tcp": "#7f7f7f",
@@ -85,6 +86,13 @@ class Bench:
         # name -> (scenario, size) -> a value a round
         self.found = collections.defaultdict(lambda: collections.defaultdict(list))
         self.units, self.octets = {}, 0
+        self.rig, self.namespace = Rig(self.build), None
+        if a.peers == "network":
+            with contextlib.suppress(Skip):
+                self.namespace = fair_namespace(self.rig, "mpi")
+
+    def congestion(self):
+        return CONGESTION if self.namespace else "EtherWARP's reno, the others' the machine's"
 
     def of_mpich(self):
         return self.program.with_suffix(".mpich")
@@ -96,7 +104,8 @@ class Bench:
         else:
             start = [*(["--allow-run-as-root"] if os.geteuid() == 0 else []), "--oversubscribe", "--bind-to", "none",
                      "--mca", "mpi_yield_when_idle", "0", "-n", "2", str(self.program)]  # fmt: skip
-        command = [*words, *start, "--cpus", *self.cpus, *(["--quick"] if self.a.smoke else []), *self.a.scenarios]
+        inside = ["ip", "netns", "exec", self.namespace] if self.namespace else []
+        command = [*inside, *words, *start, "--cpus", *self.cpus, *(["--quick"] if self.a.smoke else []), *self.a.scenarios]
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("OMPI_MCA_", "UCX_", "FI_", "MPIR_", "ETHERWARP_"))}
         out = run_to_end(command, self.a.timeout, {**clean, "ETHERWARP_RUNDIR": folder, **env})
         for line in out.splitlines():
@@ -185,8 +194,10 @@ def main():
         bench.rounds()
     except Failure as e:
         sys.exit(str(e))
+    finally:
+        bench.rig.close()
     lines = [f"{len(os.sched_getaffinity(0))} CPUs, ranks on {' and '.join(bench.cpus)}, load {load:.1f}, {a.rounds} rounds, "
-             f"{bench.octets} octets over EtherWARP"]  # fmt: skip
+             f"{bench.octets} octets over EtherWARP; congestion control: {bench.congestion()}"]  # fmt: skip
     a.output.mkdir(parents=True, exist_ok=True)
     found = bench.rows()
     for scenario, rows in found.items():

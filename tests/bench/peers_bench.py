@@ -25,10 +25,10 @@ import signal
 import sys
 import time
 
-from common import (ROOT, SKIPPED, Failure, Skip, cpu_model, cpu_sets, in_turn, load_remark, say_since,
+from common import (CONGESTION, ROOT, SKIPPED, Failure, Skip, cpu_model, cpu_sets, in_turn, load_remark, say_since,
                     with_defaults)  # fmt: skip
 from peers_report import Case, Step, aim_lines, aim_lines_in_short, charts, tables, verdicts
-from peers_tools import CONGESTION, PACKAGES, PLACES, Tools, installed, mpi
+from peers_tools import PACKAGES, PLACES, Tools, installed, mpi
 
 SIZES = (8, 128, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20)
 VETH_SIZES = (8, 1 << 10, 64 << 10, 1 << 20)

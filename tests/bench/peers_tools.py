@@ -11,7 +11,7 @@ import re
 import resource
 import shutil
 
-from common import Failure, Rig, Skip, as_words, cpu_sets, free_port, run_to_end, wait_until, with_defaults
+from common import Failure, Rig, Skip, as_words, cpu_sets, fair_namespace, free_port, run_to_end, wait_until, with_defaults
 from harness import listens
 
 # A quantile of fewer samples than this says nothing.
@@ -24,9 +24,6 @@ SHORTEST_PACED = 8 << 20  # octets: 64 messages of 128 KiB, the fewest of ewarp_
 # Debian's package of each program that is not ours.
 PACKAGES = {"ib_send_lat": "perftest", "ucx_perftest": "ucx-utils", "fi_pingpong": "libfabric-bin", "qperf": "qperf",
             "iperf3": "iperf3", "taskset": "util-linux"}  # fmt: skip
-
-# Of everybody: with one that paces, such as bbr, that would be what is measured.
-CONGESTION = "reno"
 
 # mtu: None on the loopback interface, which one namespace is made for if there may be any.
 Place = collections.namedtuple("Place", "name interface address mtu")
@@ -68,15 +65,12 @@ class Tools:
         """Skip where there may be no namespaces, but for the loopback interface."""
         if self.place.mtu is None:
             with contextlib.suppress(Skip):
-                self.hosts = (self.rig.namespace("lo"),) * 2
+                self.hosts = (fair_namespace(self.rig, "lo"),) * 2
         else:
-            self.hosts = tuple(self.rig.namespace(f"{end}{self.place.mtu}") for end in "ab")
+            self.hosts = tuple(fair_namespace(self.rig, f"{end}{self.place.mtu}") for end in "ab")
             self.rig.veth(*self.hosts)
             for host in self.hosts:
                 self.rig.ip("-n", host, "link", "set", self.place.interface, "mtu", self.place.mtu)
-        for host in set(filter(None, self.hosts)):
-            set_it = f"echo {CONGESTION} > /proc/sys/net/ipv4/tcp_congestion_control"
-            self.rig.ip("netns", "exec", host, "sh", "-c", set_it)
 
     def close(self):
         self.rig.close()
