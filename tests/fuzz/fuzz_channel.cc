@@ -276,7 +276,9 @@ class Adversary final : public Transport, public Listener, public Answerer {
     m.emit(octets);
     octets.resize(m.octets());
     if (m.has_payload()) {
-      const std::size_t n = r[12] & 128 ? length / 2 : std::min<std::size_t>(m.size, tuning_.piece());
+      const bool bare = m.kind == wire::Kind::sender_ready && r[9] & 1;
+      const std::size_t whole = bare ? 0 : std::min<std::size_t>(m.size, tuning_.piece());
+      const std::size_t n = r[12] & 128 ? length / 2 : whole;
       octets.resize(octets.size() + n, std::byte{0x77});
     }
     arrives(peer, [&] { machine_->on_received(peer, exact(octets)); });

@@ -21,6 +21,8 @@ const char* Counters::name(Count c) {
       return "recv_rndv_copied";
     case Count::self:
       return "self";
+    case Count::heads:
+      return "heads";
     case Count::received_expected:
       return "received_expected";
     case Count::received_unexpected:
@@ -29,6 +31,8 @@ const char* Counters::name(Count c) {
       return "truncated";
     case Count::completions_held:
       return "completions_held";
+    case Count::heads_dropped:
+      return "heads_dropped";
     case Count::announced:
       return "announced";
     case Count::announcements_used:

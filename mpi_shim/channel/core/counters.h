@@ -19,11 +19,13 @@ enum class Count : std::uint8_t {
   recv_rndv,
   recv_rndv_copied,  // of those of recv_rndv
   self,
+  heads,  // of those of send_rndv_write and recv_rndv
   // Messages received.
   received_expected,
   received_unexpected,
   truncated,
   completions_held,
+  heads_dropped,
   // Announcements. The first four by the receiver who makes them, the others by the sender who gets them.
   announced,
   announcements_used,

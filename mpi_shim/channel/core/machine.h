@@ -121,7 +121,7 @@ class Machine final : public TransportEvents {
   struct Incoming {
     PeerId source;
     const wire::Message& message;
-    Octets payload;              // EAGER: what has come of it
+    Octets payload;              // EAGER: what has come of it; SENDER_READY: the first octets
     Operation* own = nullptr;    // a send to ourselves
     Incomplete* rest = nullptr;  // EAGER: what has not
   };
@@ -206,13 +206,14 @@ class Machine final : public TransportEvents {
   void send_ready(Operation& op, std::uint8_t declined);
   void fetch(Operation& op, const wire::Message& m);
   void fetched(Operation& op);
-  void answer(Operation& op, const wire::Message& m);
+  void store_head(Operation& op, Octets head);
+  void answer(Operation& op, const wire::Message& m, Octets head);
   void on_sender_released(PeerId peer, std::uint32_t id);
 
   // protocol_recv_rndv.cc
   void announce(Operation& op, bool waits);
   bool may_announce(const Operation& op, bool waits, std::uint64_t* number);
-  void queue_receiver_ready(const Operation& op, std::uint64_t number, std::uint8_t flags);
+  void queue_receiver_ready(const Operation& op, std::uint64_t number, std::uint8_t flags, std::uint8_t extras);
   // copy: of the message; it is done at once then.
   void write_into(Operation& op, const Announcement& a, const std::optional<HybridBuffers::Buffer>& copy = {});
   void on_receiver_ready(PeerId peer, const wire::Message& m);

@@ -36,13 +36,18 @@ const char* Machine::misplaced(const Link& link, const wire::Message& m, Octets 
   if (m.kind == wire::Kind::note) return nullptr;
   if ((link.incomplete.missing > 0) != (m.kind == wire::Kind::more)) return "a piece of another message";
   if (!m.has_payload()) return nullptr;
+  if (m.kind == wire::Kind::sender_ready) {
+    const bool fits = payload.empty() || payload.size() == std::min<std::uint64_t>(m.size, tuning_.piece());
+    return fits ? nullptr : "first octets of another length";
+  }
   const std::size_t all = m.kind == wire::Kind::more ? link.incomplete.missing : m.size;
   if (all > tuning_.eager_threshold) return "a message that is too long";
   return payload.size() == std::min(all, tuning_.piece()) ? nullptr : "a piece of another length";
 }
 
 Incomplete* Machine::note_rest(PeerId peer, const wire::Message& m, Octets payload) {
-  if (!m.has_payload() || m.kind == wire::Kind::more || payload.size() == m.size) return nullptr;
+  if (!m.has_payload() || m.kind == wire::Kind::more || m.kind == wire::Kind::sender_ready || payload.size() == m.size)
+    return nullptr;
   Incomplete& rest = links_[peer]->incomplete;
   rest.first = m;
   rest.missing = m.size - payload.size();

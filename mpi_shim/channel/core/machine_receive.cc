@@ -159,6 +159,7 @@ void Machine::take_posted(Operation& op, const Incoming& in) {
                       !m.has(wire::flag::kDeclined) && !m.has(wire::flag::kHybrid);
   announcement_settled(op, op.announced ? coming : candidate_would_have_been_used(op, m));
   if (!coming) return deliver(op, in);
+  store_head(op, in.payload);
   op.enter(Operation::State::expected);
   op.status.tag = m.tag;
   op.status.length = m.size;
@@ -187,7 +188,7 @@ void Machine::deliver(Operation& op, const Incoming& in) {
   } else if (in.message.has(wire::flag::kHybrid) || in.message.has(wire::flag::kByRead)) {
     fetch(op, in.message);
   } else {
-    answer(op, in.message);
+    answer(op, in.message, in.payload);
   }
 }
 
@@ -210,7 +211,9 @@ void Machine::store(const Incoming& in) {
   stored->size = in.message.size;
   stored->message = in.message;
   stored->own = in.own;
-  if (in.own == nullptr && !in.payload.empty()) {
+  if (in.message.kind != wire::Kind::eager) {
+    if (!in.payload.empty()) counters_.add(Count::heads_dropped);
+  } else if (in.own == nullptr && !in.payload.empty()) {
     stored->payload = std::make_unique_for_overwrite<std::byte[]>(in.message.size);
     std::copy(in.payload.begin(), in.payload.end(), stored->payload.get());
   }

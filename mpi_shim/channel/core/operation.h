@@ -73,6 +73,7 @@ struct Operation : Posted {
 
   std::uint64_t number = 0;               // send: among those of its (peer, tag)
   Links<Operation> waiting;               // send: in the queue of those in state waiting
+  std::size_t head = 0;                   // send, waiting: so many octets went with SENDER_READY
   std::optional<std::uint64_t> attached;  // send: for the receiver's status
   bool confirm = false;                   // send, put: done only when the peer has it
   Operation* parent = nullptr;            // a message of a multi-receive: that

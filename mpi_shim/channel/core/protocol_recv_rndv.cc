@@ -47,13 +47,14 @@ void Machine::announce(Operation& op, bool waits) {
   op.announced_for = number;
   ++link.announced;
   counters_.add(Count::announced);
-  queue_receiver_ready(op, number, 0);
+  queue_receiver_ready(op, number, 0, 0);
 }
 
-void Machine::queue_receiver_ready(const Operation& op, std::uint64_t number, std::uint8_t flags) {
+void Machine::queue_receiver_ready(const Operation& op, std::uint64_t number, std::uint8_t flags, std::uint8_t extras) {
   Outgoing& o = pool_.take(Outgoing::What::send, op.peer);
   o.message.kind = wire::Kind::receiver_ready;
   o.message.flags = flags;
+  o.message.extras = extras;
   o.message.tag = op.status.tag;
   o.message.number = number;
   o.message.size = op.length;
@@ -115,6 +116,8 @@ void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
     waiting_.remove(*op);
     if (!answer) counters_.add(Count::got_used);
     counters_.add(answer ? Count::send_rndv_write : Count::recv_rndv);
+    // Who announced has a receive for it. What is dropped is told by the answer.
+    if (answer && !m.has_extra(wire::extra::kTaken)) op->head = 0;
     return write_into(*op, a);
   }
   if (answer) return violation(peer, "an answer to no SENDER_READY");
@@ -134,12 +137,14 @@ void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
 void Machine::write_into(Operation& op, const Announcement& a, const std::optional<HybridBuffers::Buffer>& copy) {
   Link& link = *links_[op.peer];
   const bool unannounced = op.state() != Operation::State::waiting, untold = op.attached && unannounced;
-  const std::size_t length = std::min<std::uint64_t>(op.length, a.capacity);
+  const std::size_t whole = std::min<std::uint64_t>(op.length, a.capacity), head = std::min(op.head, whole);
+  const std::size_t length = whole - head;
+  const wire::Remote target{.address = a.remote.address + head, .key = a.remote.key};
   const bool immediate = transport_.has_immediate(op.peer) && length <= transport_.longest_transfer() &&
                          (!untold || op.attached == link.data_told) && (!unannounced || op.tag == a.tag);
   op.enter(Operation::State::underway);
   Outgoing& o = push_pieces(op.peer, immediate ? Outgoing::What::write_immediate : Outgoing::What::write,
-                            {copy ? copy->data : op.data, length}, copy ? copy->memory : op.memory, a.remote);
+                            {(copy ? copy->data : op.data) + head, length}, copy ? copy->memory : op.memory, target);
   o.immediate = a.id | (untold ? wire::kSameData : 0);
   o.operation = immediate && !op.confirm && !copy ? &op : nullptr;
   if (copy) o.buffer = copy->id;

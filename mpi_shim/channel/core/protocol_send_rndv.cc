@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // SEND_RNDV: the sender announces its buffer (SENDER_READY). By Read, the receiver fetches the data and releases the
-// sender; by Write, it answers with its own buffer (RECEIVER_READY) and the sender writes there.
+// sender; by Write, it answers with its own buffer (RECEIVER_READY) and the sender writes there. The first octets go
+// with SENDER_READY then, as many as a receive takes, so that something is on its way while the answer is awaited. A
+// receiver that has a receive for the message stores them, and the rest is written; one that has none drops them, so
+// what nobody has asked for takes no memory, and gets the whole.
 #include <algorithm>
 
 #include "mpi_shim/channel/core/machine.h"
@@ -17,6 +20,12 @@ void Machine::send_ready(Operation& op, std::uint8_t declined) {
   if (op.memory != nullptr) o.message.remote = op.memory->remote;
   o.message.id = Operations::wire_id(op) | wire::kRequestId;
   attach(o.message, op);
+  if (o.message.may_have_head()) {
+    op.head = std::min(op.length, tuning_.piece());
+    o.data = op.data;
+    o.length = op.head;
+    if (op.head > 0) counters_.add(Count::heads);
+  }
   op.enter(Operation::State::waiting);
   waiting_.push_back(op);
   links_[op.peer]->push(o);
@@ -62,14 +71,20 @@ void Machine::on_sender_released(PeerId peer, std::uint32_t id) {
 
 // --- by Write ---
 
-void Machine::answer(Operation& op, const wire::Message& m) {
+// The receive is the message's.
+void Machine::store_head(Operation& op, Octets head) {
+  std::copy_n(head.begin(), std::min(head.size(), op.length), op.data);
+}
+
+void Machine::answer(Operation& op, const wire::Message& m, Octets head) {
   Link& link = *links_[op.peer];
   if (!expose(op, Transport::Reach::written)) {
     link.release(m.id, true);
     return end(op, Error::no_memory);
   }
+  store_head(op, head);
   op.enter(Operation::State::expected);
-  queue_receiver_ready(op, m.number, wire::flag::kAnswer);
+  queue_receiver_ready(op, m.number, wire::flag::kAnswer, head.empty() ? std::uint8_t{0} : wire::extra::kTaken);
 }
 
 }  // namespace ewarp::channel

@@ -10,13 +10,15 @@ constexpr std::uint8_t kKnownFlags = 0x7f;
 
 std::uint8_t known_extras(Kind kind) {
   if (kind == Kind::eager) return extra::kData | extra::kConfirm;
+  if (kind == Kind::receiver_ready) return extra::kTaken;
   return kind == Kind::sender_ready || kind == Kind::written || kind == Kind::told ? extra::kData : 0;
 }
 
 bool known(const Message& m) {
   return m.kind >= Kind::eager && m.kind <= Kind::unused && (m.flags & ~kKnownFlags) == 0 &&
          (m.extras & ~known_extras(m.kind)) == 0 && (m.kind != Kind::told || m.has_extra(extra::kData)) &&
-         (m.kind == Kind::note || !m.has(flag::kReserve)) && m.release_count <= Message::kMostReleases;
+         (!m.has_extra(extra::kTaken) || m.has(flag::kAnswer)) && (m.kind == Kind::note || !m.has(flag::kReserve)) &&
+         m.release_count <= Message::kMostReleases;
 }
 
 }  // namespace

@@ -14,7 +14,7 @@ namespace ewarp::channel::wire {
 
 enum class Kind : std::uint8_t {
   eager = 1,           // the payload follows
-  sender_ready = 2,    // body: where the data is; id: what to name in the release
+  sender_ready = 2,    // body: where the data is; id: what to name in the release; the first octets may follow
   receiver_ready = 3,  // an announcement, or the answer to SENDER_READY; body: where to write; id: the immediate
   written = 4,         // behind a Write, where the peer takes no immediate; body: the id that would have been it
   retract = 5,         // what was announced for this tag is not to be used any more
@@ -42,6 +42,7 @@ inline constexpr std::uint8_t kClosing = 0x40;  // the sender is about to leave:
 namespace extra {
 inline constexpr std::uint8_t kData = 0x01;     // 8 octets that the sender attached follow
 inline constexpr std::uint8_t kConfirm = 0x02;  // EAGER: with a body, whose id is released when the message has come
+inline constexpr std::uint8_t kTaken = 0x04;    // RECEIVER_READY, an answer: the first octets have been stored
 }  // namespace extra
 
 // In an immediate: the message has the attached octets that the last message of this peer with any had.
@@ -82,8 +83,10 @@ struct Message {
            kind == Kind::answer || has_extra(extra::kConfirm);
   }
   std::optional<std::uint64_t> attached() const { return has_extra(extra::kData) ? std::optional(data) : std::nullopt; }
+  // SENDER_READY that the receiver answers.
+  bool may_have_head() const { return kind == Kind::sender_ready && !has(flag::kHybrid) && !has(flag::kByRead); }
   bool has_payload() const {
-    return kind == Kind::eager || kind == Kind::call || kind == Kind::answer || kind == Kind::more;
+    return kind == Kind::eager || kind == Kind::call || kind == Kind::answer || kind == Kind::more || may_have_head();
   }
   std::size_t octets() const;
   // Writes octets() octets. Requires: out.size() >= kLongest.

@@ -17,7 +17,7 @@ using HelloOctets = std::array<std::byte, 56>;
 struct Hello {
   // Of everything that two channels say to each other: this, control messages, immediates. Where it differs nothing but
   // version and answer is read.
-  static constexpr std::uint8_t kVersion = 6;
+  static constexpr std::uint8_t kVersion = 7;
   enum class Answer : std::uint8_t {
     welcome = 0,
     crossed = 1,   // refused: my own request to you goes on
