@@ -21,7 +21,7 @@ namespace {
 
 // Octets handed to the kernel at once. Between two calls it frees what was acknowledged, which keeps the next octets
 // from the peer for some 15 us.
-constexpr std::size_t kTransmitBudget = 1024 * 1024;
+constexpr std::size_t kTransmitBudget = 2048 * 1024;
 constexpr std::size_t kReceiveBudget = 256 * 1024;
 // While payload goes direct, so much is read behind it: the trailer, the next header, a small message.
 constexpr std::size_t kBulkTail = 512;
