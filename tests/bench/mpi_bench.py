@@ -19,6 +19,11 @@ that the other one is on its host, over
     mpich-shm   MPICH with its own shared memory
 MPICH is left out where it is not installed. Writes mpi.txt, mpi.json and a chart (SVG) a scenario. Ratios are
 EtherWARP's speed by the other's, round by round: more than 1 is better than the other.
+
+Two CPUs of a virtual machine may be near each other at one time and far from each other at another, which changes all
+figures by up to a factor of 5. Where each rank has one CPU, their distance is measured before and behind each run
+(ewarp_cpu_distance), and there are tables of what ran near and of what ran far: of each transport's runs, and ratios of
+the rounds in which both ran so.
 """
 import argparse
 import collections
@@ -38,6 +43,9 @@ COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "
            "mpich-tcp": "#9467bd", "btl-vader": "#d62728", "ucx-shm": "#2ca02c", "mpich-shm": "#9467bd"}  # fmt: skip
 MPICH = "mpiexec.hydra"
 SKIPPED = 77  # what CTest takes for "skipped"
+# Microseconds for 64 KiB from one CPU's cache to the other's. Seen: 3 to 20 near, 34 to 50 far, and no others for long.
+FAR_US = 26
+FEW = 3  # rounds of a distance that make a table
 
 
 def mca(**values):
@@ -86,6 +94,7 @@ class Bench:
         # name -> (scenario, size) -> a value a round
         self.found = collections.defaultdict(lambda: collections.defaultdict(list))
         self.units, self.octets = {}, 0
+        self.distances = collections.defaultdict(list)  # name -> a word a round: near, far, between or unknown
         self.rig, self.namespace = Rig(self.build), None
         if a.peers == "network":
             with contextlib.suppress(Skip):
@@ -97,7 +106,18 @@ class Bench:
     def of_mpich(self):
         return self.program.with_suffix(".mpich")
 
+    def distance(self):
+        """In microseconds; None where the ranks have no CPU of their own."""
+        if not all(c.isdigit() for c in self.cpus) or self.cpus[0] == self.cpus[1]:
+            return None
+        return float(run_to_end([str(self.build / "bin" / "ewarp_cpu_distance"), *self.cpus], 20))
+
     def run(self, name, folder):
+        before = self.distance()
+        self.measure(name, folder)
+        self.distances[name].append(word_of(before, self.distance()))
+
+    def measure(self, name, folder):
         words, env = self.transports[name]
         if words == [MPICH]:
             start = ["-n", "2", str(self.of_mpich())]
@@ -140,21 +160,36 @@ class Bench:
                     self.run(name, folder)
                 print(f"round {number - self.a.turn + 1} of {self.a.rounds}", file=sys.stderr, flush=True)
 
-    def rows(self):
+    def counted(self, distance):
+        """Of how many rounds EtherWARP's figures are of that distance."""
+        return self.distances["etherwarp"].count(distance)
+
+    def of_distance(self, name, values, distance):
+        """The values by round, None where the CPUs had another distance (distance: a word, or None for all rounds)."""
+        return [v if distance in (None, d) else None for v, d in zip(values, self.distances[name], strict=True)]
+
+    def rows(self, distance=None):
         """By scenario and size: median, least and most of each transport, and of the ratios to each other one."""
         out = collections.defaultdict(list)
         for scenario, size in self.found["etherwarp"]:
             row = {"size": size, "unit": self.units[scenario]}
-            ours = self.found["etherwarp"][scenario, size]
-            for name, values in self.found.items():
-                if not values[scenario, size]:
+            ours = self.of_distance("etherwarp", self.found["etherwarp"][scenario, size], distance)
+            for name, found in self.found.items():
+                values = self.of_distance(name, found[scenario, size], distance) if found[scenario, size] else []
+                if all(v is None for v in values):
                     continue
-                row[name] = spread(values[scenario, size])
-                if name != "etherwarp" and not scenario.startswith("overlap"):
-                    pairs = zip(ours, values[scenario, size], strict=True)
+                row[name] = spread([v for v in values if v is not None])
+                pairs = [(m, o) for m, o in zip(ours, values, strict=True) if m is not None and o is not None]
+                if name != "etherwarp" and not scenario.startswith("overlap") and pairs:
                     row[f"by {name}"] = spread([o / m if row["unit"] == "us" else m / o for m, o in pairs])
             out[scenario].append(row)
         return out
+
+
+def word_of(*distances):
+    if None in distances:
+        return "unknown"
+    return "near" if max(distances) < FAR_US else "far" if min(distances) >= FAR_US else "between"
 
 
 def spread(values):
@@ -197,15 +232,22 @@ def main():
     finally:
         bench.rig.close()
     lines = [f"{len(os.sched_getaffinity(0))} CPUs, ranks on {' and '.join(bench.cpus)}, load {load:.1f}, {a.rounds} rounds, "
-             f"{bench.octets} octets over EtherWARP; congestion control: {bench.congestion()}"]  # fmt: skip
+             f"{bench.octets} octets over EtherWARP; congestion control: {bench.congestion()}; EtherWARP's rounds by the CPUs' distance: "
+             f"{bench.counted('near')} near, {bench.counted('far')} far"]  # fmt: skip
     a.output.mkdir(parents=True, exist_ok=True)
     found = bench.rows()
+    distances = [d for d in ("near", "far") if FEW <= bench.counted(d) < a.rounds]
+    for distance in distances:
+        lines.append(f"== the CPUs {distance}: {bench.counted(distance)} rounds of EtherWARP's")
+        for scenario, rows in bench.rows(distance).items():
+            lines += table(scenario, rows, bench.names)
+    lines += [f"== all {a.rounds} rounds"] if distances else []
     for scenario, rows in found.items():
         lines += table(scenario, rows, bench.names)
         medians = {n: [r[n]["median"] for r in rows] for n in bench.names if n in rows[0]}
         picture = chart(f"{scenario} ({rows[0]['unit']})", "octets", [r["size"] for r in rows], medians, COLOURS)
         (a.output / f"{scenario.replace(' ', '_')}.svg").write_text(picture, encoding="utf-8")
-    (a.output / "mpi.json").write_text(json.dumps({"about": lines[0], **found}, indent=1), encoding="utf-8")
+    (a.output / "mpi.json").write_text(json.dumps({"about": lines[0], "distances": bench.distances, **found}, indent=1), encoding="utf-8")
     (a.output / "mpi.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
 
