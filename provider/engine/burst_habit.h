@@ -21,6 +21,8 @@ namespace ewarp::verbs {
 class BurstHabit {
  public:
   static constexpr unsigned kMost = 64;  // posts that wait
+  // And their octets. Through shared memory no system call is saved, but the bell for who sleeps.
+  static constexpr std::size_t kOctets = 100 * 1024, kLocalOctets = 16 * 1024;
   using Time = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::steady_clock::duration;
 
@@ -30,13 +32,13 @@ class BurstHabit {
     pass,  // as send, and many were posted behind each other: it is time for a pass, as with a poll
   };
 
-  // A post of so many octets. bound: the longest that one may wait; 0: none does. drives: the passes of applications
-  // move the octets of this process, so somebody comes back if this thread does not. now() is asked for the time where
-  // it matters.
+  // A post of so many octets. most: kOctets or kLocalOctets, by what it goes over. bound: the longest that one may
+  // wait; 0: none does. drives: the passes of applications move the octets of this process, so somebody comes back if
+  // this thread does not. now() is asked for the time where it matters.
   template <class Clock>
-  Verdict posted(std::size_t octets, Duration bound, bool drives, Clock now) {
+  Verdict posted(std::size_t octets, std::size_t most, Duration bound, bool drives, Clock now) {
     if (posts_++ == 0 || bound.count() == 0) return Verdict::send;
-    if (waiting_ == kMost || octets > kOctets - octets_ || last_long(bound, now)) {
+    if (waiting_ == kMost || octets_ + octets > most || last_long(bound, now)) {
       if (waiting_ == 0) return Verdict::send;
       judge(now() - since_, bound);
       nothing_waits();
@@ -93,8 +95,7 @@ class BurstHabit {
     saved_ = std::clamp(saved_ + (in_time ? waiting_ * kSaved : -waited), -kRemembered, kRemembered);
   }
 
-  static constexpr std::size_t kOctets = 16 * 1024;  // and their octets
-  static constexpr unsigned kLook = 16;              // behind so many it is looked how long they have waited
+  static constexpr unsigned kLook = 16;  // behind so many it is looked how long they have waited
   // Of a post that waits; of one that is sent, which counts as much as a pass (driver.h).
   static constexpr Duration kPosting = std::chrono::nanoseconds(500), kSending = std::chrono::microseconds(10);
   // By a post that waits: a system call takes some 4 us.

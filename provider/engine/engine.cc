@@ -57,8 +57,9 @@ void Engine::kick(Kickable& object) {
   EngineLock::kick(object);
 }
 
-void Engine::kick_soon(Kickable& object, std::size_t octets) {
-  switch (burst_habit.posted(octets, post_wait_, driver_.application_drives(), &Clock::now)) {
+void Engine::kick_soon(Kickable& object, std::size_t octets, bool local) {
+  const std::size_t most = local ? BurstHabit::kLocalOctets : BurstHabit::kOctets;
+  switch (burst_habit.posted(octets, most, post_wait_, driver_.application_drives(), &Clock::now)) {
     case BurstHabit::Verdict::send:
       kick(object);
       if (burst_habit.pretends()) burst_habit.sent(Clock::now());

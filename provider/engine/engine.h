@@ -57,8 +57,8 @@ class Engine final : public Reactor, public EngineLock {
   // spins.
   void kick(Kickable& object);
   // The same for a post of so many octets, few of them: it may be served with this thread's next poll, if the thread is
-  // known to poll soon (burst_habit.h).
-  void kick_soon(Kickable& object, std::size_t octets);
+  // known to poll soon (burst_habit.h). local: they go through shared memory.
+  void kick_soon(Kickable& object, std::size_t octets, bool local);
   // The same for much to send: unless the application is known to wait for such posts, the background thread does it,
   // and this thread goes on at once.
   void kick_large(LargePoster& poster);

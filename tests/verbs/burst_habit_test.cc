@@ -18,6 +18,7 @@ struct Application {
   BurstHabit::Time now{std::chrono::hours(1)};
   BurstHabit::Time oldest{};  // of what waits
   unsigned asked = 0;         // what time it is
+  std::size_t most = BurstHabit::kOctets;
 
   auto clock() {
     return [this] {
@@ -28,7 +29,7 @@ struct Application {
   Verdict posted(std::size_t octets = 8, bool drives = true, microseconds bound = kBound) {
     now += std::chrono::nanoseconds(500);
     const bool waited = habit.waits();
-    const Verdict verdict = habit.posted(octets, bound, drives, clock());
+    const Verdict verdict = habit.posted(octets, most, bound, drives, clock());
     if (!waited) oldest = now;
     if (verdict != Verdict::wait) now += kSending;
     if (habit.pretends()) habit.sent(now);
@@ -203,15 +204,18 @@ void slower_posts_leave_in_shorter_trains(void**) {
 }
 
 void only_so_many_octets_wait(void**) {
-  Application a;
-  a.bursts_until_trusted();
-  a.post();
-  assert_false(a.post(16 * 1024 + 1));
-  assert_true(a.post(10 * 1024));
-  assert_true(a.post(6 * 1024));
-  assert_true(a.posted(1) == Verdict::pass);
-  assert_false(a.habit.waits());
-  assert_true(a.posted(64 * 1024) == Verdict::send);  // with nothing that waits it is no train
+  for (const std::size_t most : {BurstHabit::kOctets, BurstHabit::kLocalOctets}) {
+    Application a;
+    a.most = most;
+    a.bursts_until_trusted();
+    a.post();
+    assert_false(a.post(most + 1));
+    assert_true(a.post(most - 6 * 1024));
+    assert_true(a.post(6 * 1024));
+    assert_true(a.posted(1) == Verdict::pass);
+    assert_false(a.habit.waits());
+    assert_true(a.posted(most + 1) == Verdict::send);  // with nothing that waits it is no train
+  }
 }
 
 // Nobody polls meanwhile.

@@ -253,6 +253,7 @@ void RcQueuePair::reset_queues() {
     rq_.retire(rq_.tail());
   }
   overflowed_ = local_failed_ = false;
+  local_.store(false, std::memory_order_relaxed);
   last_receive_told_ = false;
   given_ = {};
   timeout_given_ = false;

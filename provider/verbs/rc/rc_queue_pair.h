@@ -206,6 +206,7 @@ class RcQueuePair final : public QueuePairBase,
   std::shared_ptr<StreamObserver> observer_ EWARP_GUARDED_BY(engine());
   std::shared_ptr<BringUp> bring_up_
       EWARP_GUARDED_BY(engine());                      // from RTR until ERR or RESET, if ibv_modify_qp() said the peer
+  std::atomic<bool> local_{false};                     // for posters: the stream goes through shared memory
   std::atomic<bool> sends_in_rtr_{false};              // for posters: bring_up_ is there
   bool peer_left_ EWARP_GUARDED_BY(engine()) = false;  // its stream has ended well; sends will fail
   ibv_qp_attr given_ EWARP_GUARDED_BY(engine()){};     // what query() repeats

@@ -109,6 +109,7 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
 
 void RcQueuePair::stream_is_local() {
   engine().assert_held();
+  local_.store(true, std::memory_order_relaxed);
   if (slot_ != nullptr) slot_->local.store(1, std::memory_order_relaxed);
   stats::add(context().device().counters().local_streams);
 }
