@@ -6,7 +6,6 @@ namespace ewarp::channel::test {
 namespace {
 
 constexpr std::size_t kHead = 16;
-constexpr Tag kAnyTag = ~Tag{0};
 
 Tuning with_head() {
   Tuning t = small_tuning();
@@ -148,10 +147,7 @@ void what_is_read_has_no_head(void**) {
 
 void a_multi_receive_stores_them(void**) {
   HeadScene s;
-  struct Heard final : Listener {
-    void on_done(const Completion& c) override { heard.push_back(c); }
-    std::vector<Completion> heard;
-  } heard;
+  Heard heard;
   Bytes buffer(2 * kLarge);
   s.net[kR].receive(kS, 1, 0, buffer, {.multi = true, .report = {.listener = &heard}});
   std::vector<Scene::Transfer*> sent;
@@ -187,13 +183,6 @@ wire::Message sender_ready(std::uint64_t size, std::uint8_t flags = 0) {
   m.size = size;
   m.id = wire::kRequestId | 1;
   return m;
-}
-
-Bytes octets_of(const wire::Message& m, std::size_t payload) {
-  Bytes octets(wire::Message::kLongest);
-  m.emit(octets);
-  octets.resize(m.octets() + payload, std::byte{0x33});
-  return octets;
 }
 
 void a_head_of_another_length_ends_the_connection(void**) {

@@ -142,10 +142,7 @@ void a_peer_that_breaks_the_protocol_is_cut_off(void**) {
     Scene s;
     s.connect(kDead, kMe);
     auto& waiting = s.receive(kMe, kDead, 1, kLarge);
-    Bytes header(Message::kLongest);
-    m.emit(header);
-    header.resize(m.octets());
-    s.net.forge(kDead, kMe, header);
+    s.net.forge(kDead, kMe, octets_of(m));
     s.net.run();
     assert_int_equal(s.net.failures.size(), 1);
     s.ends(waiting, Error::peer_down);

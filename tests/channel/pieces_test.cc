@@ -21,11 +21,6 @@ void arrive(Scene& s, int pieces) {
   for (int i = 0; i < pieces; ++i) assert_true(s.net.deliver(kS, kR));
 }
 
-struct Heard final : Listener {
-  void on_done(const Completion& c) override { heard.push_back(c); }
-  std::vector<Completion> heard;
-};
-
 void a_message_in_pieces_arrives_whole(void**) {
   for (const bool receiver_first : {false, true})
     for (const std::size_t size : {0, 1, 15, 16, 17, 32, 60, 64}) {
@@ -235,10 +230,7 @@ struct Rogue {
     m.tag = 1;
     m.size = size;
     m.number = number;
-    Bytes octets(wire::Message::kLongest);
-    m.emit(octets);
-    octets.resize(m.octets() + payload, std::byte{0x33});
-    s.net.forge(kS, kR, octets);
+    s.net.forge(kS, kR, octets_of(m, payload));
   }
   void is_cut_off(const char* why) {
     s.net.run();
@@ -266,10 +258,7 @@ void pieces_of_nothing_end_the_connection(void**) {
       wire::Message m;
       m.kind = second;
       m.extras = second == Kind::told ? wire::extra::kData : std::uint8_t{0};
-      Bytes octets(wire::Message::kLongest);
-      m.emit(octets);
-      octets.resize(m.octets());
-      r.s.net.forge(kS, kR, octets);
+      r.s.net.forge(kS, kR, octets_of(m));
     } else {
       r.says(second, 10, 10, 1);
     }

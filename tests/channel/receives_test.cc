@@ -225,10 +225,7 @@ void says(Senders& n, PeerId from, wire::Kind kind, std::uint8_t flags = 0) {
   wire::Message m;
   m.kind = kind;
   m.flags = flags;
-  Bytes octets(wire::Message::kLongest);
-  m.emit(octets);
-  octets.resize(m.octets());
-  n.s.net.forge(from, n.at, octets);
+  n.s.net.forge(from, n.at, octets_of(m));
 }
 
 // The receives of each peer are its own: nobody else is concerned.
@@ -262,10 +259,7 @@ Bytes recall(std::uint64_t keep, std::uint32_t credits = 0) {
   m.kind = wire::Kind::recall;
   m.number = keep;
   m.credits = credits;
-  Bytes octets(wire::Message::kLongest);
-  m.emit(octets);
-  octets.resize(m.octets());
-  return octets;
+  return octets_of(m);
 }
 
 // Without having been asked, again and again: it keeps its own.

@@ -30,6 +30,20 @@ inline constexpr std::size_t kSmall = 40, kMedium = 200, kLarge = 1000;
 
 inline constexpr PeerId kS = 0, kR = 1;  // who sends and who receives, in most scenes
 
+// Remembers what it was told.
+struct Heard final : Listener {
+  void on_done(const Completion& c) override { heard.push_back(c); }
+  std::vector<Completion> heard;
+};
+
+// The message as it is sent, with a payload of so many octets; for Net::forge().
+inline Bytes octets_of(const wire::Message& m, std::size_t payload = 0) {
+  Bytes octets(wire::Message::kLongest);
+  m.emit(octets);
+  octets.resize(m.octets() + payload, std::byte{0x33});
+  return octets;
+}
+
 // Sends carry pattern(from, number) with numbers in the order of the calls.
 class Scene {
  public:
