@@ -15,6 +15,8 @@ std::optional<std::string> bad_tuning(const Tuning& t) {
       t.eager_piece % Tuning::kPieceUnit != 0)
     return "eager_piece is a multiple of 1024, 1 MiB at most";
   if (t.hybrid_threshold > Tuning::kMostHybrid) return "hybrid_threshold is 16 MiB at most";
+  if (t.write_window < Tuning::kLeastWindow || t.narrow_window < Tuning::kLeastWindow)
+    return "write_window and narrow_window are 16 KiB at least";
   return std::nullopt;
 }
 

@@ -57,6 +57,15 @@ constexpr OptionEntry<EndpointOptions> kEntries[] = {
      [](EndpointOptions& o, std::string_view v) {
        return set_number(o.tuning.hybrid_threshold, v, 0, Tuning::kMostHybrid);
      }},
+    {{"write_window", "octets", "4194304",
+      "Of messages by rendezvous so much is with the adapter for a peer at a time, and small messages pass the rest."},
+     [](EndpointOptions& o, std::string_view v) {
+       return set_number(o.tuning.write_window, v, Tuning::kLeastWindow, std::size_t{1} << 40);
+     }},
+    {{"narrow_window", "octets", "131072", "The same as write_window, while small messages pass."},
+     [](EndpointOptions& o, std::string_view v) {
+       return set_number(o.tuning.narrow_window, v, Tuning::kLeastWindow, std::size_t{1} << 40);
+     }},
     {{"rendezvous_by_read", "yes, no", "no", "SEND_RNDV: the receiver Reads; no: it answers, and the sender Writes."},
      [](EndpointOptions& o, std::string_view v) { return set_bool(o.tuning.rendezvous_by_read, v); }},
     {{"announce", "yes, no", "yes", "Receives that come before their messages announce their buffers (RECV_RNDV)."},

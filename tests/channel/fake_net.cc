@@ -210,6 +210,7 @@ std::size_t Net::borrowed(PeerId node) const {
 bool Net::post(PeerId from, PeerId to, Packet packet) {
   Wire& w = wire(from, to);
   must(w.up && !w.down, "something posted on a connection that does not stand");
+  if (w.ending) return false;
   if (w.outstanding >= depth) {
     w.refused = true;
     return false;
@@ -370,8 +371,8 @@ bool Net::step() {
 void Net::cut(PeerId a, PeerId b) {
   for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
     Wire& w = wire(from, to);
-    if (w.down) continue;
-    w.down = true;
+    if (w.down || w.ending) continue;
+    w.ending = true;
     if (alive(from)) {
       for (const auto& [cookie, ok] : w.completions) nodes_[from]->machine->on_complete(cookie, ok);
       for (const auto& [cookie, ok] : w.unanswered) nodes_[from]->machine->on_complete(cookie, ok);
@@ -382,6 +383,7 @@ void Net::cut(PeerId a, PeerId b) {
     w.unanswered.clear();
     w.packets.clear();
     wire(to, from).responses.clear();
+    w.down = true;
     if (alive(from)) nodes_[from]->machine->on_peer_down(to);
   }
 }
@@ -396,6 +398,13 @@ void Net::kill(PeerId node) {
     wire(node, other).down = true;
   }
   dead->machine.reset();
+}
+
+std::size_t Net::octets_in_flight(PeerId from, PeerId to) const {
+  std::size_t n = 0;
+  for (const Packet& p : wire(from, to).packets)
+    if (p.what == Packet::What::write) n += p.source.size();
+  return n;
 }
 
 std::optional<wire::Message> Net::head(PeerId from, PeerId to) const {

@@ -110,6 +110,7 @@ class Net {
   void conceal(PeerId node, Exposed* memory) { nodes_[node]->conceal(memory); }
 
   std::size_t in_flight(PeerId from, PeerId to) const { return wire(from, to).packets.size(); }
+  std::size_t octets_in_flight(PeerId from, PeerId to) const;  // of Writes
   // What `to` has posted for Sends of `from`.
   std::size_t receives(PeerId from, PeerId to) const { return wire(from, to).receives; }
   // What a node has posted for all of its peers beyond what is each one's own.
@@ -140,6 +141,7 @@ class Net {
     std::uint32_t used = 0;                 // of those of the receiving node, by messages that have arrived
     bool looking = false;                   // at a message, whose receive is yet to be given back
     bool refused = false, up = false, down = false;
+    bool ending = false;  // takes nothing any more
   };
   Wire& wire(PeerId from, PeerId to) { return wires_[from * nodes_.size() + to]; }
   const Wire& wire(PeerId from, PeerId to) const { return wires_[from * nodes_.size() + to]; }

@@ -47,6 +47,8 @@ void every_option_takes_its_values(void**) {
       {"EAGER_THRESHOLD=0", [](const EndpointOptions& o) { return o.tuning.eager_threshold == 0; }},
       {"EAGER_THRESHOLD=1048576", [](const EndpointOptions& o) { return o.tuning.eager_threshold == 1048576; }},
       {"HYBRID_THRESHOLD=16777216", [](const EndpointOptions& o) { return o.tuning.hybrid_threshold == 16777216; }},
+      {"WRITE_WINDOW=16384", [](const EndpointOptions& o) { return o.tuning.write_window == 16384; }},
+      {"NARROW_WINDOW=16384", [](const EndpointOptions& o) { return o.tuning.narrow_window == 16384; }},
       {"RENDEZVOUS_BY_READ=on", [](const EndpointOptions& o) { return o.tuning.rendezvous_by_read; }},
       {"ANNOUNCE=off", [](const EndpointOptions& o) { return !o.tuning.announce; }},
       {"ANNOUNCE_THRESHOLD=32768", [](const EndpointOptions& o) { return o.tuning.announce_threshold == 32768; }},
@@ -101,10 +103,10 @@ void every_field_has_an_option(void**) {
   [[maybe_unused]] const auto& [address, device, tuning, job, progress_thread, spin_us, shares_cpu, registration,
                                 connect, close, counters, say] = EndpointOptions{};
   constexpr std::size_t kOwn = 12 - 2;  // but for the device, which is no option, and the tuning
-  [[maybe_unused]] const auto& [eager, piece, hybrid, by_read, announce, announce_threshold, adapt, usage, depth,
-                                receive_memory, buffers, ordered, copy_limit, counter_limit, unexpected, ignored,
-                                death] = Tuning{};
-  constexpr std::size_t kTuning = 17;
+  [[maybe_unused]] const auto& [eager, piece, hybrid, window, narrow, by_read, announce, announce_threshold, adapt,
+                                usage, depth, receive_memory, buffers, ordered, copy_limit, counter_limit, unexpected,
+                                ignored, death] = Tuning{};
+  constexpr std::size_t kTuning = 19;
   assert_int_equal(option_docs().size(), kOwn + kTuning);
 }
 
@@ -115,6 +117,8 @@ void a_documented_default_is_the_default(void**) {
   other.tuning = {.eager_threshold = 1,
                   .eager_piece = 1024,
                   .hybrid_threshold = 1,
+                  .write_window = 65536,
+                  .narrow_window = 65536,
                   .rendezvous_by_read = true,
                   .announce = false,
                   .announce_threshold = 1,

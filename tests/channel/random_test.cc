@@ -28,6 +28,8 @@ Tuning random_tuning(std::mt19937& random) {
   t.eager_threshold = one_of({16, 64, 200});
   t.eager_piece = one_of({1, 16, 50, 16 << 10});
   t.hybrid_threshold = one_of({16, 256, 600});
+  t.write_window = one_of({1, 16, 100, 1000, 2 << 20});
+  t.narrow_window = one_of({1, 50, 1000});
   t.rendezvous_by_read = random() % 2;
   t.announce = random() % 8 != 0;
   t.announce_threshold = one_of({16, 64, 12 << 10});
@@ -80,6 +82,7 @@ class Storm {
     bool arrived = false;
     bool eager = false, hybrid = false;  // how it came; eager: in full
     std::uint64_t begun = 0, over = 0;   // when, counting sends' beginnings and ends; 0: not yet
+    std::uint64_t in_full = 0;           // eager: matches until then
   };
   struct Receive {
     PeerId at;
@@ -270,7 +273,9 @@ class Storm {
     auto& [number, missing] = coming_[{from, to}];
     check(octets <= missing, "a piece that is too long");
     missing -= octets;
-    if (missing == 0) sends_[number]->eager = true;
+    if (missing > 0) return;
+    sends_[number]->eager = true;
+    sends_[number]->in_full = matches_;
   }
 
   void arrived(std::uint64_t number) {
@@ -314,12 +319,13 @@ class Storm {
     }
   }
 
-  // A message that has come in full ends at once, or behind an earlier one that is being read.
+  // A message that has come in full ends at once, or behind one that was being read then.
   void check_not_held(const Receive& r) {
     if (!r.match || !sends_[r.match->number]->eager) return;
+    const std::uint64_t then = std::max(r.matched, sends_[r.match->number]->in_full);
     const auto reading = [&](std::uint64_t id) {
       const Receive& other = *receives_[id];
-      return other.at == r.at && other.match && other.matched < r.matched && sends_[other.match->number]->hybrid &&
+      return other.at == r.at && other.match && other.matched <= then && sends_[other.match->number]->hybrid &&
              other.match->source == r.match->source;
     };
     check(tuning_.ordered_completions && std::any_of(receiving_.begin(), receiving_.end(), reading),
@@ -410,11 +416,11 @@ class Storm {
     const auto of = [&total](Count c) { return static_cast<unsigned long>(total[static_cast<std::size_t>(c)]); };
     print_message(
         "seed %u: %zu sends: eager %lu, hybrid %lu, send_rndv %lu + %lu, recv_rndv %lu, self %lu; announced %lu, "
-        "used %lu; copied %lu; cancelled %lu; looks at what was held %lu\n",
+        "used %lu; copied %lu; cancelled %lu; looks at what was held %lu; divided %lu, passed %lu\n",
         seed_, sends_.size(), of(Count::eager), of(Count::hybrid), of(Count::send_rndv_write),
         of(Count::send_rndv_read), of(Count::recv_rndv), of(Count::self), of(Count::announced),
         of(Count::announcements_used), of(Count::recv_rndv_copied), static_cast<unsigned long>(cancelled_),
-        static_cast<unsigned long>(held_));
+        static_cast<unsigned long>(held_), of(Count::writes_divided), of(Count::writes_passed));
     check(of(Count::announced) == 0 || of(Count::announcements_used) <= of(Count::announced),
           "more used than announced");
     check(of(Count::eager) + of(Count::hybrid) + of(Count::send_rndv_write) + of(Count::send_rndv_read) +

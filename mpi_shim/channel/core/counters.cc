@@ -71,6 +71,10 @@ const char* Counters::name(Count c) {
       return "notes";
     case Count::written_notices:
       return "written_notices";
+    case Count::writes_divided:
+      return "writes_divided";
+    case Count::writes_passed:
+      return "writes_passed";
     case Count::credits_held_back:
       return "credits_held_back";
     case Count::credits_recalled:

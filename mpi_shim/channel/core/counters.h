@@ -47,6 +47,8 @@ enum class Count : std::uint8_t {
   releases_piggybacked,
   notes,
   written_notices,
+  writes_divided,
+  writes_passed,
   path_full,
   credits_held_back,
   credits_recalled,

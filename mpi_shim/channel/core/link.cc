@@ -57,8 +57,9 @@ void Link::set_up() {
 
 void Link::set_down() {
   enter(State::down);
-  for (auto* list : {&queue_, &reads_})
+  for (auto* list : {&queue_, &reads_, &paced_})
     while (Outgoing* o = list->pop_front()) pool_.give(*o);
+  holding_up_ = 0;
   releases_.clear();
   retracting.clear();
   recalled_to_.reset();
@@ -76,16 +77,23 @@ void Link::connect() {
 }
 
 bool Link::push(Outgoing& o, bool followed) {
-  if (o.what == Outgoing::What::send && sent.floor() != floor_told_) {
-    // Now and not when it is handed over: what is in the queue was numbered with the floor of its time.
+  if (o.what == Outgoing::What::send && !o.tells_written() && sent.floor() != floor_told_) {
+    // Now and not when it is handed over: what is in the queue was numbered with the floor of its time. Not by what
+    // later ones may pass, or an older floor would come last.
     floor_told_ = o.message.floor = sent.floor();
     o.message.flags |= wire::flag::kFloor;
   }
+  const auto data = o.what == Outgoing::What::send ? o.message.attached() : std::nullopt;
+  const bool other_data = data && data != data_told;
+  if (data) data_told = data;
   const bool overtakes = o.what == Outgoing::What::read || o.what == Outgoing::What::ping;
-  (overtakes ? reads_ : queue_).push_back(o);
+  const bool waits = !overtakes && !passes(o, other_data);
+  (overtakes ? reads_ : waits ? paced_ : queue_).push_back(o);
+  if (waits && o.holds()) ++holding_up_;
+  if (!overtakes && !waits && !paced_.empty()) note_passing(o);
   if (followed) return false;
   flush();
-  return queue_.empty();
+  return o.handed_over;
 }
 
 bool Link::copy_payload(Outgoing& o) {
@@ -101,32 +109,38 @@ bool Link::copy_payload(Outgoing& o) {
 }
 
 void Link::flush() {
-  if (!(queue_.empty() && reads_.empty())) connect();
+  if (!nothing_waits()) connect();
   if (state_ != State::up) return;
   while (Outgoing* o = reads_.front()) {
     if (!hand_over(*o, false)) break;
     reads_.remove(*o);
   }
   send_queued();
+  send_paced();
   use_up_recalled();
   return_credits();
   if (releases_.size() >= kReleaseBatch || (urgent_ && !releases_.empty())) push_note();
   note_stall();
 }
 
+bool Link::hand_over_first(List<Outgoing, &Outgoing::links>& list) {
+  Outgoing& o = *list.front();
+  if (o.needs_credit() && credits_left() == 0) return false;
+  const Outgoing* next = list.after(o);
+  if (!hand_over(o, next != nullptr && next->continues() && credits_left() > 1)) return false;
+  list.remove(o);
+  assert(!o.copy || copied >= o.length);
+  copied -= o.copy ? o.length : 0;
+  return true;
+}
+
 void Link::send_queued() {
-  while (Outgoing* o = queue_.front()) {
-    if (o->needs_credit() && credits_left() == 0) break;
-    const Outgoing* next = queue_.after(*o);
-    if (!hand_over(*o, next != nullptr && next->continues() && credits_left() > 1)) break;
-    queue_.remove(*o);
-    assert(!o->copy || copied >= o->length);
-    copied -= o->copy ? o->length : 0;
+  while (!queue_.empty() && hand_over_first(queue_)) {
   }
 }
 
 void Link::note_stall() {
-  const bool now = state_ == State::up && !(queue_.empty() && reads_.empty());
+  const bool now = state_ == State::up && !nothing_waits();
   if (now == stalled_) return;
   stalled_ = now;
   assert(now || pool_.stalled > 0);
@@ -186,6 +200,10 @@ bool Link::hand_over(Outgoing& o, bool followed) {
   ++under_way_;
   o.handed_over = true;
   if (o.needs_credit()) ++used_;
+  if (o.paced) {
+    paced_octets_ += o.length;
+    narrow_left_ -= std::min(narrow_left_, o.length);
+  }
   return true;
 }
 
@@ -232,10 +250,13 @@ void Link::return_credits() {
   ++under_way_;
 }
 
-void Link::completed(Outgoing& o) {
+void Link::completed(Outgoing& o, bool ok) {
   assert(under_way_ > 0 && o.peer == peer_);
   --under_way_;
+  assert(!o.paced || paced_octets_ >= o.length);
+  paced_octets_ -= o.paced ? o.length : 0;
   pool_.give(o);
+  if (ok && !paced_.empty()) flush();
 }
 
 bool Link::on_received(const wire::Message& m) {
@@ -316,7 +337,7 @@ void Link::on_recall(std::uint32_t keep) {
 void Link::use_up_recalled() {
   if (!recalled_to_) return;
   try {
-    while (queue_.empty() && credits_left() > *recalled_to_) {
+    while (queue_.empty() && holding_up_ == 0 && credits_left() > *recalled_to_) {
       Outgoing& o = pool_.take(Outgoing::What::send, peer_);
       o.message.kind = wire::Kind::unused;
       push(o, true);

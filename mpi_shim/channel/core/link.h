@@ -1,6 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What is between us and one peer: the queue of what is to be sent, credits, and what rides along with messages.
 //
+// Order: what is pushed goes out in that order, but for Reads and pings, which overtake, and for the Writes of
+// rendezvous. Of those the adapter has `write_window` octets at a time, since nothing passes what it has; only
+// `narrow_window` for a while after a small message that passed. The others wait, and what is pushed meanwhile passes
+// them, unless somebody could tell:
+// * a message of the same (peer, tag) that the peer would count as the one that is written;
+// * one that attaches other octets than the message before it: immediates refer to those;
+// * RETRACTED, which promises that no Write comes, a put and what is told behind it, a question, an answer.
+// Such a one waits behind the Writes, and nothing passes it.
+//
 // Credits: a peer has posted a window of receives for us, and one for a note that only returns credits. Every Send and
 // every Write with immediate uses one; messages tell, as a running total, how many may be sent in all.
 //
@@ -36,7 +45,7 @@ struct Outgoing {
 
   What what = What::send;
   PeerId peer = 0;
-  wire::Message message;              // send
+  wire::Message message;              // send, and see tells_length
   std::unique_ptr<std::byte[]> copy;  // send, write: of the payload, where it could not go at once
   std::byte* data = nullptr;          // payload, source or target
   std::size_t length = 0;
@@ -45,6 +54,9 @@ struct Outgoing {
   std::uint32_t immediate = 0;
   Operation* operation = nullptr;       // to be told of the completion
   std::optional<std::uint32_t> buffer;  // write: of HYBRID, which is free when it is complete
+  bool paced = false;                   // write: of a rendezvous
+  bool tells_length = false;            // paced: of the message. If it is divided, `message` tells it, a WRITTEN
+  std::optional<Tag> unheard;           // paced, WRITTEN: the key of a message that the peer has heard nothing of
   bool inject = false;                  // send, write: the source is copied when it is taken
   bool copied = false;                  // send, write: it was
   bool handed_over = false;             // the transport has it
@@ -53,6 +65,9 @@ struct Outgoing {
   bool needs_credit() const { return what == What::send || what == What::write_immediate; }
   // It goes on with the message of the one before it.
   bool continues() const { return what == What::send && message.kind == wire::Kind::more; }
+  bool tells_written() const { return what == What::send && message.kind == wire::Kind::written; }
+  // Among the Writes that wait: nothing passes it.
+  bool holds() const { return !paced && !tells_written(); }
   Octets source() const { return {data, length}; }
 };
 
@@ -126,17 +141,16 @@ class Link {
 
   // Begins to connect, unless that was done.
   void connect();
-  // Everything goes out in the order of push(), but Reads and pings, which overtake.
-  // True if nothing waits afterwards: it was handed over. followed: nothing goes out before the next push().
+  // True if it was handed over. followed: nothing goes out before the next push().
   bool push(Outgoing& o, bool followed = false);
   // Replaces the payload of a Send or Write that waits by a copy. False: there is no memory for one.
   bool copy_payload(Outgoing& o);
   // Hands over as much as the path and the credits allow.
   void flush();
-  bool idle() const { return queue_.empty() && reads_.empty() && under_way_ == 0; }
+  bool idle() const { return nothing_waits() && under_way_ == 0; }
 
-  // An answer came, so the transport does not own o any more.
-  void completed(Outgoing& o);
+  // An answer came, so the transport does not own o any more. ok: as TransportEvents::on_complete()'s.
+  void completed(Outgoing& o, bool ok);
   // What every message carries. False: the peer had no credit for it.
   bool on_received(const wire::Message& m);
   // A Write with immediate used a receive. False: the peer had no credit for it.
@@ -168,7 +182,7 @@ class Link {
   std::uint32_t announced = 0;                        // our receives whose announcements the peer may hold
   std::size_t copied = 0;                             // octets of copies in the queue
   std::size_t pending = 0;                            // requests that end when the peer does
-  std::optional<std::uint64_t> data_told, data_seen;  // what was attached last, to our messages and to theirs
+  std::optional<std::uint64_t> data_told, data_seen;  // what was attached last, to what was pushed and to theirs
   Incomplete incomplete;
   std::uint64_t heard_at = 0;
   std::uint64_t pinged_at = 0;  // 0: no ping is out
@@ -190,7 +204,16 @@ class Link {
   bool hand_over(Outgoing& o, bool followed);
   bool send(Outgoing& o, bool reserve, bool followed);
   bool solicits(const Outgoing& o) const;
+  bool nothing_waits() const { return queue_.empty() && reads_.empty() && paced_.empty(); }
+  bool waits_unheard(Tag tag) const;
+  bool passes(const Outgoing& o, bool other_data) const;
+  void note_passing(const Outgoing& o);
+  bool hand_over_first(List<Outgoing, &Outgoing::links>& list);
   void send_queued();
+  void send_paced();
+  std::size_t write_window() const;
+  bool send_piece(Outgoing& o, std::size_t octets);
+  void tell_length_by(Outgoing& notice, Outgoing& o);
   void use_up_recalled();
   void note_stall();
   void push_note();
@@ -207,8 +230,12 @@ class Link {
   bool holding_ = false;     // credits
   bool short_ = false;       // of receives
   bool asked_back_ = false;  // RECALL is out, and nothing else has come since
-  List<Outgoing, &Outgoing::links> queue_, reads_;
+  // paced_: Writes of rendezvous, what belongs to them, and what may not pass them.
+  List<Outgoing, &Outgoing::links> queue_, reads_, paced_;
   std::size_t under_way_ = 0;
+  std::size_t paced_octets_ = 0;  // of paced Writes that are under way
+  std::size_t narrow_left_ = 0;   // octets of paced Writes until the window is wide again
+  std::size_t holding_up_ = 0;    // in paced_: what nothing passes
   // Totals modulo 2^32, but windows and left_then_.
   std::uint32_t granted_ = kFirstWindow;      // what we may send
   std::uint32_t used_ = 0;                    // of it

@@ -30,6 +30,13 @@ class List {
     (last_ != nullptr ? (last_->*kLinks).next : first_) = &item;
     last_ = &item;
   }
+  // Requires: `before` is in this list.
+  void insert_after(T& before, T& item) {
+    T* const next = (before.*kLinks).next;
+    item.*kLinks = {.previous = &before, .next = next};
+    (before.*kLinks).next = &item;
+    (next != nullptr ? (next->*kLinks).previous : last_) = &item;
+  }
   // Requires: the item is in this list.
   void remove(T& item) {
     Links<T>& links = item.*kLinks;

@@ -175,7 +175,7 @@ Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& opti
 // A transfer in pieces that the adapter takes. The last one is the caller's, to be completed and pushed: it ends behind
 // the others.
 Outgoing& Machine::push_pieces(PeerId peer, Outgoing::What what, MutableOctets memory, const Exposed* exposed,
-                               wire::Remote remote) {
+                               wire::Remote remote, bool paced, std::optional<Tag> unheard) {
   const std::size_t most = transport_.longest_transfer();
   for (;; memory = memory.subspan(most), remote.address += most) {
     Outgoing& o = pool_.take(what, peer);
@@ -183,6 +183,8 @@ Outgoing& Machine::push_pieces(PeerId peer, Outgoing::What what, MutableOctets m
     o.length = std::min(memory.size(), most);
     o.memory = exposed;
     o.remote = remote;
+    o.paced = paced;
+    o.unheard = unheard;
     if (memory.size() <= most) return o;
     links_[peer]->push(o);
   }
@@ -232,7 +234,6 @@ void Machine::attach(wire::Message& m, const Operation& op) {
   if (!op.attached) return;
   m.extras |= wire::extra::kData;
   m.data = *op.attached;
-  links_[op.peer]->data_told = op.attached;
 }
 
 // Small ones are copied, as nobody would expect such a send to wait for its receive.

@@ -137,7 +137,7 @@ class Machine final : public TransportEvents {
   void violation(PeerId peer, const char* what);
   bool expose(Operation& op, Transport::Reach reach);
   Outgoing& push_pieces(PeerId peer, Outgoing::What what, MutableOctets memory, const Exposed* exposed,
-                        wire::Remote remote);
+                        wire::Remote remote, bool paced = false, std::optional<Tag> unheard = {});
   void queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t number);
   // By HYBRID, unless it is announced.
   bool goes_hybrid(std::size_t length, const SendOptions& options) const;

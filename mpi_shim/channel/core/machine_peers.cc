@@ -114,7 +114,7 @@ void Machine::on_complete(Cookie cookie, bool ok) {
   Operation* op = o.operation;
   const bool ping = o.what == Outgoing::What::ping;
   const auto buffer = o.buffer;
-  link.completed(o);
+  link.completed(o, ok);
   if (!ok) return;  // on_peer_down() is on its way, ends the requests and takes the buffers back
   link.heard_at = transport_.polled_at();
   if (ping) link.pinged_at = 0;

@@ -132,8 +132,8 @@ void Machine::on_receiver_ready(PeerId peer, const wire::Message& m) {
 }
 
 // The tag and what is attached went along with SENDER_READY, if there was one. Otherwise an immediate says that the tag
-// is the announced one, and by a bit that what is attached is the same as last time; or a message carries them, and the
-// size where it takes several Writes.
+// is the announced one, by a bit that what is attached is the same as last time, and by what it wrote how long the
+// message is; or a message carries them. A message that is done at once is not paced: nothing of ours may pass it.
 void Machine::write_into(Operation& op, const Announcement& a, const std::optional<HybridBuffers::Buffer>& copy) {
   Link& link = *links_[op.peer];
   const bool unannounced = op.state() != Operation::State::waiting, untold = op.attached && unannounced;
@@ -142,23 +142,31 @@ void Machine::write_into(Operation& op, const Announcement& a, const std::option
   const wire::Remote target{.address = a.remote.address + head, .key = a.remote.key};
   const bool immediate = transport_.has_immediate(op.peer) && length <= transport_.longest_transfer() &&
                          (!untold || op.attached == link.data_told) && (!unannounced || op.tag == a.tag);
+  const auto unheard = unannounced ? std::optional(op.key) : std::nullopt;
+  Operation* const ended = op.confirm || copy ? nullptr : &op;
+  wire::Message written;
+  written.kind = wire::Kind::written;
+  written.tag = op.tag;
+  written.number = op.number;
+  written.size = op.length;
+  written.id = a.id;
+  if (untold) attach(written, op);
   op.enter(Operation::State::underway);
   Outgoing& o = push_pieces(op.peer, immediate ? Outgoing::What::write_immediate : Outgoing::What::write,
-                            {(copy ? copy->data : op.data) + head, length}, copy ? copy->memory : op.memory, target);
+                            {(copy ? copy->data : op.data) + head, length}, copy ? copy->memory : op.memory, target,
+                            !copy, unheard);
   o.immediate = a.id | (untold ? wire::kSameData : 0);
-  o.operation = immediate && !op.confirm && !copy ? &op : nullptr;
+  o.tells_length = immediate && unannounced;
+  o.message = written;
+  o.operation = immediate ? ended : nullptr;
   if (copy) o.buffer = copy->id;
   link.push(o);
   if (!immediate) {
     counters_.add(Count::written_notices);
     Outgoing& notice = pool_.take(Outgoing::What::send, op.peer);
-    notice.message.kind = wire::Kind::written;
-    notice.message.tag = op.tag;
-    notice.message.number = op.number;
-    notice.message.size = op.length;
-    notice.message.id = a.id;
-    if (untold) attach(notice.message, op);
-    notice.operation = op.confirm || copy ? nullptr : &op;
+    notice.message = written;
+    notice.unheard = unheard;
+    notice.operation = ended;
     link.push(notice);
   }
   if (op.confirm) return push_confirm(op);

@@ -99,13 +99,15 @@ struct ReceiveOptions {
 // another value is refused when it connects.
 struct Tuning {
   // The most that Endpoint::open() takes.
-  static constexpr std::size_t kMostEager = 1 << 20, kMostHybrid = 16 << 20;
+  static constexpr std::size_t kMostEager = 1 << 20, kMostHybrid = 16 << 20, kLeastWindow = 16 << 10;
   static constexpr std::uint32_t kMostReceiveDepth = 16384;
   static constexpr std::size_t kPieceUnit = 1 << 10;  // eager_piece is a multiple of it
 
   std::size_t eager_threshold = 12 << 10;   // (job) up to here EAGER
   std::size_t eager_piece = 16 << 10;       // (job) in pieces of so much at most, each for a receive of its own
   std::size_t hybrid_threshold = 40 << 10;  // up to here HYBRID, if the receiver has not announced its buffer
+  std::size_t write_window = 4 << 20;       // octets of rendezvous that the adapter has for a peer at a time ...
+  std::size_t narrow_window = 128 << 10;    // ... while small messages pass them
   bool rendezvous_by_read = false;          // SEND_RNDV: the receiver Reads; otherwise it answers and the sender Writes
   bool announce = true;                     // receives that come first announce their buffers (RECV_RNDV) ...
   std::size_t announce_threshold = 12 << 10;  // ... above this, or eager_threshold where that is less
