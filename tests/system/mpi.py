@@ -18,7 +18,7 @@ ONE_SIDED = ["onesided", "accumulate", "bounds", "layouts", "passive"]
 REST = ["datatypes", "collectives", "icollectives", "neighbourhood", "communicators", *ONE_SIDED, "buffers", "children",
         "threads"]  # fmt: skip
 KEPT = {"ETHERWARP_STATS_KEEP": "yes"}
-SMALL, MEDIUM, LARGE = 1 << 10, 160 << 10, 4 << 20  # octets: by the thresholds of `etherwarp mpirun`
+SMALL, MEDIUM, LARGE, HUGE = 1 << 10, 160 << 10, 4 << 20, 128 << 20  # octets: by the thresholds of `etherwarp mpirun`
 
 
 def words(rig, ranks, program, *options):
@@ -87,6 +87,17 @@ def four_protocols(rig):
     total = channel_totals(processes, ("eager", "hybrid", "send_rndv_write", "recv_rndv"))
     check(total["eager"] >= 40 and (total["hybrid"], total["send_rndv_write"], total["recv_rndv"]) == (20, 20, 40),
           f"by the channels' counters {total}")  # fmt: skip
+
+
+def small_beside_large(rig):
+    """Small messages pass large ones that wait for room at the adapter."""
+    need(DEBIAN_PYTHON)
+    output, processes = run_job_counted(rig, "beside.py", words(rig, 2, [DEBIAN_PYTHON, "-B", SCRIPTS / "beside.py", HUGE]), 2,
+                                        HUGE, env=KEPT)  # fmt: skip
+    check(output.count(" ok") == 2, f"beside.py:\n{output}")
+    total = channel_totals(processes, ("writes_divided", "writes_passed"))
+    check(all(total.values()), f"by the channels' counters {total}")
+    print(f"  {total}", flush=True)
 
 
 def ends_in_order(rig):
@@ -238,5 +249,5 @@ def killed(rig):
 
 
 if __name__ == "__main__":
-    main(two_ranks, more_ranks, one_sided, announced, four_protocols, ends_in_order, registrations_kept, large_counts, mpi4py,
-         netpipe, hpcc, scalapack, killed)  # fmt: skip
+    main(two_ranks, more_ranks, one_sided, announced, four_protocols, small_beside_large, ends_in_order, registrations_kept,
+         large_counts, mpi4py, netpipe, hpcc, scalapack, killed)  # fmt: skip
