@@ -12,7 +12,7 @@
 
 #include "timing.h"
 
-enum { kLargest = 4 << 20, kMostWindow = 64, kTag = 1, kDone = 2, kTurns = 7, kTransfers = 9 };
+enum { kLargest = 4 << 20, kMostWindow = 64, kTag = 1, kDone = 2, kBulk = 3, kTurns = 7, kTransfers = 9 };
 
 static int rank;
 static bool quick;
@@ -134,6 +134,52 @@ static void rate(size_t size) {
   report("rate", (long)size, "messages/s", kMostWindow / us * 1e6);
 }
 
+// Rank 0 sends a message of `size` octets, and 8 octets go there and back until it is done with it. Adds to `took` half
+// a round trip each; how many there are then. *us: until rank 1 has all of the large one.
+static int trips_beside(char* bulk, int size, double* took, int trips, int most, double* us) {
+  MPI_Request request;
+  int done = 0;
+  int64_t last = 0, echo;
+  MPI_Barrier(MPI_COMM_WORLD);
+  const double began = now_us();
+  if (rank == 0)
+    MPI_Isend(bulk, size, MPI_BYTE, 1, kBulk, MPI_COMM_WORLD, &request);
+  else
+    MPI_Irecv(bulk, size, MPI_BYTE, 0, kBulk, MPI_COMM_WORLD, &request);
+  while (last == 0) {
+    if (rank == 0) {
+      MPI_Test(&request, &done, MPI_STATUS_IGNORE);
+      last = done || trips + 1 == most;
+      const double sent = now_us();
+      MPI_Send(&last, 1, MPI_INT64_T, 1, kTag, MPI_COMM_WORLD);
+      MPI_Recv(&echo, 1, MPI_INT64_T, 1, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      if (!done) took[trips++] = (now_us() - sent) / 2;
+    } else {
+      MPI_Recv(&last, 1, MPI_INT64_T, 0, kTag, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+      MPI_Send(&last, 1, MPI_INT64_T, 0, kTag, MPI_COMM_WORLD);
+    }
+  }
+  MPI_Wait(&request, MPI_STATUS_IGNORE);
+  MPI_Barrier(MPI_COMM_WORLD);
+  *us = now_us() - began;
+  return trips;
+}
+
+static void beside(void) {
+  enum { kTimes = 7, kMostTrips = 1 << 20 };
+  const int size = quick ? 16 << 20 : 256 << 20;
+  char* bulk = aligned_alloc(4096, (size_t)size);
+  double *took = malloc(sizeof(double) * kMostTrips), us[kTimes];
+  memset(bulk, rank, (size_t)size);
+  int trips = trips_beside(bulk, size, took, 0, kMostTrips, us);
+  trips = 0;
+  for (int i = 0; i < kTimes; ++i) trips = trips_beside(bulk, size, took, trips, kMostTrips, &us[i]);
+  if (trips > 0) report("beside", 8, "us", median(took, trips));
+  report("bulk beside", size, "MB/s", size / median(us, kTimes));
+  free(took);
+  free(bulk);
+}
+
 // Work of the CPU that reads no clock: what is taken away from it shows.
 static volatile uint64_t sink;
 static void compute(uint64_t rounds) {
@@ -251,6 +297,7 @@ int main(int argc, char** argv) {
   for (size_t size = 8; size <= kLargest; size *= 2)
     if (wanted(argc, argv, "bandwidth", size)) bandwidth(size);
   if (wanted(argc, argv, "rate", 8)) rate(8);
+  if (wanted(argc, argv, "beside", 8)) beside();
   for (size_t size = 8; size <= kLargest; size *= 8)
     if (wanted(argc, argv, "put_flush", size)) flushed("put_flush", put, size);
   if (wanted(argc, argv, "atomics", 8)) {

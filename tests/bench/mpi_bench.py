@@ -4,9 +4,10 @@
 
     tests/bench/mpi_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--peers network|host] [SCENARIO...]
 
-Scenarios: latency, bandwidth, rate, overlap, put_flush, atomics (fetch_and_op, compare_and_swap and accumulate, each
-flushed). Two ranks on the loopback interface, each on half of the CPUs. --peers network (the default): no rank may know
-that the other one is on its host, over
+Scenarios: latency, bandwidth, rate, beside (8 octets there and back while a message of 256 MiB is sent to the same
+rank), overlap, put_flush, atomics (fetch_and_op, compare_and_swap and accumulate, each flushed). Two ranks on the
+loopback interface, each on half of the CPUs. --peers network (the default): no rank may know that the other one is on
+its host, over
     etherwarp   pml cm, mtl ofi, provider etherwarp (`etherwarp mpirun`), option local=off
     btl-tcp     pml ob1, btl tcp
     ucx-tcp     pml ucx, UCX_TLS=tcp
@@ -36,16 +37,14 @@ import statistics
 import sys
 import tempfile
 
-from common import CONGESTION, Failure, Rig, Skip, chart, cpu_sets, fair_namespace, run_to_end
+from common import (CONGESTION, FEW, Failure, Rig, Skip, chart, cpu_distance, cpu_sets, fair_namespace, run_to_end,
+                    word_of)  # fmt: skip
 
-SCENARIOS = ("latency", "bandwidth", "rate", "overlap", "put_flush", "atomics")
+SCENARIOS = ("latency", "bandwidth", "rate", "beside", "overlap", "put_flush", "atomics")
 COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "ofi-tcp": "#7f7f7f",
            "mpich-tcp": "#9467bd", "btl-vader": "#d62728", "ucx-shm": "#2ca02c", "mpich-shm": "#9467bd"}  # fmt: skip
 MPICH = "mpiexec.hydra"
 SKIPPED = 77  # what CTest takes for "skipped"
-# Microseconds for 64 KiB from one CPU's cache to the other's. Seen: 3 to 20 near, 34 to 50 far, and no others for long.
-FAR_US = 26
-FEW = 3  # rounds of a distance that make a table
 
 
 def mca(**values):
@@ -106,16 +105,10 @@ class Bench:
     def of_mpich(self):
         return self.program.with_suffix(".mpich")
 
-    def distance(self):
-        """In microseconds; None where the ranks have no CPU of their own."""
-        if not all(c.isdigit() for c in self.cpus) or self.cpus[0] == self.cpus[1]:
-            return None
-        return float(run_to_end([str(self.build / "bin" / "ewarp_cpu_distance"), *self.cpus], 20))
-
     def run(self, name, folder):
-        before = self.distance()
+        before = cpu_distance(self.build, self.cpus)
         self.measure(name, folder)
-        self.distances[name].append(word_of(before, self.distance()))
+        self.distances[name].append(word_of(before, cpu_distance(self.build, self.cpus)))
 
     def measure(self, name, folder):
         words, env = self.transports[name]
@@ -184,12 +177,6 @@ class Bench:
                     row[f"by {name}"] = spread([o / m if row["unit"] == "us" else m / o for m, o in pairs])
             out[scenario].append(row)
         return out
-
-
-def word_of(*distances):
-    if None in distances:
-        return "unknown"
-    return "near" if max(distances) < FAR_US else "far" if min(distances) >= FAR_US else "between"
 
 
 def spread(values):

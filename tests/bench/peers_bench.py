@@ -9,7 +9,9 @@ Parts:
              (namespaces of its own, for which it needs root), beside raw TCP and UDP, UCX tcp, libfabric tcp, qperf, iperf3
     host     streams of one host through shared memory (local=auto), beside the same over TCP, raw TCP, UCX posix
     mpi      mpi_bench.py --peers network, then --peers host
-In each round all steps of a case run once, each round beginning with another one, and each ratio is of one round. Writes
+In each round all steps of a case run once, each round beginning with another one, and each ratio is of one round. Two
+CPUs of a virtual machine may be near each other at one time and far at another: where each end has one CPU, what ran near
+and what ran far have tables of their own, and a ratio is of two runs of one distance. Writes
 peers.md, peers_in_short.md (without ratios and quantiles), peers.json and charts (SVG), after each round what there is by
 then. --resume goes on behind the rounds of the peers.json that is there, which must be of this machine and these cases.
 A program that is not installed is left out, and named. The aims of the page say what is wanted; whether they are met
@@ -25,9 +27,9 @@ import signal
 import sys
 import time
 
-from common import (CONGESTION, ROOT, SKIPPED, Failure, Skip, cpu_model, cpu_sets, in_turn, load_remark, say_since,
-                    with_defaults)  # fmt: skip
-from peers_report import Case, Step, aim_lines, aim_lines_in_short, charts, tables, verdicts
+from common import (CONGESTION, ROOT, SKIPPED, Failure, Skip, cpu_distance, cpu_model, cpu_sets, in_turn, load_remark,
+                    say_since, with_defaults, word_of)  # fmt: skip
+from peers_report import Case, Step, aim_lines, aim_lines_in_short, by_distance, charts, tables, verdicts
 from peers_tools import PACKAGES, PLACES, Tools, installed, mpi
 
 SIZES = (8, 128, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20)
@@ -280,7 +282,9 @@ class Bench:
     def one(self, case, step):
         """A figure, or None: one run that fails is named, and costs its round alone."""
         try:
+            before = cpu_distance(self.a.build, self.cpus)
             figure = step.run()
+            figure["cpus"] = word_of(before, cpu_distance(self.a.build, self.cpus))
             if figure["value"] <= 0 and not self.a.quick:  # CPU time of next to nothing is nothing
                 raise Failure("a figure of nothing")
             return figure
@@ -411,7 +415,7 @@ class Bench:
             "",
             *(aim_lines_in_short if in_short else aim_lines)(found),
             "",
-            *tables(self.all_cases(), in_short),
+            *tables(by_distance(self.all_cases()), in_short),
         ])  # fmt: skip
 
     def spent(self):
@@ -429,10 +433,11 @@ class Bench:
     def write(self):
         """The page's path."""
         cases = self.all_cases()
-        found = verdicts(cases)
+        apart = by_distance(cases)
+        found = verdicts(apart)
         output = self.a.output
         output.mkdir(parents=True, exist_ok=True)
-        for name, svg in charts(cases).items():
+        for name, svg in charts(apart).items():
             (output / name).write_text(svg, encoding="utf-8")
         figures = {**self.machine(), "rounds": self.done, "seconds": self.spent(), "sittings": self.sittings,
                    "load": self.load, "left_out": self.left_out, "failures": self.failures, "aims": found,

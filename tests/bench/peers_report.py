@@ -3,7 +3,7 @@
 import collections
 import statistics
 
-from common import chart, size_name, spread
+from common import FEW, chart, size_name, spread
 
 BETTER = {"latency": "lower", "datagram latency": "lower", "latency, 64 queue pairs": "lower", "CPU time": "lower"}
 WORDS = {"latency": "latency, half a round trip",
@@ -13,7 +13,8 @@ WORDS = {"latency": "latency, half a round trip",
          "rate": "message rate on one queue pair", "atomics": "fetch-and-adds of libfabric, one at a time", "CPU time": "CPU seconds of both ends for each GiB, at one rate"}  # fmt: skip
 QUANTILES = {"p99": "99 %", "p999": "99.9 %"}
 
-# run(): the figures of one round, {"value": .., "p99": .., "p999": ..}, of which value alone is always there.
+# run(): the figures of one round, {"value": .., "p99": .., "p999": .., "cpus": ..}, of which value alone is always there.
+# cpus: how far the CPUs were from each other, near, far, between or unknown.
 Step = collections.namedtuple("Step", "name ours run")
 
 
@@ -48,9 +49,28 @@ class Case:
                 out.append(value / best(theirs))
         return out
 
+    def only(self, cpus):
+        """What ran while the CPUs were so far from each other, as at a place of its own."""
+        out = Case(self.part, f"{self.place}, CPUs {cpus}", self.what, self.size, self.unit, self.steps)
+        out.found = {name: [f if f and f.get("cpus") == cpus else None for f in row] for name, row in self.found.items()}
+        return out
+
+    def counted(self):
+        """Runs of ours that have a figure, of the step with the fewest."""
+        return min((sum(f is not None for f in self.found[name]) for name in self.ours()), default=0)
+
     def as_dict(self):
         return {"part": self.part, "place": self.place, "what": self.what, "size": self.size, "unit": self.unit,
                 "ours": self.ours(), "figures": self.found}  # fmt: skip
+
+
+def by_distance(cases):
+    """Apart by the CPUs' distance, where there are enough runs of one; the others as they are."""
+    views = {cpus: [case.only(cpus) for case in cases] for cpus in ("near", "far")}
+    enough = {cpus: [view.counted() >= FEW for view in of] for cpus, of in views.items()}
+    out = [view for cpus, of in views.items() for view, shown in zip(of, enough[cpus]) if shown]
+    out += [case for case, *shown in zip(cases, *enough.values()) if not any(shown)]
+    return sorted(out, key=lambda case: list(TITLES).index(case.part))
 
 
 # --- aims -----------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import unittest
 
 from common import Failure
 from peers_bench import Bench, MpiCases, parse
-from peers_report import Case, Step, aim_lines, aim_lines_in_short, charts, tables, verdicts
+from peers_report import Case, Step, aim_lines, aim_lines_in_short, by_distance, charts, tables, verdicts
 
 
 def case(what, size, part="network", place="loopback", unit="µs", **values):
@@ -41,6 +41,30 @@ class Ratios(unittest.TestCase):
         self.assertEqual(c.ratios("RC Send", ["raw TCP", "other", "not there"]), [1, 2])
         self.assertEqual(c.ratios("RC Send", ["other"]), [])
         self.assertIsNone(c.median("other"))
+
+
+class Distance(unittest.TestCase):
+    def case(self, near, far):
+        c = case("latency", 8, raw_TCP=[], RC_Send=[])
+        for name, factor in (("raw TCP", 1), ("RC Send", 2)):
+            c.found[name] = [{"value": factor, "cpus": "near"}] * near + [{"value": 9 * factor, "cpus": "far"}] * far
+        return c
+
+    def test_near_and_far_are_places_of_their_own(self):
+        c = self.case(3, 4)
+        c.found["raw TCP"][0] = {"value": 50, "cpus": "far"}  # changed between the two: no ratio of that round
+        near, far = by_distance([c])
+        self.assertEqual((near.place, far.place), ("loopback, CPUs near", "loopback, CPUs far"))
+        self.assertEqual((near.median("RC Send"), far.median("RC Send")), (2, 18))
+        self.assertEqual(near.ratios("RC Send", ["raw TCP"]), [2, 2])
+
+    def test_too_few_say_nothing(self):
+        self.assertEqual([c.place for c in by_distance([self.case(3, 2)])], ["loopback, CPUs near"])
+        self.assertEqual([c.place for c in by_distance([self.case(1, 2)])], ["loopback"])
+
+    def test_what_is_not_known_stays_as_it_is(self):
+        c = case("latency", 8, raw_TCP=[1], RC_Send=[1])
+        self.assertEqual(by_distance([c]), [c])
 
 
 class Aims(unittest.TestCase):
