@@ -146,8 +146,8 @@ bool Framer::frame(llp::Gather& out, Octets header, std::span<const llp::Extent>
   return frame(out, header, payload, Payload::in_place);
 }
 
-bool Framer::frame_copied(llp::Gather& out, Octets header, const llp::Extent& payload) {
-  return frame(out, header, std::span(&payload, 1), Payload::copied);
+bool Framer::frame_copied(llp::Gather& out, Octets header, std::span<const llp::Extent> payload) {
+  return frame(out, header, payload, Payload::copied);
 }
 
 bool Framer::frame(llp::Gather& out, Octets header, std::span<const llp::Extent> payload, Payload how) {

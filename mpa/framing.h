@@ -51,7 +51,7 @@ class Framer {
   // The same with the payload copied, in the pass that computes the CRC: afterwards it may change. The caller has
   // entered its regions in any case. False also where there is no CRC.
   // Requires: room for a header of this length.
-  bool frame_copied(llp::Gather& out, Octets header, const llp::Extent& payload);
+  bool frame_copied(llp::Gather& out, Octets header, std::span<const llp::Extent> payload);
 
   bool crc() const { return crc_; }
   bool markers() const { return markers_; }

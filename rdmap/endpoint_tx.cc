@@ -135,25 +135,34 @@ bool Endpoint::start_request(llp::Gather& out, SendRequest& request) {
   return false;
 }
 
+// How many of the pieces could be held, from the first on.
+std::size_t Endpoint::hold(std::span<const llp::Extent> payload) {
+  std::size_t held = 0;
+  while (held < payload.size() && consumer_.hold(payload[held])) ++held;
+  return held;
+}
+
+void Endpoint::let_go(std::span<const llp::Extent> held) {
+  for (const llp::Extent& e : held) consumer_.let_go(e);
+}
+
 // Without a CRC nothing is read before the kernel does. A CRC is computed over the memory as it lies, which its owner
 // may have taken back or unmapped. False: it has.
-bool Endpoint::frame_in_place(llp::Gather& out, Octets header, const ExtentList& payload) {
-  std::size_t held = 0;
-  if (framer_.crc())
-    while (held < payload.count && consumer_.hold(payload.items[held])) ++held;
-  const bool good = (!framer_.crc() || held == payload.count) && frame(out, header, payload.all());
-  for (std::size_t i = 0; i < held; ++i) consumer_.let_go(payload.items[i]);
+bool Endpoint::frame_in_place(llp::Gather& out, Octets header, std::span<const llp::Extent> payload) {
+  if (!framer_.crc()) return frame(out, header, payload);
+  const std::size_t held = hold(payload);
+  const bool good = held == payload.size() && frame(out, header, payload);
+  let_go(payload.first(held));
   return good;
 }
 
 // False: its owner has taken it back or unmapped it.
-bool Endpoint::frame_copied(llp::Gather& out, Octets header, const llp::Extent& source) {
-  if (!consumer_.hold(source)) return false;
-  const std::size_t before = out.octets();
-  const bool whole = framer_.frame_copied(out, header, source);
-  consumer_.let_go(source);
+bool Endpoint::frame_copied(llp::Gather& out, Octets header, std::span<const llp::Extent> payload) {
+  const std::size_t held = hold(payload), before = out.octets();
+  const bool good = held == payload.size() && framer_.frame_copied(out, header, payload);
+  let_go(payload.first(held));
   unacknowledged_.produced(out.octets() - before);
-  return whole;
+  return good;
 }
 
 // The one that is being sent cannot go on. Nothing of it counts as sent if its first segment was not. Otherwise its
@@ -191,21 +200,10 @@ bool Endpoint::continue_request(llp::Gather& out, const ExtentList* checked) {
   const bool copies = cut.payload <= kCopyPayload;
   if (!fits(out, copies ? header + cut.payload : header, copies ? 0 : cut.payload, copies ? 0 : pieces.count))
     return false;
-  std::array<std::byte, UntaggedHeader::kSize + kCopyPayload> ulpdu;  // with a payload only if it is short
-  emit_payload_header(r, ImmediatePlace::header, tx_msn_[0], offset, cut.last, ulpdu);
-  if (copies) {
-    std::size_t at = header;
-    for (const llp::Extent& e : pieces.all()) {
-      assert(at + e.length <= ulpdu.size());
-      if (!consumer_.copy_out(ulpdu.data() + at, e)) {
-        fail_current(Status::local_protection);
-        return true;
-      }
-      at += e.length;
-    }
-    assert(at == header + cut.payload);
-    frame(out, Octets(ulpdu).first(at), {});
-  } else if (!frame_in_place(out, Octets(ulpdu).first(header), pieces)) {
+  std::array<std::byte, UntaggedHeader::kSize> head;
+  emit_payload_header(r, ImmediatePlace::header, tx_msn_[0], offset, cut.last, head);
+  const Octets begin = Octets(head).first(header);
+  if (!(copies ? frame_copied(out, begin, pieces.all()) : frame_in_place(out, begin, pieces.all()))) {
     fail_current(Status::local_protection);
     return true;
   }
@@ -298,7 +296,7 @@ bool Endpoint::continue_response(llp::Gather& out) {
   std::array<std::byte, TaggedHeader::kSize> header;
   emit_read_response_header(q, read.sent, cut.last, header);
   if (copies) {
-    if (!frame_copied(out, header, source)) {
+    if (!frame_copied(out, header, std::span(&source, 1))) {
       response_lost(cut.payload);
       return true;
     }

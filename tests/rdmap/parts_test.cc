@@ -258,7 +258,7 @@ void the_crc_counts_wherever_the_octets_came(void**) {
     llp::Gather gather;
     mpa::Framer framer(true, false);
     const llp::Extent source{a.octets.data(), kPayload};
-    assert_true(framer.frame_copied(gather, header, source));
+    assert_true(framer.frame_copied(gather, header, std::span(&source, 1)));
     Bytes fpdu;
     for (const iovec& v : gather.vectors()) {
       const auto* p = static_cast<const std::byte*>(v.iov_base);
