@@ -59,6 +59,7 @@ class Storm {
     receives_first_ = random_() % 2;
     cancels_ = random_() % 4;
     planned_share_ = random_() % 100;
+    attached_ = 1 + random_() % 3;
     net_.on_delivery = [this](PeerId from, PeerId to, const Packet& p) { delivered(from, to, p); };
   }
 
@@ -79,6 +80,7 @@ class Storm {
     Tag tag;
     Bytes data;
     Request request;
+    std::optional<std::uint64_t> attached;
     bool arrived = false;
     bool eager = false, hybrid = false;  // how it came; eager: in full
     std::uint64_t begun = 0, over = 0;   // when, counting sends' beginnings and ends; 0: not yet
@@ -110,6 +112,10 @@ class Storm {
   std::size_t length() {
     static constexpr std::size_t kMost[] = {1, 16, 64, 200, 300, 2000};
     return pick(kMost[pick(std::size(kMost))] + 1);
+  }
+  // Nearly always the same, as who attaches its own number does.
+  std::optional<std::uint64_t> attached() {
+    return pick(8) == 0 ? std::nullopt : std::optional<std::uint64_t>(pick(attached_));
   }
   // What messages are numbered by, and keep their order by.
   Tag key(Tag tag) const { return tag & ~tuning_.ignored_bits; }
@@ -151,12 +157,12 @@ class Storm {
       copy = net_[from].copy_ahead(to, data, {.synchronous = synchronous});
       for (auto moves = pick(4); moves > 0 && net_.step(); --moves) look();
     }
-    sends_.push_back(std::make_unique<Send>(Send{from, to, tag, std::move(data), {}}));
+    sends_.push_back(std::make_unique<Send>(Send{from, to, tag, std::move(data), {}, attached()}));
     Send& s = *sends_.back();
     s.begun = ++clock_;
     on_the_way_[{from, to, key(tag)}].push_back(number);
     if (from == to) arrived(number);
-    s.request = net_[from].send(to, tag, s.data, {.synchronous = synchronous}, copy);
+    s.request = net_[from].send(to, tag, s.data, {.synchronous = synchronous, .data = s.attached}, copy);
     check(static_cast<bool>(s.request), "no request left");
     sending_.push_back(number);
   }
@@ -364,6 +370,7 @@ class Storm {
     check(status.error == (size > r.data.size() ? Error::truncated : Error::none),
           "another end than the sizes ask for");
     check(status.source == s.from && status.tag == s.tag && status.length == size, "the status of another message");
+    check(status.data == s.attached, "other octets are attached");
     const Bytes want = pattern(s.from, r.match->number, size);
     check(std::equal(r.data.begin(), r.data.begin() + static_cast<std::ptrdiff_t>(std::min(size, r.data.size())),
                      want.begin()),
@@ -444,6 +451,7 @@ class Storm {
   std::vector<Probed> probed_;
   std::vector<Plan> plans_;
   std::size_t cancelled_ = 0, wildcards_ = 0, cancels_ = 0, planned_share_ = 0, held_ = 0;
+  std::size_t attached_ = 1;  // octets to attach: so many are in use
   std::uint64_t clock_ = 0, matches_ = 0;
   bool receives_first_ = false;
 };

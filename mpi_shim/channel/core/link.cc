@@ -89,7 +89,9 @@ bool Link::push(Outgoing& o, bool followed) {
   const bool overtakes = o.what == Outgoing::What::read || o.what == Outgoing::What::ping;
   const bool waits = !overtakes && !passes(o, other_data);
   (overtakes ? reads_ : waits ? paced_ : queue_).push_back(o);
-  if (waits && o.holds()) ++holding_up_;
+  o.order = pushed_++;
+  o.holds = waits && !o.paced && (other_data || !o.tells_written());
+  if (o.holds) ++holding_up_;
   if (!overtakes && !waits && !paced_.empty()) note_passing(o);
   if (followed) return false;
   flush();
@@ -115,8 +117,7 @@ void Link::flush() {
     if (!hand_over(*o, false)) break;
     reads_.remove(*o);
   }
-  send_queued();
-  send_paced();
+  send_in_order();
   use_up_recalled();
   return_credits();
   if (releases_.size() >= kReleaseBatch || (urgent_ && !releases_.empty())) push_note();
@@ -132,11 +133,6 @@ bool Link::hand_over_first(List<Outgoing, &Outgoing::links>& list) {
   assert(!o.copy || copied >= o.length);
   copied -= o.copy ? o.length : 0;
   return true;
-}
-
-void Link::send_queued() {
-  while (!queue_.empty() && hand_over_first(queue_)) {
-  }
 }
 
 void Link::note_stall() {
@@ -250,13 +246,12 @@ void Link::return_credits() {
   ++under_way_;
 }
 
-void Link::completed(Outgoing& o, bool ok) {
+void Link::completed(Outgoing& o) {
   assert(under_way_ > 0 && o.peer == peer_);
   --under_way_;
   assert(!o.paced || paced_octets_ >= o.length);
   paced_octets_ -= o.paced ? o.length : 0;
   pool_.give(o);
-  if (ok && !paced_.empty()) flush();
 }
 
 bool Link::on_received(const wire::Message& m) {
@@ -341,7 +336,7 @@ void Link::use_up_recalled() {
       Outgoing& o = pool_.take(Outgoing::What::send, peer_);
       o.message.kind = wire::Kind::unused;
       push(o, true);
-      send_queued();
+      send_in_order();
     }
   } catch (const std::bad_alloc&) {  // with the next flush()
     return;

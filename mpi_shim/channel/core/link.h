@@ -2,9 +2,9 @@
 // What is between us and one peer: the queue of what is to be sent, credits, and what rides along with messages.
 //
 // Order: what is pushed goes out in that order, but for Reads and pings, which overtake, and for the Writes of
-// rendezvous. Of those the adapter has `write_window` octets at a time, since nothing passes what it has; only
-// `narrow_window` for a while after a small message that passed. The others wait, and what is pushed meanwhile passes
-// them, unless somebody could tell:
+// rendezvous that wait for room. Of those the adapter has `write_window` octets at a time, since nothing passes what it
+// has; only `narrow_window` for a while after a small message that passed. The others wait, and what is pushed
+// meanwhile passes them, unless somebody could tell:
 // * a message of the same (peer, tag) that the peer would count as the one that is written;
 // * one that attaches other octets than the message before it: immediates refer to those;
 // * RETRACTED, which promises that no Write comes, a put and what is told behind it, a question, an answer.
@@ -57,6 +57,8 @@ struct Outgoing {
   bool paced = false;                   // write: of a rendezvous
   bool tells_length = false;            // paced: of the message. If it is divided, `message` tells it, a WRITTEN
   std::optional<Tag> unheard;           // paced, WRITTEN: the key of a message that the peer has heard nothing of
+  bool holds = false;                   // it waits among the paced ones, and nothing passes it
+  std::uint64_t order = 0;              // in which it was pushed
   bool inject = false;                  // send, write: the source is copied when it is taken
   bool copied = false;                  // send, write: it was
   bool handed_over = false;             // the transport has it
@@ -66,8 +68,6 @@ struct Outgoing {
   // It goes on with the message of the one before it.
   bool continues() const { return what == What::send && message.kind == wire::Kind::more; }
   bool tells_written() const { return what == What::send && message.kind == wire::Kind::written; }
-  // Among the Writes that wait: nothing passes it.
-  bool holds() const { return !paced && !tells_written(); }
   Octets source() const { return {data, length}; }
 };
 
@@ -149,8 +149,11 @@ class Link {
   void flush();
   bool idle() const { return nothing_waits() && under_way_ == 0; }
 
-  // An answer came, so the transport does not own o any more. ok: as TransportEvents::on_complete()'s.
-  void completed(Outgoing& o, bool ok);
+  // An answer came, so the transport does not own o any more. use_room() follows, if the link goes on.
+  void completed(Outgoing& o);
+  void use_room() {
+    if (!paced_.empty()) flush();
+  }
   // What every message carries. False: the peer had no credit for it.
   bool on_received(const wire::Message& m);
   // A Write with immediate used a receive. False: the peer had no credit for it.
@@ -209,8 +212,11 @@ class Link {
   bool passes(const Outgoing& o, bool other_data) const;
   void note_passing(const Outgoing& o);
   bool hand_over_first(List<Outgoing, &Outgoing::links>& list);
-  void send_queued();
-  void send_paced();
+  void send_in_order();
+  bool send_paced(Outgoing& o);
+  std::size_t room() const;
+  std::size_t write_piece() const;
+  Outgoing* first_with_room() const;
   std::size_t write_window() const;
   bool send_piece(Outgoing& o, std::size_t octets);
   void tell_length_by(Outgoing& notice, Outgoing& o);
@@ -236,6 +242,7 @@ class Link {
   std::size_t paced_octets_ = 0;  // of paced Writes that are under way
   std::size_t narrow_left_ = 0;   // octets of paced Writes until the window is wide again
   std::size_t holding_up_ = 0;    // in paced_: what nothing passes
+  std::uint64_t pushed_ = 0;
   // Totals modulo 2^32, but windows and left_then_.
   std::uint32_t granted_ = kFirstWindow;      // what we may send
   std::uint32_t used_ = 0;                    // of it

@@ -56,19 +56,40 @@ std::size_t Link::write_window() const {
   return narrow_left_ > 0 ? std::min(tuning_.narrow_window, tuning_.write_window) : tuning_.write_window;
 }
 
-// Behind what is in the queue: a Write does not pass its own SENDER_READY, nor come between the pieces of a message.
-void Link::send_paced() {
-  while (queue_.empty() && !paced_.empty()) {
-    Outgoing& o = *paced_.front();
-    const std::size_t window = write_window(), room = window - std::min(paced_octets_, window);
-    if (!o.paced || o.length <= room) {
-      if (!hand_over_first(paced_)) return;
-      if (!o.paced && o.holds()) --holding_up_;
-    } else {
-      const std::size_t piece = std::max<std::size_t>(window / kPieces, 1);
-      if (room < piece || !send_piece(o, piece)) return;
-    }
+std::size_t Link::room() const {
+  const std::size_t window = write_window();
+  return window - std::min(paced_octets_, window);
+}
+
+std::size_t Link::write_piece() const {
+  return std::max<std::size_t>(write_window() / kPieces, 1);
+}
+
+// What is first among the Writes, if it need not wait for completions.
+Outgoing* Link::first_with_room() const {
+  Outgoing* const o = paced_.front();
+  const bool goes = o != nullptr && (!o->paced || o->length <= room() || write_piece() <= room());
+  return goes ? o : nullptr;
+}
+
+// Messages pass Writes that wait for room, but not those that have it: there may always be another message. Nothing
+// comes between the pieces of a message.
+void Link::send_in_order() {
+  for (;;) {
+    const Outgoing* const message = queue_.front();
+    Outgoing* const write = first_with_room();
+    const bool writes =
+        write != nullptr && (message == nullptr || (write->order < message->order && !message->continues()));
+    if (!writes && message == nullptr) return;
+    if (!(writes ? send_paced(*write) : hand_over_first(queue_))) return;
   }
+}
+
+bool Link::send_paced(Outgoing& o) {
+  if (o.paced && o.length > room()) return send_piece(o, write_piece());
+  if (!hand_over_first(paced_)) return false;
+  if (o.holds) --holding_up_;
+  return true;
 }
 
 // The first octets of a Write that is longer than there is room.
@@ -108,6 +129,7 @@ void Link::tell_length_by(Outgoing& notice, Outgoing& o) {
   o.tells_length = false;
   notice.message = o.message;
   notice.unheard = o.unheard;
+  notice.order = o.order;
   notice.operation = std::exchange(o.operation, nullptr);
   paced_.insert_after(o, notice);
 }

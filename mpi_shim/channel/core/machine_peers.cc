@@ -114,16 +114,16 @@ void Machine::on_complete(Cookie cookie, bool ok) {
   Operation* op = o.operation;
   const bool ping = o.what == Outgoing::What::ping;
   const auto buffer = o.buffer;
-  link.completed(o, ok);
+  link.completed(o);
   if (!ok) return;  // on_peer_down() is on its way, ends the requests and takes the buffers back
   link.heard_at = transport_.polled_at();
   if (ping) link.pinged_at = 0;
   if (buffer) hybrid_buffers_.give(*buffer, link.peer());
-  if (op == nullptr) return;
-  if (op->state() == Operation::State::fetching)
+  if (op != nullptr && op->state() == Operation::State::fetching)
     fetched(*op);
-  else
+  else if (op != nullptr)
     finish(*op, Error::none);
+  link.use_room();
 }
 
 // --- cancelling ---
