@@ -98,7 +98,7 @@ struct ExtentList {
 
 enum class RemoteRight : std::uint8_t { read, write, atomic };
 
-// Memory that peers name by STag, and copies into and out of whatever an Extent says. All calls are made by whoever
+// Memory that peers name by STag, and access to whatever an Extent says. All calls are made by whoever
 // holds the engine.
 class MemoryAccess {
  public:
@@ -106,15 +106,15 @@ class MemoryAccess {
   virtual ddp::Verdict resolve(std::uint32_t stag, std::uint64_t to, std::uint64_t n, RemoteRight right,
                                llp::Extent& out) = 0;
   virtual ddp::Verdict invalidate(std::uint32_t stag) = 0;
-  // Copies to or from memory of others; false when it may not, or can not, be touched (any more).
+  // Copies to memory of others; false when it may not, or can not, be touched (any more).
   virtual bool copy_in(const llp::Extent& to, const std::byte* from) = 0;
-  virtual bool copy_out(std::byte* to, const llp::Extent& from) = 0;
   // Executes the request on the 8 octets of `target`, which are aligned; *original is what was there. False as above.
   virtual bool atomic(const llp::Extent& target, const AtomicRequest& request, std::uint64_t* original) = 0;
   // Whether every page can be read now.
   virtual bool readable(const llp::Extent& extent) = 0;
-  // For reading in place without a system call (a CRC, by llp::Crc32c::read()): its owner cannot release it before
-  // let_go(), but its pages may be gone. False: it was released. No allocation between the two (llp::MemoryGate).
+  // For reading without a system call (a CRC, by llp::Crc32c::read(); a guarded copy): its owner cannot release it
+  // before let_go(), but its pages may be gone. False: it was released. No allocation between the two
+  // (llp::MemoryGate).
   virtual bool hold(const llp::Extent& extent) = 0;
   virtual void let_go(const llp::Extent& extent) = 0;
 

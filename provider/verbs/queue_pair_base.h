@@ -63,7 +63,6 @@ template <class Consumer>
 class OverMemory : public Consumer {
  public:
   bool copy_in(const llp::Extent& to, const std::byte* from) override { return verbs::copy_in(to, from); }
-  bool copy_out(std::byte* to, const llp::Extent& from) override { return verbs::copy_out(to, from); }
   bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& request, std::uint64_t* original) override {
     return verbs::atomic(target, request, original);
   }

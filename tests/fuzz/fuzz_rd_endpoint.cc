@@ -149,10 +149,6 @@ class Victim final : public rdmap::DatagramConsumer, public Entropy {
     std::copy_n(from, to.length, to.address);
     return true;
   }
-  bool copy_out(std::byte* to, const llp::Extent& from) override {
-    std::copy_n(from.address, from.length, to);
-    return true;
-  }
   bool atomic(const llp::Extent& target, const rdmap::AtomicRequest&, std::uint64_t* original) override {
     std::memcpy(original, target.address, sizeof *original);
     return mapped;

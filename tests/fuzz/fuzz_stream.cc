@@ -173,11 +173,6 @@ class Side final : public rdmap::Consumer {
     std::memcpy(to.address, from, to.length);
     return true;
   }
-  bool copy_out(std::byte* to, const llp::Extent& from) override {
-    if (!mapped) return false;
-    std::memcpy(to, from.address, from.length);
-    return true;
-  }
   bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& a, std::uint64_t* original) override {
     FUZZ_CHECK(target.length == 8 && reinterpret_cast<std::uintptr_t>(target.address) % 8 == 0);
     if (!mapped) return false;

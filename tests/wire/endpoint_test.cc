@@ -240,9 +240,38 @@ void a_source_that_goes_before_its_crc(void**) {
     }
 }
 
+// The same of a short message, which is copied: its page goes, or its second piece is its owner's again.
+struct Taker : FakeConsumer {
+  bool hold(const llp::Extent& e) override {
+    held += e.length == kFirst;
+    return e.length == kFirst;
+  }
+  void let_go(const llp::Extent&) override { --held; }
+  static constexpr std::size_t kFirst = 100;
+  int held = 0;
+};
+
+void a_short_source_that_goes(void**) {
+  for (const auto op : {rdmap::Operation::send, rdmap::Operation::write})
+    for (const bool crc : {false, true})
+      for (const bool markers : {false, true}) {
+        Taker consumer;
+        mpa::StreamParams p = params();
+        p.initiator = true;
+        p.crc = crc;
+        p.tx_markers = markers;
+        rdmap::Endpoint endpoint(consumer, p, 16384);
+        FakeRequest& r = consumer.post(op, {Bytes(Taker::kFirst), Bytes(1000)});
+        drain(endpoint);
+        assert_true(r.done);
+        assert_true(r.status == rdmap::Status::local_protection);
+        assert_true(endpoint.terminate_sent());
+        assert_int_equal(consumer.held, 0);
+      }
+}
+
 // Where nothing can be read any more, nothing of no octets can be missing.
 struct Unmapped : FakeConsumer {
-  bool copy_out(std::byte*, const llp::Extent&) override { return false; }
   bool hold(const llp::Extent&) override { return false; }
   bool readable(const llp::Extent&) override { return false; }
 };
@@ -469,6 +498,7 @@ int main() {
       cmocka_unit_test(what_is_sent_and_received_is_counted),
       cmocka_unit_test(sources_are_probed_before_they_are_sent),
       cmocka_unit_test(a_source_that_goes_before_its_crc),
+      cmocka_unit_test(a_short_source_that_goes),
       cmocka_unit_test(a_read_of_nothing_asks_for_no_memory),
       cmocka_unit_test(what_goes_direct),
       cmocka_unit_test(a_bad_write_ends_before_it_is_whole),

@@ -63,10 +63,6 @@ class FakeMemory : public Base {
     std::memcpy(to.address, from, to.length);
     return true;
   }
-  bool copy_out(std::byte* to, const llp::Extent& from) override {
-    std::memcpy(to, from.address, from.length);
-    return true;
-  }
   bool atomic(const llp::Extent& target, const rdmap::AtomicRequest& a, std::uint64_t* original) override {
     if (!readable(target)) return false;
     std::memcpy(original, target.address, sizeof *original);

@@ -64,7 +64,6 @@ class Consumer final : public rdmap::DatagramConsumer {
     std::memcpy(to.address, from, to.length);
     return true;
   }
-  bool copy_out(std::byte*, const llp::Extent&) override { return true; }
   bool atomic(const llp::Extent&, const rdmap::AtomicRequest&, std::uint64_t*) override { return true; }
   bool readable(const llp::Extent&) override { return true; }
   bool hold(const llp::Extent&) override { return true; }
