@@ -92,7 +92,7 @@ bool Link::push(Outgoing& o, bool followed) {
   o.order = pushed_++;
   o.holds = waits && !o.paced && (other_data || !o.tells_written());
   if (o.holds) ++holding_up_;
-  if (!overtakes && !waits && !paced_.empty()) note_passing(o);
+  if (!overtakes && !waits && !paced_.empty() && first_with_room() == nullptr) note_passing(o);
   if (followed) return false;
   flush();
   return o.handed_over;

@@ -33,6 +33,7 @@ bool Link::passes(const Outgoing& o, bool other_data) const {
   if (holding_up_ > 0 || o.what != Outgoing::What::send || other_data) return false;
   switch (o.message.kind) {
     case wire::Kind::receiver_ready:
+    case wire::Kind::retract:
     case wire::Kind::note:
     case wire::Kind::recall:
     case wire::Kind::unused:
