@@ -197,7 +197,7 @@ bool Endpoint::continue_request(llp::Gather& out, const ExtentList* checked) {
     }
   }
   const ExtentList& pieces = whole ? *checked : own;
-  const bool copies = cut.payload <= kCopyPayload;
+  const bool copies = cut.payload <= kCopyPayload || r.length <= kCopyMessage;
   if (!fits(out, copies ? header + cut.payload : header, copies ? 0 : cut.payload, copies ? 0 : pieces.count))
     return false;
   std::array<std::byte, UntaggedHeader::kSize> head;
