@@ -89,6 +89,13 @@ def word_of(*distances):
     return "near" if max(distances) < FAR_US else "far" if min(distances) >= FAR_US else "between"
 
 
+def at_distance(build, cpus, run):
+    """What run() gives, and how far the CPUs were from each other meanwhile."""
+    before = cpu_distance(build, cpus)
+    found = run()
+    return found, word_of(before, cpu_distance(build, cpus))
+
+
 def with_defaults(options, sides):
     """What is measured is the network's stream, on one host, too, unless an option says otherwise.
 

@@ -37,8 +37,7 @@ import statistics
 import sys
 import tempfile
 
-from common import (CONGESTION, FEW, Failure, Rig, Skip, chart, cpu_distance, cpu_sets, fair_namespace, run_to_end,
-                    word_of)  # fmt: skip
+from common import CONGESTION, FEW, Failure, Rig, Skip, at_distance, chart, cpu_sets, fair_namespace, run_to_end
 
 SCENARIOS = ("latency", "bandwidth", "rate", "beside", "overlap", "put_flush", "atomics")
 COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "ofi-tcp": "#7f7f7f",
@@ -106,9 +105,8 @@ class Bench:
         return self.program.with_suffix(".mpich")
 
     def run(self, name, folder):
-        before = cpu_distance(self.build, self.cpus)
-        self.measure(name, folder)
-        self.distances[name].append(word_of(before, cpu_distance(self.build, self.cpus)))
+        _, distance = at_distance(self.build, self.cpus, lambda: self.measure(name, folder))
+        self.distances[name].append(distance)
 
     def measure(self, name, folder):
         words, env = self.transports[name]

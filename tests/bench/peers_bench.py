@@ -27,8 +27,8 @@ import signal
 import sys
 import time
 
-from common import (CONGESTION, ROOT, SKIPPED, Failure, Skip, cpu_distance, cpu_model, cpu_sets, in_turn, load_remark,
-                    say_since, with_defaults, word_of)  # fmt: skip
+from common import (CONGESTION, ROOT, SKIPPED, Failure, Skip, at_distance, cpu_model, cpu_sets, in_turn, load_remark,
+                    say_since, with_defaults)  # fmt: skip
 from peers_report import Case, Step, aim_lines, aim_lines_in_short, by_distance, charts, tables, verdicts
 from peers_tools import PACKAGES, PLACES, Tools, installed, mpi
 
@@ -282,9 +282,8 @@ class Bench:
     def one(self, case, step):
         """A figure, or None: one run that fails is named, and costs its round alone."""
         try:
-            before = cpu_distance(self.a.build, self.cpus)
-            figure = step.run()
-            figure["cpus"] = word_of(before, cpu_distance(self.a.build, self.cpus))
+            figure, cpus = at_distance(self.a.build, self.cpus, step.run)
+            figure["cpus"] = cpus
             if figure["value"] <= 0 and not self.a.quick:  # CPU time of next to nothing is nothing
                 raise Failure("a figure of nothing")
             return figure
@@ -404,7 +403,7 @@ class Bench:
             "",
         ]  # fmt: skip
 
-    def page(self, found, in_short=False):
+    def page(self, found, apart, in_short=False):
         return "\n".join([
             "# EtherWARP beside its peers",
             "",
@@ -415,7 +414,7 @@ class Bench:
             "",
             *(aim_lines_in_short if in_short else aim_lines)(found),
             "",
-            *tables(by_distance(self.all_cases()), in_short),
+            *tables(apart, in_short),
         ])  # fmt: skip
 
     def spent(self):
@@ -443,8 +442,8 @@ class Bench:
                    "load": self.load, "left_out": self.left_out, "failures": self.failures, "aims": found,
                    "cases": [case.as_dict() for case in cases]}  # fmt: skip
         (output / "peers.json").write_text(json.dumps(figures, indent=1), encoding="utf-8")
-        (output / "peers.md").write_text(self.page(found), encoding="utf-8")
-        (output / "peers_in_short.md").write_text(self.page(found, in_short=True), encoding="utf-8")
+        (output / "peers.md").write_text(self.page(found, apart), encoding="utf-8")
+        (output / "peers_in_short.md").write_text(self.page(found, apart, in_short=True), encoding="utf-8")
         return output / "peers.md"
 
     def close(self):
