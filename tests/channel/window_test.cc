@@ -19,7 +19,15 @@ Tuning with_window() {
 }
 
 struct WindowScene : Scene {
-  explicit WindowScene(const Tuning& tuning = with_window()) : Scene(tuning) { connect_widely(); }
+  // depth: of receives; 0: as many as no test here exhausts.
+  explicit WindowScene(const Tuning& tuning = with_window(), std::uint32_t depth = 0)
+      : Scene(with_depth(tuning, depth)) {
+    depth == 0 ? connect_widely() : connect();
+  }
+  static Tuning with_depth(Tuning t, std::uint32_t depth) {
+    if (depth != 0) t.receive_depth = depth;
+    return t;
+  }
   // A receive whose announcement the sender has.
   Transfer& announced(Tag tag, std::size_t size = kLarge) {
     Transfer& r = receive(kR, kS, tag, size);
@@ -65,7 +73,7 @@ void what_fits_goes_whole_and_by_immediate(void**) {
   assert_int_equal(s.count(kS, Count::written_notices), 0);
 }
 
-// Two that fit, but not together: the second is not divided, since its length says how long the message is.
+// Two that fit, but not together; what room is left is less than a piece.
 void the_next_one_waits_for_room(void**) {
   WindowScene s;
   auto& first = s.announced(1, kWindow - 1);
@@ -183,12 +191,8 @@ void a_retraction_is_answered_behind_them(void**) {
 }
 
 void what_waits_for_a_credit_goes_first(void**) {
-  Tuning t = with_window();
-  t.receive_depth = 1;
-  Scene s(t);
-  s.connect();
-  auto& large = s.receive(kR, kS, 1, 10 * kWindow);
-  s.net.run();
+  WindowScene s(with_window(), 1);
+  auto& large = s.announced(1, 10 * kWindow);
   std::vector<std::pair<Scene::Transfer*, Scene::Transfer*>> pairs;
   for (int i = 0; i < 2; ++i) {
     auto& sent = s.send(kS, kR, 2, 5);
@@ -204,12 +208,8 @@ void what_waits_for_a_credit_goes_first(void**) {
 
 // Small ones that wait for credits do not hold up what needs none, nor what has waited for longer.
 void small_messages_do_not_starve_it(void**) {
-  Tuning t = with_window();
-  t.receive_depth = 2;
-  Scene s(t);
-  s.connect();
-  auto& large = s.receive(kR, kS, 1, 10 * kWindow);
-  s.net.run();
+  WindowScene s(with_window(), 2);
+  auto& large = s.announced(1, 10 * kWindow);
   auto& bulk = s.send(kS, kR, 1, 10 * kWindow);
   std::vector<Scene::Transfer*> small;
   for (int i = 0; i < 10; ++i) small.push_back(&s.send(kS, kR, 2, 5));

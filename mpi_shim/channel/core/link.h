@@ -218,7 +218,7 @@ class Link {
   std::size_t write_piece() const;
   Outgoing* first_with_room() const;
   std::size_t write_window() const;
-  bool send_piece(Outgoing& o, std::size_t octets);
+  bool send_piece(Outgoing& o);
   void tell_length_by(Outgoing& notice, Outgoing& o);
   void use_up_recalled();
   void note_stall();

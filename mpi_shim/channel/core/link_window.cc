@@ -87,14 +87,15 @@ void Link::send_in_order() {
 }
 
 bool Link::send_paced(Outgoing& o) {
-  if (o.paced && o.length > room()) return send_piece(o, write_piece());
+  if (o.paced && o.length > room()) return send_piece(o);
   if (!hand_over_first(paced_)) return false;
   if (o.holds) --holding_up_;
   return true;
 }
 
 // The first octets of a Write that is longer than there is room.
-bool Link::send_piece(Outgoing& o, std::size_t octets) {
+bool Link::send_piece(Outgoing& o) {
+  const std::size_t octets = write_piece();
   assert(o.paced && o.length > octets);
   Outgoing *piece = nullptr, *notice = nullptr;
   try {
