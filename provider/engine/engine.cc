@@ -21,8 +21,6 @@ constexpr std::size_t kPooled = 64;       // buffers kept for reuse
 // A part of the shortest time after which a host counts as vanished; and a thousand streams take a millisecond of it.
 constexpr auto kLookPeriod = std::chrono::seconds(1);
 
-constexpr unsigned kPostsOfAUnit = 16;  // small posts, sent together, for which an application has worked 10 us
-
 thread_local PosterHabit poster_habit;
 thread_local BurstHabit burst_habit;
 
@@ -80,10 +78,10 @@ void Engine::serve_pushed() {
   if (try_enter()) leave();  // else whoever holds it does
 }
 
-void Engine::kick_large(LargePoster& poster) {
+void Engine::kick_large(LargePoster& poster, std::size_t octets, bool local) {
   if (poster_habit.waits(poster_time()) || forked_ || !running_.load(std::memory_order_acquire)) {
     poster.leave_to_background(0);
-    kick(poster);
+    kick_soon(poster, octets, local);
   } else {
     hand_over(poster);
   }

@@ -56,12 +56,12 @@ class Engine final : public Reactor, public EngineLock {
   // A queue pair (or an SRQ) has new work: it is served now, by this thread, the holder, or a background thread that
   // spins.
   void kick(Kickable& object);
-  // The same for a post of so many octets, few of them: it may be served with this thread's next poll, if the thread is
-  // known to poll soon (burst_habit.h). local: they go through shared memory.
+  // The same for a post of so many octets: it may be served with this thread's next poll, if the thread is known to
+  // poll soon (burst_habit.h). local: they go through shared memory.
   void kick_soon(Kickable& object, std::size_t octets, bool local);
   // The same for much to send: unless the application is known to wait for such posts, the background thread does it,
   // and this thread goes on at once.
-  void kick_large(LargePoster& poster);
+  void kick_large(LargePoster& poster, std::size_t octets, bool local);
   // Whether this holder may send for a queue pair that has much to send. An application thread may when it polls
   // persistently, for then it waits. Held.
   bool may_send(const LargePoster& poster) const EWARP_REQUIRES(this);

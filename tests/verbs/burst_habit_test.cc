@@ -218,6 +218,19 @@ void only_so_many_octets_wait(void**) {
   }
 }
 
+// Of posts that are copied less waits, and long ones between them do not count.
+void fewer_octets_of_short_posts_wait(void**) {
+  Application a;
+  a.bursts_until_trusted();
+  a.post();
+  for (std::size_t copied = BurstHabit::kCopied; copied <= BurstHabit::kCopiedOctets; copied += BurstHabit::kCopied) {
+    assert_true(a.post(BurstHabit::kCopied));
+    assert_true(a.post(BurstHabit::kCopied + 1));
+  }
+  assert_true(a.post(BurstHabit::kCopied + 1));
+  assert_true(a.posted(1) == Verdict::pass);
+}
+
 // Nobody polls meanwhile.
 void slow_posts_end_the_trust(void**) {
   Application a;
@@ -306,6 +319,7 @@ int main() {
       cmocka_unit_test(only_so_many_wait),
       cmocka_unit_test(slower_posts_leave_in_shorter_trains),
       cmocka_unit_test(only_so_many_octets_wait),
+      cmocka_unit_test(fewer_octets_of_short_posts_wait),
       cmocka_unit_test(slow_posts_end_the_trust),
       cmocka_unit_test(nothing_waits_where_nobody_drives),
       cmocka_unit_test(it_asks_to_drive),

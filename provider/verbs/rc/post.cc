@@ -110,7 +110,8 @@ int RcQueuePair::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad) {
   const unsigned limit = options().hand_over_octets;
   const bool large = idle && limit != 0 && octets >= limit && state_.load(std::memory_order_relaxed) == IBV_QPS_RTS;
   // RcQueuePair::serve() (serve.cc) follows, in this thread or by who holds the engine.
-  large ? engine().kick_large(*this) : engine().kick_soon(*this, octets, local_.load(std::memory_order_relaxed));
+  const bool local = local_.load(std::memory_order_relaxed);
+  large ? engine().kick_large(*this, octets, local) : engine().kick_soon(*this, octets, local);
   return rc;
 }
 
