@@ -136,7 +136,7 @@ constexpr OptionEntry<Options> kEntries[] = {
       "took; 0: never."},
      [](Options& o, std::string_view v) { return set_number(o.write_hold_us, v, 0u, 1'000'000u); }},
     {{"post_wait_us", "microseconds", "50",
-      "Small Sends, Writes and Reads that a thread posts behind each other, all but the first, may wait for its next "
+      "Sends, Writes and Reads that a thread posts behind each other, all but the first, may wait for its next "
       "poll, to leave in one system call. They may where the thread has been polling within this time; 0: never."},
      [](Options& o, std::string_view v) { return set_number(o.post_wait_us, v, 0u, 1'000'000u); }},
     {{"connect_timeout_ms", "milliseconds", "10000", "rdma_connect(): time for the TCP connection."},
