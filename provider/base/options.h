@@ -33,7 +33,7 @@ struct Options {
   int spin_us = -1;                    // how long it spins at most before it sleeps; -1: effective_spin_us()
   unsigned hand_over_octets = 131072;  // posts of so much go out by the background thread; 0: none do
   unsigned write_hold_us = 50;  // the completion of a Write is held so long at most (write_hold.h); 0: not at all
-  unsigned post_wait_us = 50;   // small posts wait so long for a poll (burst_habit.h); 0: not at all
+  unsigned post_wait_us = 50;   // posts wait so long for a poll (burst_habit.h); 0: not at all
   unsigned connect_timeout_ms = 10000;   // TCP connection
   unsigned reply_timeout_ms = 60000;     // MPA Reply after the Request: the peer's program accepts meanwhile
   unsigned refused_wait_ms = 100;        // connect() goes on trying while the connection is refused; 0: not at all

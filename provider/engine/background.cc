@@ -101,6 +101,7 @@ void Engine::run_background() {
 // comes with reclaim().
 void Engine::stand_aside() {
   spinning_.store(false, std::memory_order_seq_cst);
+  relies_on_sockets_.store(false, std::memory_order_relaxed);
   watch_return();
   // Where a sandbox forbids the alarm it looks in this period.
   sleep(return_.set(driver_.returns_at()) ? std::chrono::nanoseconds(-1) : Driver::first_period(), Sleep::aside);

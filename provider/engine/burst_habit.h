@@ -18,14 +18,26 @@
 
 namespace ewarp::verbs {
 
+// What one call has posted.
+struct Posted {
+  bool local = false;      // it goes through shared memory
+  std::size_t octets = 0;  // of its Sends and Writes
+  std::size_t copied = 0;  // those of the short ones among them
+
+  // Messages of up to so many octets are copied on their way to the system call (rdmap/endpoint.h).
+  static constexpr std::size_t kCopied = 4 * 1024;
+  void add(std::size_t message) {
+    octets += message;
+    if (message <= kCopied) copied += message;
+  }
+};
+
 class BurstHabit {
  public:
   static constexpr unsigned kMost = 64;  // posts that wait
   // And their octets. Through shared memory no system call is saved, but the bell for who sleeps.
   static constexpr std::size_t kOctets = 1024 * 1024, kLocalOctets = 16 * 1024;
-  // Posts of up to kCopied octets are copied on their way to the system call (rdmap/endpoint.h): so much of these
-  // waits.
-  static constexpr std::size_t kCopied = 4 * 1024, kCopiedOctets = 100 * 1024;
+  static constexpr std::size_t kCopiedOctets = 100 * 1024;  // of those that are copied
   using Time = std::chrono::steady_clock::time_point;
   using Duration = std::chrono::steady_clock::duration;
 
@@ -35,14 +47,14 @@ class BurstHabit {
     pass,  // as send, and many were posted behind each other: it is time for a pass, as with a poll
   };
 
-  // A post of so many octets. most: kOctets or kLocalOctets, by what it goes over. bound: the longest that one may
-  // wait; 0: none does. drives: the passes of applications move the octets of this process, so somebody comes back if
-  // this thread does not. now() is asked for the time where it matters.
+  // bound: the longest that a post may wait; 0: none does. drives: the passes of applications move the octets of this
+  // process, so somebody comes back if this thread does not. now() is asked for the time where it matters.
   template <class Clock>
-  Verdict posted(std::size_t octets, std::size_t most, Duration bound, bool drives, Clock now) {
+  Verdict posted(const Posted& what, Duration bound, bool drives, Clock now) {
     if (posts_++ == 0 || bound.count() == 0) return Verdict::send;
-    const std::size_t copied = octets <= kCopied ? octets : 0;
-    if (waiting_ == kMost || octets_ + octets > most || copied_ + copied > kCopiedOctets || last_long(bound, now)) {
+    const std::size_t most = what.local ? kLocalOctets : kOctets;
+    if (waiting_ == kMost || octets_ + what.octets > most || copied_ + what.copied > kCopiedOctets ||
+        last_long(what.octets, bound, now)) {
       if (waiting_ == 0) return Verdict::send;
       judge(now() - since_, bound);
       nothing_waits();
@@ -51,8 +63,8 @@ class BurstHabit {
     waits_ = trusted() && drives;
     if (waiting_ == 0 || !waits_) at_ = now();
     if (waiting_++ == 0) since_ = at_;
-    octets_ += octets;
-    copied_ += copied;
+    octets_ += what.octets;
+    copied_ += what.copied;
     return waits_ ? Verdict::wait : Verdict::send;
   }
   // The post is sent, but is counted as if it waited: sent() is to be told when that is done.
@@ -75,11 +87,11 @@ class BurstHabit {
 
  private:
   bool trusted() const { return saved_ >= Duration(0); }
-  // Posts that follow each other slowly leave in shorter trains, each in time. Looked at so rarely that those which
-  // follow more slowly yet are late.
+  // Posts that follow each other slowly leave in shorter trains, each in time. Before a small one that is looked at so
+  // rarely that those which follow more slowly yet are late; beside a large one a look at the clock is nothing.
   template <class Clock>
-  bool last_long(Duration bound, Clock now) const {
-    return waiting_ > 0 && waiting_ % kLook == 0 && now() - since_ >= bound / 2;
+  bool last_long(std::size_t octets, Duration bound, Clock now) const {
+    return waiting_ > 0 && (waiting_ % kLook == 0 || octets >= kLarge) && now() - since_ >= bound / 2;
   }
   void nothing_waits() {
     took_ = waiting_ * (waits_ ? kPosting : kSending);
@@ -100,7 +112,9 @@ class BurstHabit {
     saved_ = std::clamp(saved_ + (in_time ? waiting_ * kSaved : -waited), -kRemembered, kRemembered);
   }
 
-  static constexpr unsigned kLook = 16;  // behind so many it is looked how long they have waited
+  // Behind so many posts, and before each of so many octets, it is looked how long they have waited.
+  static constexpr unsigned kLook = 16;
+  static constexpr std::size_t kLarge = 16 * 1024;
   // Of a post that waits; of one that is sent, which counts as much as a pass (driver.h).
   static constexpr Duration kPosting = std::chrono::nanoseconds(500), kSending = std::chrono::microseconds(10);
   // By a post that waits: a system call takes some 4 us.

@@ -55,17 +55,23 @@ void Engine::kick(Kickable& object) {
   EngineLock::kick(object);
 }
 
-void Engine::kick_soon(Kickable& object, std::size_t octets, bool local) {
-  const std::size_t most = local ? BurstHabit::kLocalOctets : BurstHabit::kOctets;
-  switch (burst_habit.posted(octets, most, post_wait_, driver_.application_drives(), &Clock::now)) {
+// What is pushed now is served even if this thread makes no call any more. It is not where applications are about to
+// poll (application_will_pass()) but the background thread sleeps on the sockets, and sets no time for its return.
+bool Engine::is_seen_to() const {
+  return !forked_ && driver_.application_drives() && !relies_on_sockets_.load(std::memory_order_relaxed);
+}
+
+void Engine::kick_soon(Kickable& object, const Posted& what) {
+  switch (burst_habit.posted(what, post_wait_, is_seen_to(), &Clock::now)) {
     case BurstHabit::Verdict::send:
       kick(object);
       if (burst_habit.pretends()) burst_habit.sent(Clock::now());
       return;
     case BurstHabit::Verdict::wait:
       push(object);
-      // Pairs with sleep(): who comes back to serve says so, then looks at what was pushed.
-      if (!driver_.application_drives()) serve_pushed();
+      // Pairs with sleep(): who comes back to serve, or goes to sleep on the sockets, says so, then looks at what was
+      // pushed.
+      if (asleep_.load(std::memory_order_seq_cst) ? !is_seen_to() : !driver_.application_drives()) serve_pushed();
       return;
     case BurstHabit::Verdict::pass:
       kick(object);
@@ -74,14 +80,20 @@ void Engine::kick_soon(Kickable& object, std::size_t octets, bool local) {
   }
 }
 
+void Engine::send_waiting() {
+  if (!burst_habit.waits()) return;
+  burst_habit.polled(post_wait_, &Clock::now);
+  if (!held()) serve_pushed();
+}
+
 void Engine::serve_pushed() {
   if (try_enter()) leave();  // else whoever holds it does
 }
 
-void Engine::kick_large(LargePoster& poster, std::size_t octets, bool local) {
+void Engine::kick_large(LargePoster& poster, const Posted& what) {
   if (poster_habit.waits(poster_time()) || forked_ || !running_.load(std::memory_order_acquire)) {
     poster.leave_to_background(0);
-    kick_soon(poster, octets, local);
+    kick_soon(poster, what);
   } else {
     hand_over(poster);
   }
@@ -134,7 +146,7 @@ void Engine::make_pass(bool armed, Clock::duration worked) {
   if (armed) return;
   driver_.passed(moved, set_.served(), worked);
   // This thread drives. Its posts wait from now on, so the background thread is to see when it does no more.
-  if (burst_habit.asks() && driver_.may_leave() && !driver_.application_drives()) {
+  if (burst_habit.asks() && driver_.may_leave() && !is_seen_to()) {
     driver_.claim();
     wake();
   }
@@ -142,10 +154,7 @@ void Engine::make_pass(bool armed, Clock::duration worked) {
 }
 
 void Engine::application_may_sleep() {
-  if (burst_habit.waits()) {
-    burst_habit.polled(post_wait_, &Clock::now);
-    if (!held()) serve_pushed();
-  }
+  send_waiting();
   if (driver_.reclaim() && asleep_.load(std::memory_order_seq_cst)) watcher_->wake();
 }
 

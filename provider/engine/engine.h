@@ -27,6 +27,8 @@
 
 namespace ewarp::verbs {
 
+struct Posted;  // burst_habit.h
+
 class Engine final : public Reactor, public EngineLock {
  public:
   Engine();
@@ -56,12 +58,13 @@ class Engine final : public Reactor, public EngineLock {
   // A queue pair (or an SRQ) has new work: it is served now, by this thread, the holder, or a background thread that
   // spins.
   void kick(Kickable& object);
-  // The same for a post of so many octets: it may be served with this thread's next poll, if the thread is known to
-  // poll soon (burst_habit.h). local: they go through shared memory.
-  void kick_soon(Kickable& object, std::size_t octets, bool local);
+  // The same for a post: it may be served with this thread's next poll, if the thread is known to poll soon.
+  void kick_soon(Kickable& object, const Posted& what);
   // The same for much to send: unless the application is known to wait for such posts, the background thread does it,
   // and this thread goes on at once.
-  void kick_large(LargePoster& poster, std::size_t octets, bool local);
+  void kick_large(LargePoster& poster, const Posted& what);
+  // What this thread's posts have left to its next poll is served now.
+  void send_waiting();
   // Whether this holder may send for a queue pair that has much to send. An application thread may when it polls
   // persistently, for then it waits. Held.
   bool may_send(const LargePoster& poster) const EWARP_REQUIRES(this);
@@ -150,6 +153,7 @@ class Engine final : public Reactor, public EngineLock {
   void run_background();
   void serve();
   void stand_aside();
+  bool is_seen_to() const;
   void serve_pushed();
   void make_pass(bool armed, Clock::duration worked);
   Passed background_pass();

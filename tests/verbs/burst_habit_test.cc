@@ -18,7 +18,7 @@ struct Application {
   BurstHabit::Time now{std::chrono::hours(1)};
   BurstHabit::Time oldest{};  // of what waits
   unsigned asked = 0;         // what time it is
-  std::size_t most = BurstHabit::kOctets;
+  bool local = false;
 
   auto clock() {
     return [this] {
@@ -29,7 +29,9 @@ struct Application {
   Verdict posted(std::size_t octets = 8, bool drives = true, microseconds bound = kBound) {
     now += std::chrono::nanoseconds(500);
     const bool waited = habit.waits();
-    const Verdict verdict = habit.posted(octets, most, bound, drives, clock());
+    Posted what{.local = local};
+    what.add(octets);
+    const Verdict verdict = habit.posted(what, bound, drives, clock());
     if (!waited) oldest = now;
     if (verdict != Verdict::wait) now += kSending;
     if (habit.pretends()) habit.sent(now);
@@ -204,9 +206,10 @@ void slower_posts_leave_in_shorter_trains(void**) {
 }
 
 void only_so_many_octets_wait(void**) {
-  for (const std::size_t most : {BurstHabit::kOctets, BurstHabit::kLocalOctets}) {
+  for (const bool local : {false, true}) {
+    const std::size_t most = local ? BurstHabit::kLocalOctets : BurstHabit::kOctets;
     Application a;
-    a.most = most;
+    a.local = local;
     a.bursts_until_trusted();
     a.post();
     assert_false(a.post(most + 1));
@@ -223,12 +226,37 @@ void fewer_octets_of_short_posts_wait(void**) {
   Application a;
   a.bursts_until_trusted();
   a.post();
-  for (std::size_t copied = BurstHabit::kCopied; copied <= BurstHabit::kCopiedOctets; copied += BurstHabit::kCopied) {
-    assert_true(a.post(BurstHabit::kCopied));
-    assert_true(a.post(BurstHabit::kCopied + 1));
+  for (std::size_t copied = Posted::kCopied; copied <= BurstHabit::kCopiedOctets; copied += Posted::kCopied) {
+    assert_true(a.post(Posted::kCopied));
+    assert_true(a.post(Posted::kCopied + 1));
   }
-  assert_true(a.post(BurstHabit::kCopied + 1));
+  assert_true(a.post(Posted::kCopied + 1));
   assert_true(a.posted(1) == Verdict::pass);
+}
+
+// Many short ones in one call are short ones.
+void a_list_counts_by_its_messages(void**) {
+  Posted what;
+  for (int i = 0; i < 64; ++i) what.add(1024);
+  what.add(Posted::kCopied + 1);
+  assert_int_equal(what.octets, 64 * 1024 + Posted::kCopied + 1);
+  assert_int_equal(what.copied, 64 * 1024);
+}
+
+// It computes between large posts: none waits longer than the bound, if another one follows.
+void large_posts_that_follow_slowly_are_in_time(void**) {
+  Application a;
+  a.bursts_until_trusted();
+  for (int i = 0; i < 8; ++i) a.burst();
+  a.post(256 * 1024);
+  unsigned waiting = 0;
+  for (int i = 0; i < 30; ++i) {
+    const bool waits = a.post(256 * 1024);
+    if (waits) assert_true(a.waited() < kBound);
+    waiting += waits;
+    a.compute(30);
+  }
+  assert_in_range(waiting, 10, 20);  // each second one leaves with the first
 }
 
 // Nobody polls meanwhile.
@@ -320,6 +348,8 @@ int main() {
       cmocka_unit_test(slower_posts_leave_in_shorter_trains),
       cmocka_unit_test(only_so_many_octets_wait),
       cmocka_unit_test(fewer_octets_of_short_posts_wait),
+      cmocka_unit_test(a_list_counts_by_its_messages),
+      cmocka_unit_test(large_posts_that_follow_slowly_are_in_time),
       cmocka_unit_test(slow_posts_end_the_trust),
       cmocka_unit_test(nothing_waits_where_nobody_drives),
       cmocka_unit_test(it_asks_to_drive),

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Posts that wait for their thread's next poll (burst_habit.h) leave, whatever the program does instead of polling.
+#include <poll.h>
+
 #include <functional>
 #include <thread>
 
+#include "provider/engine/engine.h"
 #include "tests/wire/scene.h"
 
 using namespace ewarp;
@@ -12,6 +15,7 @@ namespace {
 
 constexpr std::uint32_t kPosts = 8;
 constexpr int kOctets = 36;  // of the FPDU of one: length, header, 12 octets of payload, CRC
+constexpr std::uint32_t kMemory = 2 << 20;
 
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 constexpr bool kSanitized = true;
@@ -23,7 +27,7 @@ constexpr auto kLongest = std::chrono::milliseconds(test::kPatience);
 
 class Program {
  public:
-  Program() : scene_(Setup{.initiator = true, .tcp = true}, 4096) {}
+  Program() : scene_(Setup{.initiator = true, .tcp = true}, kMemory) {}
 
   test::Side& side() { return scene_.side; }
   Peer& peer() { return *scene_.peer; }
@@ -33,8 +37,7 @@ class Program {
   void post_until_they_wait() {
     const auto until = std::chrono::steady_clock::now() + kLongest;
     for (;;) {
-      for (std::uint32_t i = 0; i < kPosts; ++i)
-        assert_int_equal(side().send(IBV_WR_SEND, {side().sge(0, 12)}, 0, 0, i, IBV_SEND_INLINE), 0);
+      post_small(kPosts);
       if (peer().unread() == kOctets) return;
       if (std::chrono::steady_clock::now() > until) {
         if (kSanitized) return;
@@ -44,6 +47,13 @@ class Program {
       take_all();
     }
   }
+  void post_small(std::uint32_t n) {
+    for (std::uint32_t i = 0; i < n; ++i)
+      assert_int_equal(side().send(IBV_WR_SEND, {side().sge(0, 12)}, 0, 0, i, IBV_SEND_INLINE), 0);
+  }
+  void post_large(std::uint32_t octets) {
+    assert_int_equal(side().send(IBV_WR_SEND, {side().sge(0, octets)}, 0, 0, 0), 0);
+  }
   void poll() {
     ibv_wc wc;
     while (side().cq.poll(1, &wc) > 0) continue;
@@ -52,8 +62,16 @@ class Program {
   void poll_for_long() {
     for (int i = 0; i < 200; ++i) poll();
   }
-  void take_all() {
-    for (std::uint32_t i = 0; i < kPosts; ++i) assert_int_equal(peer().next_segment().msn, ++taken_);
+  void take_all() { take(kPosts); }
+  void take(std::uint32_t messages) {
+    for (std::uint32_t i = 0; i < messages; ++i) {
+      ++taken_;
+      for (bool last = false; !last;) {
+        const auto segment = peer().next_segment();
+        assert_int_equal(segment.msn, taken_);
+        last = segment.last;
+      }
+    }
   }
 
  private:
@@ -105,13 +123,27 @@ void a_poll_of_another_thread_sends_them(void**) {
   p.take_all();
 }
 
+// More than may wait: all leave at once.
 void a_large_post_takes_them_along(void**) {
   Program p;
   p.post_until_they_wait();
-  assert_int_equal(p.side().send(IBV_WR_SEND, {p.side().sge(0, 4096)}, 0, 0, 0), 0);
-  for (int i = 0; i < 4; ++i) assert_int_equal(p.side().send(IBV_WR_SEND, {p.side().sge(0, 4096)}, 0, 0, 0), 0);
+  p.post_large(1'100'000);
+  assert_true(p.peer().unread() > static_cast<int>(kPosts) * kOctets);
+  p.take(kPosts + 1);
+}
+
+// Nobody polls any more who was about to, and no time is set at which the background thread returns: it sleeps on the
+// sockets.
+void they_leave_where_no_return_is_set(void**) {
+  Program p;
+  p.post_until_they_wait();
+  p.poll();
   p.take_all();
-  assert_int_equal(p.peer().next_segment().payload.size(), 4096);
+  p.side().cq.arm(false);
+  poll(nullptr, 0, 50);
+  verbs::engine().application_will_pass();
+  p.post_small(kPosts);
+  p.take_all();
 }
 
 }  // namespace
@@ -127,6 +159,7 @@ int main() {
       cmocka_unit_test(other_calls_send_them),
       cmocka_unit_test(a_poll_of_another_thread_sends_them),
       cmocka_unit_test(a_large_post_takes_them_along),
+      cmocka_unit_test(they_leave_where_no_return_is_set),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

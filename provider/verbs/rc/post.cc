@@ -6,6 +6,7 @@
 
 #include "llp/mutex.h"
 #include "provider/base/options.h"
+#include "provider/engine/burst_habit.h"
 #include "provider/engine/engine.h"
 #include "provider/verbs/rc/rc_queue_pair.h"
 #include "provider/verbs/requests.h"
@@ -93,25 +94,26 @@ int RcQueuePair::put_next(const ibv_send_wr& wr, std::uint64_t position) {
 
 int RcQueuePair::post(bool whole, ibv_send_wr* wr, ibv_send_wr** bad) {
   int rc;
-  std::uint64_t octets = 0;  // that this thread would copy into the socket
+  Posted what{.local = local_.load(std::memory_order_relaxed)};
   bool idle;
   {
     const llp::Guard guard(sq_.lock);
     idle = sq_.head() == sq_.tail();
     rc = put_sends(sq_, whole, wr, bad, [&](const ibv_send_wr& next, std::uint64_t position) {
       const int refused = put_next(next, position);
-      if (refused == 0) octets += octets_to_send(sq_.entry(position));
+      if (refused == 0) what.add(octets_to_send(sq_.entry(position)));
       return refused;
     });
   }
+  if (rc == ENOMEM) engine().send_waiting();  // makes room, maybe
   if (rc != 0 && whole) return rc;
   // What came before the bad one is posted, and runs. Who keeps the queue filled is not waiting to compute: two threads
   // that take turns at one stream would only be in each other's way.
   const unsigned limit = options().hand_over_octets;
-  const bool large = idle && limit != 0 && octets >= limit && state_.load(std::memory_order_relaxed) == IBV_QPS_RTS;
+  const bool large =
+      idle && limit != 0 && what.octets >= limit && state_.load(std::memory_order_relaxed) == IBV_QPS_RTS;
   // RcQueuePair::serve() (serve.cc) follows, in this thread or by who holds the engine.
-  const bool local = local_.load(std::memory_order_relaxed);
-  large ? engine().kick_large(*this, octets, local) : engine().kick_soon(*this, octets, local);
+  large ? engine().kick_large(*this, what) : engine().kick_soon(*this, what);
   return rc;
 }
 
