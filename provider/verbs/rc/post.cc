@@ -16,6 +16,9 @@
 namespace ewarp::verbs {
 namespace {
 
+// What is counted as copied (burst_habit.h) is what is.
+static_assert(Posted::kCopied == rdmap::Endpoint::kCopyMessage);
+
 constexpr unsigned kKnownSendFlags = IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED | IBV_SEND_INLINE;
 
 // early: the QP is being connected by address. Sends are taken in RTR then, as hardware does: perftest's server
