@@ -21,7 +21,7 @@ struct Extent {
   std::byte* address = nullptr;
   std::size_t length = 0;
   void* region = nullptr;
-  std::uint32_t ticket = 0;
+  std::uint64_t ticket = 0;
 };
 
 // Who says whether an Extent may be touched now. enter() succeeds only while the region is registered, and the region
@@ -29,7 +29,7 @@ struct Extent {
 // No allocation, free or mapping between the two (an application's memory hooks may deregister from inside free()).
 class MemoryGate {
  public:
-  virtual bool enter(void* region, std::uint32_t ticket) = 0;
+  virtual bool enter(void* region, std::uint64_t ticket) = 0;
   virtual void leave(void* region) = 0;
 
  protected:
@@ -67,7 +67,7 @@ class Gather {
   std::span<const iovec> vectors() const { return std::span(vectors_.data() + first_, count_ - first_); }
   struct RegionUse {
     void* region;
-    std::uint32_t ticket;
+    std::uint64_t ticket;
   };
   // Regions to enter before the vectors are read. Some may be consumed already: see uses().
   std::span<const RegionUse> regions() const { return std::span(regions_.data(), region_count_); }

@@ -119,12 +119,13 @@ void memory_on_demand(void**) {
   const auto reach = [&](std::uint64_t address, std::uint64_t octets, unsigned need) {
     return memory().resolve(mr->stag(), w.pd, address, octets, need, &extent);
   };
-  assert_true(reach(p.address(), p.size, IBV_ACCESS_REMOTE_WRITE) == Verdict::ok);
   assert_true(reach(p.address(), p.size + 1, 0) == Verdict::bounds);
+  assert_true(reach(p.address(), p.size, IBV_ACCESS_REMOTE_WRITE) == Verdict::ok);
+  extent.length = 1;
   std::byte octet{7};
-  assert_false(copy_in({p.at, 1, mr, mr->stag()}, &octet));
+  assert_false(copy_in(extent, &octet));
   assert_int_equal(mprotect(p.at, p.size, PROT_READ | PROT_WRITE), 0);
-  assert_true(copy_in({p.at, 1, mr, mr->stag()}, &octet));
+  assert_true(copy_in(extent, &octet));
   assert_true(p.at[0] == octet);
   memory().remove(mr);
   // All there is.

@@ -2,6 +2,9 @@
 // Memory windows: binding, what opens them, how they are closed.
 #include <errno.h>
 
+#include <cstring>
+
+#include "provider/engine/engine.h"
 #include "tests/wire/scene.h"
 
 using namespace ewarp;
@@ -10,6 +13,7 @@ using namespace ewarp::wire;
 namespace {
 
 constexpr unsigned kRemote = IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE;
+constexpr unsigned kBindable = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND;
 
 // `a` lends parts of its memory to `b` by windows.
 struct Lender {
@@ -191,6 +195,83 @@ void binds_keep_the_order_of_the_queue(void**) {
   }
 }
 
+// Holds: DDP-25
+// A key may come again. What was found by it before is not touched any more.
+void a_key_that_comes_again_is_another(void**) {
+  constexpr std::size_t kOctets = 64;
+  test::Side side(8192);
+  MemoryRegion *window = nullptr, *region = nullptr;
+  std::uint32_t rkey = 0;
+  assert_int_equal(memory().add_window(side.pd, IBV_MW_TYPE_2, &window, &rkey), 0);
+  assert_int_equal(memory().add(side.pd, side.at(0), 8192, side.address(0), kBindable, &region), 0);
+  const auto bind = [&](std::size_t offset) {
+    return memory().bind({rkey, region->stag(), side.address(offset), kOctets, kRemote}, side.pd, 5);
+  };
+  const auto find = [&](std::size_t offset) {
+    llp::Extent e;
+    assert_int_equal(memory().resolve(rkey, side.pd, side.address(offset), kOctets, IBV_ACCESS_REMOTE_WRITE, &e, 5),
+                     Verdict::ok);
+    return e;
+  };
+  assert_true(bind(0));
+  const llp::Extent old = find(0);
+  Bytes data = pattern(kOctets);
+  assert_true(verbs::copy_in(old, data.data()));
+  assert_int_equal(memory().invalidate(rkey, side.pd, 5, Invalidates::windows), Verdict::ok);
+  assert_false(verbs::copy_in(old, data.data()));
+  assert_true(bind(4096));
+  assert_false(verbs::copy_in(old, data.data()));
+  assert_false(verbs::copy_out(data.data(), old));
+  assert_false(verbs::hold(old));  // in place: a Read Response that is gathered
+  assert_true(verbs::copy_in(find(4096), data.data()));
+  memory().remove_window(window);
+  assert_int_equal(memory().remove(region), 0);
+}
+
+// Holds: DDP-15, DDP-25
+// A peer stops in the middle of a Write, whose payload goes direct. Its key is taken back, and comes again for other
+// memory. The rest of the payload goes to neither.
+void a_write_under_a_key_that_comes_again(void**) {
+  constexpr std::size_t kOctets = 20000, kSent = 1000, kPlaced = kSent - 2 - 14;
+  for (const ibv_mw_type type : {IBV_MW_TYPE_1, IBV_MW_TYPE_2}) {
+    Scene s(Setup{.initiator = true}, 2 * kOctets);
+    Pd& pd = s.side.pd;
+    const std::uint32_t qp = s.side.qp->number();
+    MemoryRegion *window = nullptr, *first = nullptr, *second = nullptr;
+    std::uint32_t rkey = 0;
+    assert_int_equal(memory().add_window(pd, type, &window, &rkey), 0);
+    assert_int_equal(memory().add(pd, s.side.at(0), kOctets, s.side.address(0), kBindable, &first), 0);
+    assert_int_equal(memory().add(pd, s.side.at(kOctets), kOctets, s.side.address(kOctets), kBindable, &second), 0);
+    assert_true(memory().bind({rkey, first->stag(), s.side.address(0), kOctets, kRemote}, pd, qp));
+
+    const Bytes data = pattern(kOctets), ulpdu = write_segment(rkey, s.side.address(0), data);
+    const Bytes fpdu = s.peer->frame(ulpdu);
+    s.peer->raw(slice(fpdu, 0, kSent));
+    const auto placed = [&] {
+      bool there = false;
+      engine().run([&] { there = std::memcmp(s.side.at(0), data.data(), kPlaced) == 0; });
+      return there;
+    };
+    for (int i = 0; !placed(); ++i) {
+      assert_true(i < test::kPatience);
+      poll(nullptr, 0, 1);
+    }
+
+    // One of type 1 is bound over the old bind.
+    if (type == IBV_MW_TYPE_2) assert_int_equal(memory().invalidate(rkey, pd, qp, Invalidates::windows), Verdict::ok);
+    assert_true(memory().bind({rkey, second->stag(), s.side.address(kOctets), kOctets, kRemote}, pd, qp));
+    assert_int_equal(memory().remove(first), 0);
+    s.peer->raw(slice(fpdu, kSent, fpdu.size() - kSent));
+    s.peer->expect(answer_to(ulpdu, 1, 1, 0));
+    s.peer->expect_fin();
+    s.expect_event("the key", IBV_EVENT_QP_ACCESS_ERR);
+    s.expect_ended("the key");
+    for (std::size_t i = kPlaced; i < 2 * kOctets; ++i) assert_int_equal(*s.side.at(i), std::byte{0});
+    memory().remove_window(window);
+    assert_int_equal(memory().remove(second), 0);
+  }
+}
+
 // The slot of a window of type 2 was one queue pair's; a region that comes to stand there is every one's.
 void a_slot_that_a_window_had_is_anybodys(void**) {
   constexpr unsigned kAccess = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
@@ -249,6 +330,8 @@ int main() {
       cmocka_unit_test(vrb_25_type_2),
       cmocka_unit_test(what_a_bind_refuses),
       cmocka_unit_test(binds_keep_the_order_of_the_queue),
+      cmocka_unit_test(a_key_that_comes_again_is_another),
+      cmocka_unit_test(a_write_under_a_key_that_comes_again),
       cmocka_unit_test(a_slot_that_a_window_had_is_anybodys),
       cmocka_unit_test(key_0_is_no_region),
   };

@@ -50,16 +50,16 @@ MemoryRegion* MemoryTable::find(std::uint32_t stag) const {
   return regions == nullptr ? nullptr : regions + (index & (size_of(chunk) - 1));
 }
 
-// Requires: nobody can enter (stag_ is 0) and nobody is inside.
+// Requires: no key opens it, and nobody is inside.
 void MemoryTable::set(MemoryRegion& r, Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access) {
-  assert(r.stag_.load() == 0);
+  assert(r.stag() == 0);
   r.address_ = static_cast<std::byte*>(address);
   r.base_ = (access & IBV_ACCESS_ZERO_BASED) != 0 ? 0 : iova;
   r.length_ = length;
   r.access_ = access | kLocalRead;
   r.pd_ = &pd;
   r.last_ = new_key(r);
-  r.stag_.store(r.last_, std::memory_order_seq_cst);
+  r.open(r.last_);
 }
 
 int MemoryTable::add(Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access,
@@ -80,7 +80,7 @@ bool MemoryTable::close(MemoryRegion& r) {
   {
     const llp::Guard guard(window_lock_);
     if (r.windows_ != 0) return false;
-    r.stag_.exchange(0, std::memory_order_seq_cst);
+    r.close();
   }
   wait_for_users(r);
   return true;
@@ -133,23 +133,25 @@ int MemoryTable::prefetch(const Pd& pd, std::uint32_t lkey, std::uint64_t addres
   return populate(extent.address, extent.length, writable) ? 0 : EFAULT;
 }
 
-// Requires: entered, and not a window of type 1. False: a window is bound to it.
-bool MemoryTable::shut(MemoryRegion& r, std::uint32_t stag) {
-  if (r.kind_ == MemoryRegion::Kind::window_2) return r.stag_.compare_exchange_strong(stag, 0), true;
+// Requires: entered by this ticket, and not a window of type 1. False: a window is bound to it.
+bool MemoryTable::shut(MemoryRegion& r, std::uint64_t ticket) {
+  const std::uint64_t closed = MemoryRegion::without_key(ticket);
+  if (r.kind_ == MemoryRegion::Kind::window_2) return r.ticket_.compare_exchange_strong(ticket, closed), true;
   const llp::Guard guard(window_lock_);
-  return r.windows_ == 0 && (r.stag_.compare_exchange_strong(stag, 0), true);
+  return r.windows_ == 0 && (r.ticket_.compare_exchange_strong(ticket, closed), true);
 }
 
 Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t qp, Invalidates what) {
-  MemoryRegion* r = find(stag);
-  if (r == nullptr || stag == 0 || !enter(r, stag)) return Verdict::invalid_stag;
+  std::uint64_t ticket = 0;
+  MemoryRegion* r = enter_by_key(stag, &ticket);
+  if (r == nullptr) return Verdict::invalid_stag;
   // Entered, so these do not change (a region's kind never does while it is one).
   using Kind = MemoryRegion::Kind;
   const bool window = r->kind_ == Kind::window_2;
   Verdict v = Verdict::ok;
   if (r->pd_ != &pd || (r->kind_ != Kind::region && !window) || (r->qp_ != 0 && r->qp_ != qp))
     v = Verdict::not_associated;
-  else if ((!window && what == Invalidates::windows) || !shut(*r, stag))
+  else if ((!window && what == Invalidates::windows) || !shut(*r, ticket))
     v = Verdict::access;
   leave(r);
   if (v != Verdict::ok) return v;
@@ -158,7 +160,7 @@ Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t 
   wait_for_users(*r);
   if (window) {
     const llp::Guard guard(window_lock_);
-    if (r->stag_.load(std::memory_order_relaxed) == 0) unbind(*r);
+    if (r->stag() == 0) unbind(*r);
   }
   return v;
 }
@@ -166,8 +168,9 @@ Verdict MemoryTable::invalidate(std::uint32_t stag, const Pd& pd, std::uint32_t 
 Verdict MemoryTable::resolve(std::uint32_t stag, const Pd& pd, std::uint64_t address, std::uint64_t length,
                              unsigned need, llp::Extent* out, std::uint32_t qp) {
   if (need == 0) need = kLocalRead;
-  MemoryRegion* r = find(stag);
-  if (r == nullptr || stag == 0 || !enter(r, stag)) return Verdict::invalid_stag;
+  std::uint64_t ticket = 0;
+  MemoryRegion* r = enter_by_key(stag, &ticket);
+  if (r == nullptr) return Verdict::invalid_stag;
   Verdict v = Verdict::ok;
   if (r->pd_ != &pd || (r->qp_ != 0 && r->qp_ != qp))
     v = Verdict::not_associated;
@@ -178,17 +181,29 @@ Verdict MemoryTable::resolve(std::uint32_t stag, const Pd& pd, std::uint64_t add
   else if (address < r->base_ || length > r->length_ || address - r->base_ > r->length_ - length)
     v = Verdict::bounds;
   else if (r->kind_ == MemoryRegion::Kind::null)
-    *out = llp::Extent{null_memory(need != kLocalRead), static_cast<std::size_t>(length), r, stag};
+    *out = llp::Extent{null_memory(need != kLocalRead), static_cast<std::size_t>(length), r, ticket};
   else
-    *out = llp::Extent{r->at(address), static_cast<std::size_t>(length), r, stag};
+    *out = llp::Extent{r->at(address), static_cast<std::size_t>(length), r, ticket};
   leave(r);
   return v;
 }
 
-bool MemoryTable::enter(void* region, std::uint32_t ticket) {
+// The region that this key opens, entered by the ticket; null: none.
+MemoryRegion* MemoryTable::enter_by_key(std::uint32_t stag, std::uint64_t* ticket) {
+  MemoryRegion* r = find(stag);
+  if (r == nullptr || stag == 0) return nullptr;
+  r->users_.fetch_add(1, std::memory_order_seq_cst);
+  *ticket = r->ticket_.load(std::memory_order_seq_cst);
+  if (MemoryRegion::key_of(*ticket) == stag) return r;
+  r->users_.fetch_sub(1, std::memory_order_seq_cst);
+  return nullptr;
+}
+
+bool MemoryTable::enter(void* region, std::uint64_t ticket) {
   auto& r = *static_cast<MemoryRegion*>(region);
+  assert(MemoryRegion::key_of(ticket) != 0);
   r.users_.fetch_add(1, std::memory_order_seq_cst);
-  if (r.stag_.load(std::memory_order_seq_cst) == ticket) return true;
+  if (r.ticket_.load(std::memory_order_seq_cst) == ticket) return true;
   r.users_.fetch_sub(1, std::memory_order_seq_cst);
   return false;
 }

@@ -8,6 +8,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 
@@ -22,19 +23,32 @@ namespace ewarp::verbs {
 using ddp::Verdict;
 
 // A registered region. Slots are never given back to the allocator, so a stale pointer to one stays readable; what it
-// says is protected by `users` and `stag`.
-// Threading: a reader enters (users + 1, then looks at stag), uses, leaves; deregistration clears stag, then waits for
-// users to become 0. All of these are seq_cst read-modify-writes.
+// says is protected by `users` and `ticket`.
+// Threading: a reader enters (users + 1, then looks at ticket), uses, leaves; deregistration clears the key in ticket,
+// then waits for users to become 0. All of these are seq_cst.
 class MemoryRegion {
  public:
-  std::uint32_t stag() const { return stag_.load(std::memory_order_relaxed); }  // lkey = rkey; 0: not valid
+  std::uint32_t stag() const { return key_of(ticket_.load(std::memory_order_relaxed)); }  // lkey = rkey; 0: not valid
   std::byte* address() const { return address_; }
   std::size_t length() const { return length_; }
 
  private:
   friend class MemoryTable;
-  std::atomic<std::uint32_t> stag_{0};
+  static constexpr std::uint32_t key_of(std::uint64_t ticket) { return static_cast<std::uint32_t>(ticket); }
+  static constexpr std::uint64_t without_key(std::uint64_t ticket) { return ticket >> 32 << 32; }
+  // Requires: no key opens it, nobody is inside, and nobody else gives it a key.
+  void open(std::uint32_t key) {
+    const std::uint64_t before = ticket_.load(std::memory_order_relaxed);
+    assert(key != 0 && key_of(before) == 0);
+    ticket_.store(((before >> 32) + 1) << 32 | key, std::memory_order_seq_cst);
+  }
+  void close() { ticket_.fetch_and(without_key(~std::uint64_t{0}), std::memory_order_seq_cst); }
+
+  // Low half: the key, 0 while none opens it. High half: how many keys the slot has had. Whole, it is the ticket of an
+  // Extent: a key may come back (of a window 8 bits change, and its owner chooses them), a ticket does not.
+  std::atomic<std::uint64_t> ticket_{0};
   std::atomic<std::uint32_t> users_{0};
+  unsigned access_ = 0;  // ibv_access_flags
   // As numbers: a region of all memory begins at null.
   std::byte* at(std::uint64_t address) const {
     return reinterpret_cast<std::byte*>(reinterpret_cast<std::uintptr_t>(address_) + (address - base_));
@@ -43,7 +57,6 @@ class MemoryRegion {
   std::byte* address_ = nullptr;  // first octet in this process
   std::uint64_t base_ = 0;        // what the peer calls it (iova; 0 when zero-based)
   std::uint64_t length_ = 0;
-  unsigned access_ = 0;  // ibv_access_flags
   Pd* pd_ = nullptr;
   std::uint32_t place_ = 0;  // the bits of its index that say where it stands (slots.cc)
   std::uint32_t last_ = 0;   // the key that it has, or had last; of a window, the index stays
@@ -123,7 +136,7 @@ class MemoryTable final : public llp::MemoryGate {
   void after_fork_parent() EWARP_RELEASE(window_lock_, lock_);
   void after_fork_child() EWARP_RELEASE(window_lock_, lock_);
 
-  bool enter(void* region, std::uint32_t ticket) override;
+  bool enter(void* region, std::uint64_t ticket) override;
   void leave(void* region) override;
 
  private:
@@ -137,9 +150,10 @@ class MemoryTable final : public llp::MemoryGate {
   static constexpr std::uint32_t kPool = 1024, kResting = 2048;
 
   MemoryRegion* find(std::uint32_t stag) const;
+  MemoryRegion* enter_by_key(std::uint32_t stag, std::uint64_t* ticket);
   void set(MemoryRegion& region, Pd& pd, void* address, std::size_t length, std::uint64_t iova, unsigned access);
   bool close(MemoryRegion& region);
-  bool shut(MemoryRegion& region, std::uint32_t stag);
+  bool shut(MemoryRegion& region, std::uint64_t ticket);
   static void wait_for_users(const MemoryRegion& region);
   static std::byte* null_memory(bool written);
   void unbind(MemoryRegion& window) EWARP_REQUIRES(window_lock_);

@@ -123,7 +123,7 @@ bool MemoryTable::grow(unsigned chunk) {
 }
 
 void MemoryTable::give_slot(MemoryRegion* r) {
-  assert(r->stag_.load() == 0);
+  assert(r->stag() == 0);
   const llp::Guard guard(lock_);
   r->next_free_ = nullptr;
   (free_last_ != nullptr ? free_last_->next_free_ : free_first_) = r;

@@ -39,7 +39,7 @@ void MemoryTable::unbind(MemoryRegion& w) {
 void MemoryTable::remove_window(MemoryRegion* w) {
   {
     const llp::Guard guard(window_lock_);
-    w->stag_.exchange(0, std::memory_order_seq_cst);
+    w->close();
     wait_for_users(*w);
     unbind(*w);
     w->kind_ = MemoryRegion::Kind::region;
@@ -57,15 +57,16 @@ bool MemoryTable::bind(const WindowBind& b, const Pd& pd, std::uint32_t qp) {
       (w->last_ ^ b.rkey) >> 8 != 0 || (b.access & ~(kRights | kIgnored)) != 0)
     return false;
   const bool second = w->kind_ == Kind::window_2;
-  if (second && w->stag_.load(std::memory_order_relaxed) != 0) return false;
+  if (second && w->stag() != 0) return false;
   if (b.length > 0 || second) {
-    if (b.length == 0 || b.lkey == 0 || r == nullptr || r->stag_.load(std::memory_order_seq_cst) != b.lkey)
+    if (b.length == 0 || b.lkey == 0 || r == nullptr ||
+        MemoryRegion::key_of(r->ticket_.load(std::memory_order_seq_cst)) != b.lkey)
       return false;
     if (r->kind_ != Kind::region || r->pd_ != &pd || (r->access_ & IBV_ACCESS_MW_BIND) == 0) return false;
     if ((b.access & kWrites) != 0 && (r->access_ & IBV_ACCESS_LOCAL_WRITE) == 0) return false;
     if (b.address < r->base_ || b.length > r->length_ || b.address - r->base_ > r->length_ - b.length) return false;
   }
-  w->stag_.exchange(0, std::memory_order_seq_cst);
+  w->close();
   wait_for_users(*w);
   unbind(*w);
   if (b.length == 0) return true;
@@ -77,7 +78,7 @@ bool MemoryTable::bind(const WindowBind& b, const Pd& pd, std::uint32_t qp) {
   w->window_of_ = r;
   w->qp_ = second ? qp : 0;
   ++r->windows_;
-  w->stag_.exchange(b.rkey, std::memory_order_seq_cst);
+  w->open(b.rkey);
   return true;
 }
 
