@@ -102,10 +102,10 @@ Prefix Association::prefix(Type type, std::uint8_t flags, std::uint8_t aux) cons
   return {type, flags, aux, key_.remote_qpn, key_.local_qpn};
 }
 
-void Association::put(Octets head, std::span<const Extent> payload, bool again) {
+void Association::put(Octets head, std::span<const Extent> payload, bool again, const MessageId& message) {
   assert(head.size() <= kMaxHeader);
   const bool crc = (std::to_integer<unsigned>(head[1]) & flag::kNoCrc) == 0;
-  shared_.wire.send(address(), Frame{head, payload, crc, again});
+  shared_.wire.send(address(), Frame{head, payload, crc, again, message});
 }
 
 }  // namespace ewarp::llp::rd

@@ -195,7 +195,8 @@ class Association {
   std::uint16_t wishes() const;  // options
   Prefix prefix(Type type, std::uint8_t flags, std::uint8_t aux = 0) const;
   Address address() const { return {key_.ip, port_}; }
-  void put(std::span<const std::byte> head, std::span<const Extent> payload = {}, bool again = false);
+  void put(std::span<const std::byte> head, std::span<const Extent> payload = {}, bool again = false,
+           const MessageId& message = {});
 
   Shared& shared_;
   Key key_;

@@ -14,15 +14,14 @@ Slab::~Slab() {
 }
 
 std::uint32_t Slab::create(Shared& shared, const Key& key, std::uint16_t port) {
-  std::uint32_t i;
-  if (free_.empty()) {
-    i = used_++;
-    if (i / kBlock == blocks_.size()) blocks_.push_back(std::make_unique<Block>());
-  } else {
-    i = free_.back();
-    free_.pop_back();
-  }
+  const bool fresh = free_.empty();
+  if (fresh && used_ / kBlock == blocks_.size()) blocks_.push_back(std::make_unique<Block>());
+  const std::uint32_t i = fresh ? used_ : free_.back();
   new (blocks_[i / kBlock]->raw[i % kBlock].data()) Association(shared, key, port);
+  if (fresh)
+    ++used_;
+  else
+    free_.pop_back();
   return i;
 }
 
@@ -55,6 +54,10 @@ void Deadlines::down(std::size_t i) {
     i = child;
   }
   place(a, i);
+}
+
+void Deadlines::make_room() {
+  if (heap_.size() == heap_.capacity()) heap_.reserve(2 * heap_.size() + 1);
 }
 
 void Deadlines::insert(Association& a) {

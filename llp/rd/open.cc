@@ -12,6 +12,7 @@ void Association::enter(State next) {
   assert(state_ != State::embryonic || shared_.embryonic > 0);
   shared_.embryonic += (next == State::embryonic);
   shared_.embryonic -= (state_ == State::embryonic);
+  if (next == State::open_sent) cookie_ = 0;  // last_rx_ stood there
   state_ = next;
 }
 
@@ -31,7 +32,6 @@ void Association::begin(const Identity& identity) {
   options_ = 0;
   ord_ = 0;
   max_seg_ = path_seg_ = shared_.config.max_seg;
-  cookie_ = 0;
   round_trip_ = RoundTrip{};
   shared_.upper.opening(*this);
 }

@@ -288,9 +288,10 @@ void Association::hold(Incoming in) {
   h.immediate = in.immediate;
   h.error_psn = in.error_psn;
   h.segment.assign(in.segment.begin(), in.segment.end());
-  shared_.held -= lane.cost();
+  // Without memory insert() throws, and the cost is what it was.
+  const std::size_t before = lane.cost();
   lane.insert(std::move(h));
-  shared_.held += lane.cost();
+  shared_.held += lane.cost() - before;
 }
 
 // The peer has the report: now it may see the acknowledgement of what the report is about. A failed message keeps its

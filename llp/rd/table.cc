@@ -64,14 +64,29 @@ void Table::receive(Time now, const Address& from, Octets datagram, bool ce, boo
 
 bool Table::finish(Time now, bool again) {
   if (late_.empty()) return false;
+  being_finished_.reserve(late_.size());  // it is late_ from here on, and takes no more than these
   being_finished_.swap(late_);
-  for (const std::uint32_t i : being_finished_) {
-    Association& a = slab_[i];
-    a.late_ = !a.respond(now, again);
-    if (a.late_) late_.push_back(i);
-    settle(now, a);
+  std::size_t next = 0;
+  const auto keep_the_rest = [&] {
+    late_.insert(late_.end(), being_finished_.begin() + static_cast<std::ptrdiff_t>(next), being_finished_.end());
+    being_finished_.clear();
+  };
+  try {
+    while (next < being_finished_.size()) {
+      const std::uint32_t i = being_finished_[next++];
+      Association& a = slab_[i];
+      a.late_ = false;
+      if (!a.respond(now, again)) {
+        late_.push_back(i);
+        a.late_ = true;
+      }
+      settle(now, a);
+    }
+  } catch (...) {
+    keep_the_rest();
+    throw;
   }
-  being_finished_.clear();
+  keep_the_rest();
   return true;
 }
 
@@ -320,7 +335,9 @@ Association* Table::by_tag(std::uint32_t tag) const {
 }
 
 Association& Table::create(const Key& key, std::uint16_t port, void* user) {
+  // What needs memory comes first.
   if (deadlines_.size() >= by_key_.size()) grow();
+  deadlines_.make_room();
   const std::uint32_t i = slab_.create(shared_, key, port);
   Association& a = slab_[i];
   assert(find(key) == nullptr);

@@ -46,6 +46,8 @@ class Deadlines {
   std::size_t size() const { return heap_.size(); }
   Association& top() const { return at(0); }
   Association& at(std::size_t i) const { return slab_[heap_[i]]; }
+  // For one more; insert() needs no memory behind it.
+  void make_room();
   void insert(Association& a);
   void remove(Association& a);
   void update(Association& a, Time deadline);

@@ -143,7 +143,8 @@ bool Association::transmit(Time now, Lane lane, std::size_t i, std::uint8_t flag
     ack_due_.carried();
   }
   last_tx_ = now;
-  put(Octets(head).first(at), std::span(pieces).first(static_cast<std::size_t>(count)), (flags & flag::kAgain) != 0);
+  put(Octets(head).first(at), std::span(pieces).first(static_cast<std::size_t>(count)), (flags & flag::kAgain) != 0,
+      {this, lane, o.message});
   return true;
 }
 

@@ -111,17 +111,27 @@ class Upper {
   ~Upper() = default;
 };
 
+// A message of an association, as Upper::acknowledged() is told of it.
+struct MessageId {
+  const Association* association = nullptr;
+  Lane lane = Lane::req;
+  std::uint64_t name = 0;
+  bool operator==(const MessageId&) const = default;
+};
+
 // A UDP payload but for its CRC32C, which goes over head and payload and is left to who sends: all 0 without `crc`.
 struct Frame {
   Octets head;
   std::span<const Extent> payload;
   bool crc = true;
-  bool again = false;  // a retransmission: never fragment-protected, so that a smaller path cannot stop it
+  bool again = false;   // a retransmission: never fragment-protected, so that a smaller path cannot stop it
+  MessageId message{};  // whose payload it is
 };
 
 class Wire {
  public:
-  // What cannot be sent now is lost, and made good like any loss. The spans live as long as the call.
+  // What cannot be sent now is lost, and made good like any loss. The spans live as long as the call. A payload that is
+  // sent later is not read any more once Upper::acknowledged() has told of its message: its memory may be in other use.
   virtual void send(const Address& to, const Frame& frame) = 0;
 
  protected:

@@ -127,7 +127,7 @@ void embryonic_with_something_to_send_opens(void**) {
     s.silence();
     s.pass(Config{}.rto_init);
     const Heard open = s.expect(Type::open);
-    assert_true(open.open().initial_tag == s.own_tag && open.open().isn == s.own_isn);
+    assert_true(open.open().initial_tag == s.own_tag && open.open().isn == s.own_isn && open.open().cookie == 0);
     assert_int_equal(s.table.embryonic(), 0);
   };
   {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a receiver owes: lanes, acknowledgements, SACK, receive buffers, error reports
 // (docs/protocol/reliable-datagrams.md sections 4, 5, 7 and 9).
+#include "tests/llp/rd_no_memory.h"
 #include "tests/llp/rd_scene.h"
 
 using namespace ewarp;
@@ -158,6 +159,26 @@ void memory_for_what_is_ahead_is_bounded(void**) {
   assert_true(s.table.held() <= 3000 && s.table.counters().not_held > 90);
   for (std::uint32_t k = 0; k < 100; ++k) s.say_data(Lane::req, kReq + k, segment(true, 1000));
   assert_int_equal(s.delivered.size(), 100);
+  assert_int_equal(s.table.held(), 0);
+}
+
+// What there is no memory for is lost, and the account of what is held stays right.
+void no_memory_for_what_is_ahead(void**) {
+  Scene s;
+  s.establish();
+  s.say_data(Lane::req, kReq + 1, segment(true));
+  const std::size_t held = s.table.held();
+  test::no_memory_for = 2 * sizeof(Held);  // what the lane's array grows to
+  bool lost = false;
+  try {
+    s.say_data(Lane::req, kReq + 2, segment(true));
+  } catch (const std::bad_alloc&) {
+    lost = true;
+  }
+  assert_true(lost);
+  assert_int_equal(s.table.held(), held);
+  for (const std::uint32_t k : {2u, 0u}) s.say_data(Lane::req, kReq + k, segment(true));
+  assert_int_equal(s.delivered.size(), 3);
   assert_int_equal(s.table.held(), 0);
 }
 
@@ -402,6 +423,7 @@ int main() {
       cmocka_unit_test(copies_are_delivered_once),
       cmocka_unit_test(placed_ahead),
       cmocka_unit_test(memory_for_what_is_ahead_is_bounded),
+      cmocka_unit_test(no_memory_for_what_is_ahead),
       cmocka_unit_test(no_receive),
       cmocka_unit_test(refused_then_repeated),
       cmocka_unit_test(granted_credits_are_never_taken_back),

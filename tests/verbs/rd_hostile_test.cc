@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// What strangers may send to a port with a queue pair of RD: nothing is placed, little is kept, few answers go out, and
-// those that talk to it do not notice.
+// What strangers and peers may send to a port with a queue pair of RD: nothing is placed, little is kept, few answers
+// go out, those that talk to it do not notice, and none hears what is meant for another.
 #include <cerrno>
 #include <random>
 
 #include "llp/rd/header.h"
+#include "tests/llp/rd_no_memory.h"
 #include "tests/llp/rd_seal.h"
 #include "tests/verbs/captured_stderr.h"
+#include "tests/verbs/rd_full_sockets.h"
 #include "tests/verbs/rd_sides.h"
 
 namespace ewarp::test {
@@ -128,6 +130,180 @@ void a_peer_of_another_version(void**) {
   assert_int_equal(said.count("speaks another version of datagrams"), 1);
 }
 
+// One that takes part in an association with `side`, whoever opens it, and then says what it likes.
+class Intruder {
+ public:
+  struct Heard {
+    std::vector<std::byte> octets;
+    Datagram d;  // looks into them
+  };
+
+  explicit Intruder(const RdSide& side) : number_(side.qp->number()) {}
+  std::uint32_t qpn() const { return 0x010000u | raw_.port(); }
+
+  Heard hear(Type type) {
+    for (;;) {
+      Heard h = next();
+      if (h.d.prefix.type == type) return h;
+    }
+  }
+  Heard next() {
+    auto octets = raw_.receive(kPatience);
+    const auto parsed = parse(octets, true);
+    if (!parsed.ok()) fail_msg("nothing was heard");
+    return {std::move(octets), parsed.value()};
+  }
+
+  void open() {
+    raw_.send(number_, open_of(number_, qpn(), kTag));
+    note(hear(Type::openack));
+  }
+  // Its OPEN is heard; until it is answered, it sends nothing.
+  void be_opened() { note(hear(Type::open)); }
+  void answer() {
+    Open o;
+    o.destination_tag = tag_;
+    o.initial_tag = kTag;
+    o.qkey = kQkey;
+    o.isn = {1, 1};
+    o.window = {64, 64};
+    o.max_seg = 1472;
+    say(Type::openack, o);
+  }
+  // So many of its requests' segments.
+  void acknowledge(std::uint32_t n) { say(Type::ack, standing(n), std::uint16_t{0}, std::array<SackWords, 2>{}); }
+  // A segment of ours, so many after the first.
+  std::vector<std::byte> request(std::uint32_t n, std::size_t octets) const {
+    Data d;
+    d.standing = standing(0);
+    d.standing.psn = 1 + n;
+    return rdtest::datagram(Prefix{Type::req, 0, 0, number_, qpn()}, d, std::vector<std::byte>(octets, std::byte{1}));
+  }
+  void say(const std::vector<std::byte>& octets) { raw_.send(number_, octets); }
+  std::uint32_t first_psn() const { return isn_[0]; }
+
+ private:
+  static constexpr std::uint32_t kTag = 0xb0b0b0b0;
+
+  template <class... Body>
+  void say(Type type, const Body&... body) {
+    raw_.send(number_, rdtest::datagram(Prefix{type, 0, 0, number_, qpn()}, body...));
+  }
+  Standing standing(std::uint32_t acknowledged) const {
+    Standing s;
+    s.tag = tag_;
+    s.ack = {isn_[0] + acknowledged, isn_[1]};
+    s.window = {64, 64};
+    return s;
+  }
+  void note(const Heard& h) {
+    tag_ = std::get<Open>(h.d.body).initial_tag;
+    isn_ = std::get<Open>(h.d.body).isn;
+  }
+
+  RawPeer raw_;
+  std::uint32_t number_, tag_ = 0;
+  std::array<std::uint32_t, 2> isn_{};
+};
+
+// More than is copied when a segment is made, and no more than what inline data may be.
+constexpr std::uint32_t kLong = 1000;
+
+// Another queue pair for this side, with a single slot for requests.
+void one_slot(RdSide& a) {
+  a.qp->destroy();
+  ibv_qp_init_attr init{};
+  init.qp_type = IBV_QPT_DRIVER;
+  init.cap = {1, 1, 1, 1, kLong};
+  assert_int_equal(create_rd_qp(a.pd, init, &a.cq, &a.cq, &a.qp), 0);
+  a.qp->set_handle(RdSide::kHandle);
+  a.go(IBV_QPS_RTS);
+}
+
+int send_filled(RdSide& a, AddressHandleObject& ah, std::uint32_t qpn, int fill, unsigned flags) {
+  std::memset(a.at(0), fill, kLong);
+  return a.request(ah, qpn, {.sges = {a.sge(0, kLong)}, .flags = IBV_SEND_SIGNALED | flags});
+}
+
+// A segment of a Send in one segment: behind DDP's header, this and nothing else.
+void expect_filled(const Data& segment, int fill) {
+  const Octets payload = segment.segment.subspan(18);
+  assert_int_equal(payload.size(), kLong);
+  for (const std::byte o : payload) assert_int_equal(std::to_integer<int>(o), fill);
+}
+
+// A segment waits for room, and its peer acknowledges it: the request is complete, its memory in other use. What stands
+// there next is not sent in its place.
+void acknowledged_before_it_was_sent(void**) {
+  for (const unsigned flags : {0u, unsigned{IBV_SEND_INLINE}}) {
+    RdSide a;
+    one_slot(a);
+    Intruder peer(a);
+    AddressHandleObject ah = a.address();
+    assert_int_equal(send_filled(a, ah, peer.qpn(), 1, flags), 0);
+    peer.be_opened();
+    {
+      const FullSockets full;
+      peer.answer();
+      peer.acknowledge(1);
+      expect_done(a, IBV_WC_SEND);
+      assert_int_equal(send_filled(a, ah, peer.qpn(), 2, flags), 0);
+    }
+    for (std::uint32_t n = 0; n != 1;) {
+      const Intruder::Heard h = peer.hear(Type::req);
+      const Data& data = std::get<Data>(h.d.body);
+      n = data.standing.psn - peer.first_psn();
+      assert_in_range(n, 0, 1);
+      expect_filled(data, n == 0 ? 1 : 2);
+    }
+    peer.acknowledge(2);
+    expect_done(a, IBV_WC_SEND);
+  }
+}
+
+// The same where the queue pair is destroyed: the program may do with its memory what it likes.
+void destroyed_before_it_was_sent(void**) {
+  for (const unsigned flags : {0u, unsigned{IBV_SEND_INLINE}}) {
+    RdSide a;
+    one_slot(a);
+    Intruder peer(a);
+    AddressHandleObject ah = a.address();
+    assert_int_equal(send_filled(a, ah, peer.qpn(), 1, flags), 0);
+    peer.be_opened();
+    {
+      const FullSockets full;
+      peer.answer();
+      while (longest_refused < kLong) poll(nullptr, 0, 1);
+      one_slot(a);
+      std::memset(a.at(0), 2, kLong);
+    }
+    for (Type type = Type::req; type != Type::reset;) {
+      const Intruder::Heard h = peer.next();
+      type = h.d.prefix.type;
+      if (type == Type::req) expect_filled(std::get<Data>(h.d.body), 1);
+    }
+  }
+}
+
+// A segment that there is no memory for is a loss; the port goes on.
+void no_memory_for_a_segment(void**) {
+  constexpr std::size_t kOctets = 1237;  // asked for by nothing else
+  RdSide a, b;
+  Intruder peer(b);
+  peer.open();
+  const auto ahead = peer.request(1, kOctets);
+  no_memory_for = kOctets;
+  peer.say(ahead);
+  while (no_memory_for != 0) poll(nullptr, 0, 1);
+  expect_traffic(a, b);
+  peer.say(ahead);
+  for (bool held = false; !held;) {
+    const Intruder::Heard h = peer.hear(Type::ack);
+    const SackView& sack = std::get<Ack>(h.d.body).sack[0];
+    held = sack.bits() > 0 && sack.test(0);
+  }
+}
+
 }  // namespace
 }  // namespace ewarp::test
 
@@ -138,6 +314,9 @@ int main() {
       cmocka_unit_test(unknown_tags),
       cmocka_unit_test(openings),
       cmocka_unit_test(a_peer_of_another_version),
+      cmocka_unit_test(acknowledged_before_it_was_sent),
+      cmocka_unit_test(destroyed_before_it_was_sent),
+      cmocka_unit_test(no_memory_for_a_segment),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

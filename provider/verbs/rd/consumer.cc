@@ -64,7 +64,8 @@ void RdQueuePair::send_started(const rdmap::Peer& peer) {
 void RdQueuePair::send_done(rdmap::SendRequest& request, rdmap::Status status) {
   --in_progress_;
   if (state_.load(std::memory_order_relaxed) == IBV_QPS_RESET) return;  // destroyed
-  // What is gathered in place must have left before its owner has it back. After a success nobody needs it any more.
+  // What is gathered in place must have left before its owner has it back. Of a success nothing is left: see
+  // RdPort::acknowledged().
   if (status != rdmap::Status::success) rd().release_memory();
   complete_send(static_cast<RdSend&>(request), wc_status(status));
 }

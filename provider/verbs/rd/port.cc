@@ -14,6 +14,7 @@
 #include "provider/base/log.h"
 #include "provider/base/options.h"
 #include "provider/base/stats.h"
+#include "provider/engine/at_exit.h"
 #include "provider/engine/engine.h"
 
 namespace ewarp::verbs {
@@ -50,7 +51,9 @@ RdPort& RdPort::of(DatagramPort& port) {
 RdPort::RdPort(DatagramPort& port)
     : port_(port),
       wire_(port, [this](const Address& to, std::uint32_t number) { return route(to, number); }),
-      table_(config_for(port.socket()), *this, wire_, *this) {}
+      table_(config_for(port.socket()), *this, wire_, *this) {
+  touched_.reserve(seats_.size());  // touch() must not fail halfway
+}
 
 RdPort::~RdPort() = default;
 
@@ -108,10 +111,11 @@ void RdPort::receive(const llp::UdpArrival& arrival) {
   if (octets.size() > 1 && (std::to_integer<unsigned>(octets[1]) & llp::kFlagNoCrc) != 0 && !may_lack_crc(arrival))
     return count_drop(llp::DatagramDrop::crc);
   received_ = true;
+  assert(arrival_ == nullptr);
+  const AtExit over([this] { arrival_ = nullptr; });
   arrival_ = &arrival;
   const bool marked = (arrival.tos & kCongestionExperienced) == kCongestionExperienced;
   table_.receive(turn_, RdPaths::address_of(arrival.from), octets, marked, true);
-  arrival_ = nullptr;
 }
 
 void RdPort::begin_turn() {
@@ -135,9 +139,10 @@ void RdPort::wake(const Key& peer, const AddressHandle& ah) {
   engine().assert_held();
   const Key key = peer;  // of a request that may end here
   const RdPath way = RdPaths::of(ah);
+  assert(fresh_ == nullptr);
+  const AtExit over([this] { fresh_ = nullptr; });
   fresh_ = &way;
   table_.wake(now(), key, static_cast<std::uint16_t>(key.remote_qpn));
-  fresh_ = nullptr;
 }
 
 void RdPort::receives_posted(rdmap::DatagramEndpoint& endpoint) {

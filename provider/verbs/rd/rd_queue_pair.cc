@@ -104,6 +104,7 @@ void RdQueuePair::end_associations() {
 
 void RdQueuePair::leave_port() {
   rd().detach(number_, qkey_);
+  rd().release_memory();
   if (std::exchange(in_line_, false)) srq_->forget(*this);
 }
 

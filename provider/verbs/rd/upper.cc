@@ -42,10 +42,16 @@ void RdPort::opening(Association& a) {
     back = RdPaths::of(*arrival_);
     known = &back;
   }
-  const RdPath& p = paths_.open(key.ip, seats_[index_of(key.local_qpn)].device, known);
+  const auto device = seats_[index_of(key.local_qpn)].device;
+  const RdPath& p = paths_.open(key.ip, device, known);
   a.limit_segment(p.max_payload);
   if (p.crc) a.demand_crc();
-  if (auto* e = endpoint_of(a)) e->opening(a);
+  try {
+    if (auto* e = endpoint_of(a)) e->opening(a);
+  } catch (...) {
+    paths_.close(key.ip, device);
+    throw;
+  }
 }
 
 void RdPort::established(Association& a) {
@@ -74,6 +80,7 @@ int RdPort::memory(Association& a, Lane lane, const Outgoing& segment, std::span
 
 void RdPort::acknowledged(Association& a, Lane lane, std::uint64_t message) {
   round_trip_ = a.round_trip().smoothed();
+  wire_.acknowledged({&a, lane, message});
   if (auto* e = touch(a)) e->acknowledged(a, lane, message);
 }
 

@@ -2,6 +2,7 @@
 #include "provider/verbs/rd/wire.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <cstring>
 
@@ -66,8 +67,12 @@ void RdWire::send(const llp::rd::Address& to, const llp::rd::Frame& frame) {
   const RdPath* path = route_(to, source_number(frame.head));
   if (path == nullptr) return;
   std::size_t octets = 0;
-  for (const llp::Extent& e : frame.payload) octets += e.length;
-  const bool copies = octets <= kCopyLimit || (frame.crc && is_response(frame.head));
+  bool ours = false;  // of a send queue, which may go before the frame does
+  for (const llp::Extent& e : frame.payload) {
+    octets += e.length;
+    ours |= e.region == nullptr;
+  }
+  const bool copies = octets <= kCopyLimit || ours || (frame.crc && is_response(frame.head));
   const std::size_t arena = frame.head.size() + (copies ? octets : 0) + llp::kDatagramCrc;
   if (!has_room(arena, frame.payload.size())) {
     flush();
@@ -85,6 +90,7 @@ void RdWire::send(const llp::rd::Address& to, const llp::rd::Frame& frame) {
   p.pieces = 0;
   p.crc = frame.crc;
   p.fragments = frame.again;
+  p.message = frame.message;
   std::memcpy(arena_.get() + p.head, frame.head.data(), frame.head.size());
   if (copies) {
     if (!copy_payload(p, frame.payload, octets)) return;
@@ -108,6 +114,7 @@ bool RdWire::append(llp::UdpOutbox& out, const Pending& p) {
   if (p.crc) crc.update(Octets(head, p.head_size));
   for (std::size_t i = p.first; i < p.first + p.pieces; ++i) {
     const llp::Extent& e = pieces_[i];
+    assert(e.region != nullptr);
     if (!held().enter(e) || (p.crc && !crc.read(e.address, e.length))) {
       out.undo();
       return false;
@@ -170,6 +177,12 @@ void RdWire::let_go() {
   flush();
   for (std::size_t i = next_; i < count_; ++i)
     if (frames_[i].pieces > 0) frames_[i].head_size = 0;
+}
+
+void RdWire::acknowledged(const llp::rd::MessageId& message) {
+  if (pieces_used_ == 0) return;
+  for (std::size_t i = next_; i < count_; ++i)
+    if (frames_[i].pieces > 0 && frames_[i].message == message) frames_[i].head_size = 0;
 }
 
 bool RdWire::transmit() {

@@ -14,9 +14,9 @@
 
 namespace ewarp::verbs {
 
-// A frame is headers, copied here, and payload: copied if it is short, else named only, and entered, read for the CRC
-// and handed to the kernel in flush(). Between the two anything may happen to it; what is no longer registered then is
-// not sent. Nothing is allocated after construction.
+// A frame is headers, copied here, and payload: copied if it is short or in no region, else named only, and entered,
+// read for the CRC and handed to the kernel in flush(). Between the two anything may happen to it; what is no longer
+// registered then, or was given back to its owner, is not sent. Nothing is allocated after construction.
 // Threading: engine held.
 class RdWire final : public llp::rd::Wire, public DatagramSender {
  public:
@@ -30,6 +30,9 @@ class RdWire final : public llp::rd::Wire, public DatagramSender {
   bool transmit() override;
   // Whose memory they name gets it back: what the kernel has no room for now is lost.
   void let_go();
+  // The same for the memory of a message that its peer has: what names it still is not needed. An acknowledgement that
+  // such a frame carried is lost with it, as on the way.
+  void acknowledged(const llp::rd::MessageId& message);
   bool empty() const { return count_ == 0; }
 
   // Hosts that refused datagrams of a size that their path was thought to carry, since the last call.
@@ -41,6 +44,7 @@ class RdWire final : public llp::rd::Wire, public DatagramSender {
     llp::UdpDestination to;
     std::size_t head, head_size;  // in arena_; with a copied payload and its CRC; 0: not to be sent
     std::size_t first, pieces;    // in pieces_
+    llp::rd::MessageId message;   // that these are of
     bool crc;                     // to be computed
     bool fragments;               // may be cut by IP
   };
