@@ -91,7 +91,7 @@ int LocalMemory::adopt(int fd, LocalMemory* memory) {
   // Only memory has seals; anything else is not asked for more, which its owner might make us wait for.
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0) return errno;
-  if ((seals & F_SEAL_SHRINK) == 0) return EPROTO;
+  if ((seals & kSeals) != kSeals) return EPROTO;
   struct stat s {};
   if (fstat(fd, &s) != 0) return errno;
   if (s.st_size != static_cast<off_t>(kOctets)) return EPROTO;

@@ -12,7 +12,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <fstream>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -286,16 +288,33 @@ void only_whole_memory_is_adopted(void**) {
   assert_int_equal(LocalMemory::create(&mine, &fd), 0);
   assert_int_equal(ftruncate(fd, 0), -1);
   assert_int_equal(errno, EPERM);
-  struct {
+  constexpr int kAll = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+  const off_t whole = lseek(fd, 0, SEEK_END);
+  std::vector<char> octets(static_cast<std::size_t>(whole));
+  assert_int_equal(pread(fd, octets.data(), octets.size(), 0), whole);
+  const struct {
     off_t octets;
     int seals;
-  } const forged[] = {
-      {4096, F_SEAL_SHRINK}, {0, F_SEAL_SHRINK}, {lseek(fd, 0, SEEK_END), 0}, {lseek(fd, 0, SEEK_END), F_SEAL_SHRINK}};
+    bool has_head;
+    int verdict;
+  } forged[] = {
+      {whole, kAll, true, 0},
+      {4096, kAll, true, EPROTO},
+      {0, kAll, false, EPROTO},
+      {whole, 0, true, EPROTO},
+      {whole, F_SEAL_SHRINK, true, EPROTO},
+      {whole, F_SEAL_SHRINK | F_SEAL_GROW, true, EPROTO},
+      {whole, F_SEAL_SHRINK | F_SEAL_SEAL, true, EPROTO},
+      {whole, F_SEAL_GROW | F_SEAL_SEAL, true, EPROTO},
+      {whole, kAll, false, EPROTO},
+  };
   for (const auto& f : forged) {
     const int file = memfd_create("forged", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     assert_int_equal(ftruncate(file, f.octets), 0);
+    if (f.has_head) assert_int_equal(pwrite(file, octets.data(), static_cast<std::size_t>(f.octets), 0), f.octets);
     assert_int_equal(fcntl(file, F_ADD_SEALS, f.seals), 0);
-    assert_int_equal(LocalMemory::adopt(file, &theirs), EPROTO);  // the last: it has no head
+    LocalMemory adopted;
+    assert_int_equal(LocalMemory::adopt(file, &adopted), f.verdict);
     close(file);
   }
   assert_int_equal(LocalMemory::adopt(fd, &theirs), 0);
@@ -317,12 +336,21 @@ void so_many_and_no_more(void**) {
   close(fd);
 }
 
+bool is_mapped(const std::string& name) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);)
+    if (line.find(name) != std::string::npos) return true;
+  return false;
+}
+
 // The child has neither the memory nor, once it is closed, the socket; the parent goes on.
 void a_forked_child(void**) {
   Pair p;
+  assert_true(is_mapped("memfd:etherwarp-local"));
   const pid_t child = fork();
   assert_true(child >= 0);
   if (child == 0) {
+    if (is_mapped("memfd:etherwarp-local")) _exit(2);
     p.a->close();
     p.b->close();
     p.forged = {};

@@ -340,6 +340,27 @@ void mpa_70_extensions_need_an_offer_and_an_answer_that_is_no_echo(void**) {
   assert_true(d.initiator.extensions && d.responder.extensions);
 }
 
+// docs/protocol/local.md section 1
+void memory_instead_of_tcp_needs_an_offer_and_an_answer_that_is_no_echo(void**) {
+  for (unsigned reserved = 0; reserved < 16; ++reserved) {
+    const bool offer = (reserved & 12) == 8, answer = (reserved & 12) == 4;
+    for (const bool own : {false, true}) {
+      const StartupConfig config{.enhanced = false, .extensions = false, .local = own};
+      auto responder = with_request(raw_frame(false, kC | reserved, 1, {}));
+      const Bytes reply = responder.accept(config, {});
+      EXPECT(text({reserved}), responder.params().local == (own && offer));
+      expect_octets(reply, raw_frame(true, kC | (own && offer ? 4u : 0u), 1, {}), text({reserved}));
+
+      const auto initiator = against(config, raw_frame(true, kC | reserved, 1, {}), Outcome::accepted);
+      EXPECT(text({reserved}), initiator.params().local == (own && answer));
+    }
+  }
+  for (const bool own : {false, true}) {
+    Initiator offers(StartupConfig{.local = own}, {});
+    assert_int_equal(std::to_integer<unsigned>(offers.request()[16]) & 0x0c, own ? 8 : 0);
+  }
+}
+
 // Holds: MPA-58, MPA-76
 void mpa_58_and_76_reject_hands_over_data_and_depths(void**) {
   const Json vectors = load("mpa_startup.json")["vectors"];
@@ -437,6 +458,7 @@ const std::vector<CMUnitTest> kNegotiationTests = {
     cmocka_unit_test(mpa_68_insufficient_ird_wins_over_no_rtr_and_no_rtr_is_sent),
     cmocka_unit_test(mpa_74_an_rtr_read_finds_a_place_in_the_ird),
     cmocka_unit_test(mpa_70_extensions_need_an_offer_and_an_answer_that_is_no_echo),
+    cmocka_unit_test(memory_instead_of_tcp_needs_an_offer_and_an_answer_that_is_no_echo),
     cmocka_unit_test(mpa_58_and_76_reject_hands_over_data_and_depths),
     cmocka_unit_test(mpa_58_a_reject_of_peer_to_peer_mirrors_the_model),
     cmocka_unit_test(mpa_77_a_recorded_siw_start_up_is_understood_on_both_sides),
