@@ -75,7 +75,7 @@ class Endpoint {
 
   // A Send stands at the front and no receive is posted. TCP holds back what follows, so it is worth waiting a little
   // where RFC 5041 section 7.2 would end the stream (docs/design/rdmap.md). receive() goes on by itself once there is
-  // one; after stop_waiting() it reports the error.
+  // one; after stop_waiting() it reports the error. The next message has a wait of its own.
   bool stalled() const { return stalled_; }
   void stop_waiting() { patient_ = false; }
 

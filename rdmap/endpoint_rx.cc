@@ -230,6 +230,7 @@ std::optional<Fault> Endpoint::finish_send(Segment& seg, Octets payload) {
   queues_.advance(h, seg.payload);
   if (!seg.last || !receive_open_) return {};
   receive_open_ = false;
+  patient_ = true;
   ++counters.rx_messages;
   ++counters.rx_sends;
   Received received = received_from(seg, payload);

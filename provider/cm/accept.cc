@@ -89,7 +89,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
     const Lock lock;
     orphaned = id->state == State::destroyed;  // the channel was closed meanwhile
   }
-  if (orphaned) abort_stream(qp);
+  if (orphaned) end_stream(id, qp, false);
   return 0;
 }
 
@@ -102,7 +102,7 @@ int reject(const IdRef& id, Octets private_data) {
   config.want_markers = options().markers;
   const std::vector<std::byte> reply = id->responder->reject(config, private_data);
   if (send_whole(id->socket.fd(), reply) == 0) {
-    verbs::linger(verbs::reactor(), id->socket.release_stream());
+    verbs::linger_refused(verbs::reactor(), id->socket.release_stream());
   } else {
     id->socket.close();
   }

@@ -95,7 +95,7 @@ int destroy_id(const Command& c) {
       stream = destroy(lock, id);
       response.events_reported = id->events_reported;
     }
-    abort_stream(stream);
+    end_stream(id, stream, false);
     response.events_reported += forget_in_kernel(*id);
     return copy_out(command.response, &response, sizeof(response), c.out);
   });
@@ -328,9 +328,9 @@ int run_guarded(int fd, std::uint32_t number, Command& command) {
 int run_get_event(int fd, const Command& command) {
   rdma_ucm_get_event get;
   if (!command.read(&get)) return EINVAL;
-  const FileRef file = find_file(fd);
+  FileRef file = find_file(fd);
   if (file == nullptr) return ucma_is(fd) ? EPERM : wait_in_closed_file();
-  return get_event(file, get.response, command.out, command.whole);
+  return get_event(std::move(file), get.response, command.out, command.whole);
 }
 
 }  // namespace

@@ -166,7 +166,7 @@ void hand_over(Lock& lock, const IdRef& id, const AttemptRef& attempt)
   }
   const bool orphaned = id->state == State::destroyed;
   lock.unlock();
-  if (error == 0 && orphaned) abort_stream(qp);
+  if (error == 0 && orphaned) end_stream(id, qp, false);
 }
 
 void rejected(const Lock& lock, const IdRef& id, const AttemptRef& attempt) EWARP_REQUIRES(manager_mutex) {

@@ -149,10 +149,14 @@ int wait_in_closed_file() {
 int get_event(FileRef file, std::uint64_t response, std::size_t size, Octets command) {
   // Libraries older than the ece member pass less; the kernel draws the same line.
   if (size < offsetof(rdma_ucm_event_resp, reserved)) return ENOSPC;
-  const int flags = fcntl(file->fd(), F_GETFL);
-  if (flags < 0) return wait_in_closed_file();
-  const bool waits = (flags & O_NONBLOCK) == 0;
   while (true) {
+    // Another thread may have changed them while this one waited.
+    const int flags = fcntl(file->fd(), F_GETFL);
+    if (flags < 0) {
+      file.reset();
+      return wait_in_closed_file();
+    }
+    const bool waits = (flags & O_NONBLOCK) == 0;
     int error = file->kernel() == nullptr ? wait_for_token(file->fd()) : wait_beside_kernel(*file, waits);
     if (error == 0) {
       error = fetch_event(file, response, size);
@@ -161,7 +165,8 @@ int get_event(FileRef file, std::uint64_t response, std::size_t size, Octets com
       // Another thread was faster.
     }
     if (error == EBADF) {
-      file.reset();  // and the kernel's channel with it
+      if (file->kernel() != nullptr) give_token(*file);  // for the next one that waits
+      file.reset();                                      // and the kernel's channel with it
       return waits ? wait_in_closed_file() : EAGAIN;
     }
     if (error != EAGAIN || !waits) return error;
@@ -185,6 +190,7 @@ int migrate(const FileRef& to, int from_fd, std::uint32_t number, std::uint32_t*
   {
     const Lock lock;
     IdRef id;
+    if (!to->open) return EBADF;  // nobody would destroy it
     const int error = find_id(lock, from, number, &id);
     if (error == ENOENT && beside_kernel) {
       // one that a kernel's listener made
@@ -273,16 +279,17 @@ namespace {
 
 // An id of a file that is closed. False: there is none.
 bool destroy_one_of(File& file) {
+  IdRef id;
   std::shared_ptr<verbs::QueuePair> stream;
   {
     const Lock lock;
     if (file.ids().empty()) return false;
     const auto it = manager().ids.find(*file.ids().begin());
     assert(it != manager().ids.end());
-    const IdRef id = it->second;
+    id = it->second;
     stream = destroy(lock, id);
   }
-  abort_stream(stream);
+  end_stream(id, stream, false);
   return true;
 }
 
@@ -311,6 +318,7 @@ bool ucma_is(int fd) {
 }
 
 void in_child() {
+  manager_mutex.renew_in_child();
   // Whatever the parent's threads were doing to it, the old manager is out of use from here on.
   abandoned_manager = current_manager.exchange(nullptr, std::memory_order_acq_rel);
   Socket::close_all_in_child();

@@ -295,7 +295,7 @@ int disconnect(const IdRef& id) {
       return 0;
     }
   }
-  qp->disconnect(true);
+  end_stream(id, qp, true);
   return 0;
 }
 

@@ -39,6 +39,7 @@
 namespace ewarp::verbs {
 class Device;
 class QueuePair;
+class StreamObserver;
 }  // namespace ewarp::verbs
 
 namespace ewarp::cm {
@@ -160,8 +161,9 @@ struct Id {
   std::unique_ptr<Listener> listener;
   std::unique_ptr<mpa::Responder> responder;  // State::request
   std::weak_ptr<verbs::QueuePair> qp;         // once connecting or accepting
-  mpa::StreamParams params;                   // of the attached stream
-  std::vector<std::byte> reply_data;          // private data for ESTABLISHED on the active side
+  mpa::StreamParams params;                   // of the attached stream, as the next one
+  std::shared_ptr<verbs::StreamObserver> observer EWARP_GUARDED_BY(manager_mutex);
+  std::vector<std::byte> reply_data;  // private data for ESTABLISHED on the active side
   std::shared_ptr<SidrAttempt> sidr_attempt;
   std::shared_ptr<SidrArrival> sidr_arrival;
 
@@ -289,8 +291,9 @@ int reject(const IdRef& id, Octets private_data);
 mpa::StartupConfig startup_config(verbs::QueuePair& qp, const rdma_ucm_conn_param& param, const Address& peer);
 // Hands the stream to the QP, without the lock; it takes the engine. 0 or errno; the stream is gone in any case.
 int attach(const IdRef& id, verbs::QueuePair& qp, std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params);
-// Ends the stream at once, if there is one; without the lock.
-void abort_stream(const std::shared_ptr<verbs::QueuePair>& qp);
+// Ends the id's stream on the QP; without the lock. The QP may have another one by now: that is left alone. qp: may be
+// null.
+void end_stream(const IdRef& id, const std::shared_ptr<verbs::QueuePair>& qp, bool graceful);
 // A connection that never came to be: counts it, enters State::failed, reports.
 void fail(const Lock&, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param = nullptr)
     EWARP_REQUIRES(manager_mutex);

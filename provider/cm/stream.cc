@@ -79,11 +79,21 @@ mpa::StartupConfig startup_config(verbs::QueuePair& qp, const rdma_ucm_conn_para
 
 int attach(const IdRef& id, verbs::QueuePair& qp, std::unique_ptr<llp::Stream> stream,
            const mpa::StreamParams& params) {
-  return qp.attach(std::move(stream), params, std::make_shared<Observer>(id));
+  const auto observer = std::make_shared<Observer>(id);
+  {
+    const Lock lock;
+    id->observer = observer;
+  }
+  return qp.attach(std::move(stream), params, observer);
 }
 
-void abort_stream(const std::shared_ptr<verbs::QueuePair>& qp) {
-  if (qp != nullptr) qp->disconnect(false);
+void end_stream(const IdRef& id, const std::shared_ptr<verbs::QueuePair>& qp, bool graceful) {
+  std::shared_ptr<verbs::StreamObserver> observer;
+  {
+    const Lock lock;
+    observer = id->observer;
+  }
+  if (qp != nullptr && observer != nullptr) qp->disconnect(graceful, observer.get());
 }
 
 void fail(const Lock& lock, const IdRef& id, EventType type, int status, const rdma_ucm_conn_param* param) {

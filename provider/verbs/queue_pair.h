@@ -81,8 +81,9 @@ class QueuePair {
   // What accept()/connect() may promise: the limits that modify()/create gave.
   virtual void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) = 0;
   // Ends the stream: graceful lets handed-over sends go out, sends FIN and waits (bounded) for the peer's; else RST.
-  // Flushes what is left. Harmless when there is no stream.
-  virtual void disconnect(bool graceful) = 0;
+  // Flushes what is left. Harmless when there is no stream. of: only the stream that was attached with this observer;
+  // null: whichever there is.
+  virtual void disconnect(bool graceful, const StreamObserver* of = nullptr) = 0;
   // Null: its stream is never brought up by address.
   virtual BringUpUser* bring_up_user() { return nullptr; }
 };

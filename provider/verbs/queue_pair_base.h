@@ -16,12 +16,15 @@
 
 namespace ewarp::verbs {
 
+class Engine;
+Engine& engine();  // provider/process
+
 // Threading: fields are set before the queue pair is used, then read by any thread; overflowed_, slot_: engine held.
 class QueuePairBase : public QueuePair {
  public:
   std::uint32_t number() const override { return number_; }
   Context& context() const override { return pd_.context; }
-  Engine& engine() const { return pd_.context.engine(); }
+  Engine& engine() const { return verbs::engine(); }  // not by the PD: a late callback may outlive it
   void set_handle(std::uint64_t handle) override { handle_ = handle; }
   ibv_qp_type type() const override { return type_; }
 

@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <infiniband/verbs.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -11,10 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "provider/cm/cm.h"
 #include "tests/cm/channel.h"
@@ -376,6 +379,22 @@ void a_waiting_thread_can_be_cancelled(void**) {
   channel.expect(kAddrResolved);
 }
 
+void a_channel_that_waits_no_more_ends_the_wait(void**) {
+  Channel channel;
+  std::atomic<int> result{-1};
+  std::thread waiting([&] {
+    rdma_ucm_event_resp r;
+    result = channel.run(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{pointer(&r)}, sizeof(r));
+  });
+  poll(nullptr, 0, 50);
+  assert_int_equal(fcntl(channel.fd(), F_SETFL, O_NONBLOCK), 0);
+  // As of an event that DESTROY_ID has taken back at this moment.
+  assert_int_equal(eventfd_write(channel.fd(), 1), 0);
+  for (int i = 0; i < 10000 && result == -1; ++i) poll(nullptr, 0, 1);
+  assert_int_equal(result, EAGAIN);
+  waiting.join();
+}
+
 void a_signal_interrupts_the_wait(void**) {
   Channel channel;
   struct sigaction action {};
@@ -527,6 +546,7 @@ int main() {
       cmocka_unit_test(destroy_takes_waiting_events_back),
       cmocka_unit_test(events_of_an_unknown_consumer_are_dropped),
       cmocka_unit_test(a_waiting_thread_can_be_cancelled),
+      cmocka_unit_test(a_channel_that_waits_no_more_ends_the_wait),
       cmocka_unit_test(a_signal_interrupts_the_wait),
       cmocka_unit_test(garbage_does_no_harm),
   };

@@ -237,6 +237,73 @@ void a_forked_child_holds_nothing(void**) {
   for (const int fd : {ready[0], ready[1], go[0], go[1]}) close(fd);
 }
 
+// The child has nobody who would give back what other threads held.
+void a_child_forked_amid_commands_can_give_them(void**) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  skip();  // the sanitizer's allocator keeps its locks in a child
+#endif
+  Channel inherited;
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> others;
+  for (int i = 0; i < 3; ++i)
+    others.emplace_back([&stop] {
+      Channel channel;
+      while (!stop) channel.destroy(channel.create(1));
+    });
+  int failed = 0;
+  for (int i = 0; i < 100 && failed == 0; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // what hangs ends by it
+      cm::in_child();
+      const rdma_ucm_cmd_hdr header{RDMA_USER_CM_CMD_LISTEN, 0, 0};
+      const bool refused = cm::ucma_write(inherited.fd(), &header, sizeof header) == -EPERM;
+      cm::ucma_close(inherited.fd());
+      _exit(refused ? 0 : 1);
+    }
+    int status = -1;
+    if (waitpid(child, &status, 0) != child || status != 0) ++failed;
+  }
+  stop = true;
+  for (auto& other : others) other.join();
+  assert_int_equal(failed, 0);
+}
+
+// Of one queue pair: that of the first has ended, and the first id does not know it yet.
+void an_id_leaves_the_next_ones_stream_alone(void**) {
+  settle();
+  const int fds = open_fds();
+  for (const bool graceful : {false, true}) {
+    Channel server, client;
+    const auto port = server.port(server.listener("127.0.0.1", 1));
+    const auto qp = make_qp();
+    assert_int_equal(client.connect(client.resolved("127.0.0.1", port, 2), make_qp()), 0);
+    const auto first = server.expect(kConnectRequest).id;
+    assert_int_equal(server.accept(first, 3, qp), 0);
+    server.expect(kEstablished);
+    client.expect(kEstablished);
+    assert_int_equal(client.connect(client.resolved("127.0.0.1", port, 4), make_qp()), 0);
+    const auto second = server.expect(kConnectRequest).id;
+    {
+      const PausedReactor paused;
+      reset_qp(qp);
+      assert_int_equal(server.accept(second, 5, qp), 0);
+      if (graceful)
+        assert_int_equal(server.disconnect(first), 0);
+      else
+        server.destroy(first);
+    }
+    if (graceful) assert_int_equal(server.expect(kDisconnected).id, first);
+    assert_int_equal(server.expect(kEstablished).id, second);
+    settle();
+    assert_int_equal(view_qp(qp).abort_calls + view_qp(qp).graceful_calls, 0);
+    // And to its own the second one's calls do get.
+    assert_int_equal(server.disconnect(second), 0);
+    assert_int_equal(view_qp(qp).graceful_calls, 1);
+  }
+  expect_open_fds(fds);
+}
+
 }  // namespace
 }  // namespace ewarp::test
 
@@ -254,6 +321,8 @@ int main() {
       cmocka_unit_test(many_at_once),
       cmocka_unit_test(destroyed_at_any_moment),
       cmocka_unit_test(a_forked_child_holds_nothing),
+      cmocka_unit_test(a_child_forked_amid_commands_can_give_them),
+      cmocka_unit_test(an_id_leaves_the_next_ones_stream_alone),
       cmocka_unit_test(lack_of_descriptors_passes),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

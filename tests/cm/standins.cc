@@ -187,7 +187,13 @@ class FakeQueuePair final : public QueuePair, public std::enable_shared_from_thi
   int post_send(ibv_send_wr*, ibv_send_wr**) override { return EINVAL; }
   int post_recv(ibv_recv_wr*, ibv_recv_wr**) override { return EINVAL; }
   int post_all(ibv_send_wr*) override { return EINVAL; }
-  int modify(const ibv_qp_attr&, int) override { return 0; }
+  int modify(const ibv_qp_attr& attr, int mask) override {
+    const std::lock_guard lock(mutex_);
+    if ((mask & IBV_QP_STATE) == 0 || attr.qp_state != IBV_QPS_RESET) return 0;
+    if (fd_ >= 0) end();
+    view_.attached = established_ = false;
+    return 0;
+  }
   int query(ibv_qp_attr&, ibv_qp_init_attr&) override { return 0; }
   void destroy() override {}
 
@@ -214,8 +220,9 @@ class FakeQueuePair final : public QueuePair, public std::enable_shared_from_thi
     *ird = limit_ird;
     *ord = limit_ord;
   }
-  void disconnect(bool graceful) override {
+  void disconnect(bool graceful, const StreamObserver* of = nullptr) override {
     const std::lock_guard lock(mutex_);
+    if (of != nullptr && observer_.get() != of) return;
     ++(graceful ? view_.graceful_calls : view_.abort_calls);
     if (fd_ < 0) return;
     if (graceful) {
@@ -339,6 +346,12 @@ void destroy_qp(std::uint32_t number) {
     verbs::qps.erase(number);
   }
   gone->disconnect(false);
+}
+
+void reset_qp(std::uint32_t number) {
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_RESET;
+  verbs::find_fake_qp(number)->modify(attr, IBV_QP_STATE);
 }
 
 QpView view_qp(std::uint32_t number) {

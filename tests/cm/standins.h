@@ -25,6 +25,8 @@ struct QpView {
 std::uint32_t make_qp();
 void destroy_qp(std::uint32_t number);
 QpView view_qp(std::uint32_t number);
+// ibv_modify_qp() to RESET: it may be connected once more.
+void reset_qp(std::uint32_t number);
 // The next attach() of this QP fails with `error`.
 void refuse_attach(std::uint32_t number, int error);
 void set_read_limits(std::uint16_t ird, std::uint16_t ord);

@@ -3,7 +3,9 @@
 // says.
 #include <errno.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "provider/engine/engine.h"
 #include "tests/wire/scene.h"
@@ -336,6 +338,38 @@ void vrb_33_capabilities(void**) {
   }
 }
 
+void another_streams_observer_ends_nothing(void**) {
+  InState rts(IBV_QPS_RTS);
+  const test::Observer other;
+  for (const bool graceful : {true, false}) rts.side.qp->disconnect(graceful, &other);
+  assert_int_equal(rts.side.state(), IBV_QPS_RTS);
+  rts.side.qp->disconnect(false, rts.side.observer.get());
+  assert_int_equal(rts.side.state(), IBV_QPS_ERR);
+}
+
+// The request is served by the end itself, fails, and asks for the queue pair to be served once more.
+void a_request_that_fails_at_the_end(void**) {
+  InState rts(IBV_QPS_RTS);
+  auto& kickable = dynamic_cast<Kickable&>(*rts.side.qp);
+  std::atomic<bool> holds{false}, destroyed{false}, kicked{true};
+  std::thread holder([&] {
+    engine().run([&]() EWARP_NO_LOCK_ANALYSIS {
+      holds = true;
+      while (!destroyed) engine().serve_tasks();
+      kicked = kickable.kicked.load();
+    });
+  });
+  while (!holds) std::this_thread::yield();
+  ibv_send_wr wr{}, *bad = nullptr;
+  wr.opcode = IBV_WR_LOCAL_INV;
+  wr.invalidate_rkey = 0x123456;
+  assert_int_equal(rts.side.qp->post_send(&wr, &bad), 0);
+  rts.side.qp->destroy();
+  destroyed = true;
+  holder.join();
+  assert_false(kicked);
+}
+
 }  // namespace
 
 int main() {
@@ -351,6 +385,8 @@ int main() {
       cmocka_unit_test(receives_from_before_the_stream),
       cmocka_unit_test(attach_where_it_cannot_be),
       cmocka_unit_test(create_refuses),
+      cmocka_unit_test(another_streams_observer_ends_nothing),
+      cmocka_unit_test(a_request_that_fails_at_the_end),
       cmocka_unit_test(vrb_33_capabilities),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

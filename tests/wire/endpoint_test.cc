@@ -294,6 +294,30 @@ void a_read_of_nothing_asks_for_no_memory(void**) {
     }
 }
 
+// The wait is over before all of the message is here, and it gets its receive after all. The next one waits anew.
+void every_message_has_a_wait_of_its_own(void**) {
+  FakeConsumer consumer;
+  mpa::StreamParams p = params();
+  p.initiator = true;
+  rdmap::Endpoint endpoint(consumer, p, 1442);
+  const Bytes first = framed(send_segment(1, pattern(20))), second = framed(send_segment(2, pattern(20, 2)));
+  const Octets part = Octets(first).first(30);
+  assert_int_equal(endpoint.receive(part), 0);
+  assert_true(endpoint.stalled());
+  endpoint.stop_waiting();
+  assert_int_equal(endpoint.receive(part), 0);
+  assert_false(endpoint.stalled() || endpoint.fault().has_value());
+  consumer.receives.push_back({1, {Bytes(20)}});
+  assert_int_equal(endpoint.receive(first), first.size());
+  assert_true(consumer.receives.empty());
+  assert_int_equal(endpoint.receive(second), 0);
+  assert_true(endpoint.stalled());
+  assert_false(endpoint.fault().has_value());
+  endpoint.stop_waiting();
+  assert_int_equal(endpoint.receive(second), second.size());
+  assert_true(endpoint.fault() == fault::kDdpNoBuffer);
+}
+
 // What recvmsg() does with the octets of a stream: those that go direct, then the rest to receive().
 class DirectReceiver {
  public:
@@ -500,6 +524,7 @@ int main() {
       cmocka_unit_test(a_source_that_goes_before_its_crc),
       cmocka_unit_test(a_short_source_that_goes),
       cmocka_unit_test(a_read_of_nothing_asks_for_no_memory),
+      cmocka_unit_test(every_message_has_a_wait_of_its_own),
       cmocka_unit_test(what_goes_direct),
       cmocka_unit_test(a_bad_write_ends_before_it_is_whole),
       cmocka_unit_test(what_is_nearly_there_comes_to_staging),

@@ -104,6 +104,30 @@ void every_message_has_its_own_time(void**) {
     for (int rounds = 1; !a_slow_receiver_lives(setup); ++rounds) assert_true(rounds < 50);
 }
 
+// The time of a message is over before all of it has come, and it gets its receive after all. The next one waits as
+// long as ever.
+void a_wait_that_was_over_does_not_shorten_the_next(void**) {
+  for (const bool initiator : {true, false}) {
+    const Setup setup{.initiator = initiator, .crc = true};  // with a CRC nothing is said of it before it is whole
+    test::expect_to_last(kReceive, name_of(setup), [&setup] {
+      Scene s(setup, 8192);
+      s.open_responder();
+      const Bytes first = s.peer->frame(send_segment(1, pattern(20)));
+      s.peer->raw(slice(first, 0, 30));
+      poll(nullptr, 0, 2 * static_cast<int>(kReceive.count()));
+      assert_int_equal(s.side.state(), IBV_QPS_RTS);
+      assert_int_equal(s.side.receive({s.side.sge(0, 50)}), 0);
+      s.peer->raw(slice(first, 30, first.size() - 30));
+      s.expect_completions("first", {{100, IBV_WC_SUCCESS}});
+      const Bytes second = send_segment(2, pattern(20, 2));
+      const auto begin = Clock::now();
+      s.peer->send(second);
+      s.peer->expect(answer_to(second, 1, 2, 2));
+      return test::since(begin);
+    });
+  }
+}
+
 // A plain responder (no peer-to-peer) whose initiator never speaks may at last speak first (docs/design/rdmap.md).
 void a_responder_that_has_waited_long_enough(void**) {
   for (const bool crc : {false, true}) {
@@ -191,6 +215,7 @@ int main() {
       cmocka_unit_test(an_end_behind_a_message_that_waits),
       cmocka_unit_test(an_immediate_for_which_nobody_posts_one),
       cmocka_unit_test(every_message_has_its_own_time),
+      cmocka_unit_test(a_wait_that_was_over_does_not_shorten_the_next),
       cmocka_unit_test(a_responder_that_has_waited_long_enough),
       cmocka_unit_test(mpa_60_the_wait_for_the_rtr_is_bounded),
       cmocka_unit_test(silence_after_our_fin_is_bounded),

@@ -38,7 +38,11 @@ void RcQueuePair::close_progress() {
     c.shut_down();
     // Receives are given back already: a Send that still comes is dropped, with what follows, and the stream ends.
     c.endpoint().stop_waiting();
-    if (c.endpoint().stalled()) c.resume();
+    // One of them may find a receive, posted just now: the next one has a wait of its own, which is over, too.
+    while (c.endpoint().stalled() && !c.endpoint().fault()) {
+      c.endpoint().stop_waiting();
+      c.resume();
+    }
     if (c.endpoint().fault()) {
       fail_stream(rdmap::Status::flushed);
       return;
@@ -49,9 +53,10 @@ void RcQueuePair::close_progress() {
   if (c.fin_sent()) flush_posted();
 }
 
-void RcQueuePair::disconnect(bool graceful) {
+void RcQueuePair::disconnect(bool graceful, const StreamObserver* of) {
   engine().run_control([&] {
     engine().assert_held();
+    if (of != nullptr && observer_.get() != of) return;
     if (connection_ == nullptr || phase_ == Phase::terminating) return;
     if (graceful && phase_ == Phase::running)
       begin_close();

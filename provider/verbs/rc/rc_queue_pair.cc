@@ -101,11 +101,14 @@ void RcQueuePair::destroy() {
   }
   engine().run([&] {
     engine().assert_held();
-    engine().serve_kicks();  // nobody posts to this QP any more, so it cannot come back to the list
+    engine().serve_kicks();  // what was posted leaves; nobody posts to this QP any more
     stop_bring_up();
     if (connection_ != nullptr) drop_stream(true);
     state_.store(IBV_QPS_RESET, std::memory_order_seq_cst);
     stop_timer();
+    // A request that failed just now has kicked it itself. Without a stream it does not do so again.
+    engine().serve_kicks();
+    assert(!kicked);
     leave_queues();
   });
   leave_owners();

@@ -62,7 +62,7 @@ class RcQueuePair final : public QueuePairBase,
   int attach(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params,
              std::shared_ptr<StreamObserver> observer) override;
   void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override;
-  void disconnect(bool graceful) override;
+  void disconnect(bool graceful, const StreamObserver* of = nullptr) override;
   BringUpUser* bring_up_user() override { return this; }
 
   // --- for the engine, which is held ---

@@ -138,7 +138,11 @@ void RcQueuePair::on_timer(unsigned generation) {
   if (phase_ == Phase::running && stalled_.load(std::memory_order_relaxed)) {
     if (wait_for_half_messages()) return;
     connection_->endpoint().stop_waiting();
+    // The message may get its receive all the same, posted just now or before its last octets come. If the one behind
+    // it has to wait, check_stall() begins that wait.
+    leave_stall();
     connection_->resume();
+    engine().update(*connection_);
     stream_progress();
   } else if (phase_ == Phase::running && connection_->endpoint().established()) {
     connection_->endpoint().speak_first();

@@ -36,7 +36,7 @@ class DatagramQueuePair : public QueuePairBase, public Kickable, public Datagram
   int attach(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params,
              std::shared_ptr<StreamObserver> observer) override;
   void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override { *ird = *ord = 0; }
-  void disconnect(bool) override {}
+  void disconnect(bool, const StreamObserver* = nullptr) override {}
 
  protected:
   using QueuePairBase::QueuePairBase;
