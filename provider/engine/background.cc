@@ -38,6 +38,7 @@ void Engine::name_poller() {
 }
 
 int Engine::start() noexcept {
+  if (forked_) return EPERM;  // the thread is the parent's
   if (running_.load(std::memory_order_acquire)) return 0;
   const llp::Guard guard(starting_);
   if (running_.load(std::memory_order_relaxed)) return 0;

@@ -242,6 +242,7 @@ void EngineLock::let_go_in_child() {
   relief_.store(nullptr, std::memory_order_relaxed);
   holder_.store(nullptr, std::memory_order_relaxed);
   late_free::forget_in_child();
+  pthread_setcancelstate(cancel_state_, nullptr);
 }
 
 }  // namespace ewarp::verbs

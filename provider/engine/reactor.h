@@ -14,9 +14,9 @@ class Reactor {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // The thread runs from here on: 0, or why it cannot be started (EAGAIN: no thread, EMFILE: no descriptor, ENOMEM),
-  // and then nothing has changed. The calls below start it too, but where they cannot they throw std::system_error:
-  // whoever makes objects or changes states calls this first.
+  // The thread runs from here on: 0, or why it cannot be started (EAGAIN: no thread, EMFILE: no descriptor, ENOMEM;
+  // EPERM: a forked child of a process in which it ran), and then nothing has changed. The calls below start it too,
+  // but where they cannot they throw std::system_error: whoever makes objects or changes states calls this first.
   virtual int start() noexcept = 0;
 
   // Runs task on the background thread, soon, with no lock held. Any thread.

@@ -65,9 +65,10 @@ std::uint32_t next_handle() {
 }
 
 void wait_acknowledged(pthread_mutex_t& mutex, pthread_cond_t& acknowledged, const std::uint32_t& count,
-                       std::uint64_t given) {
+                       std::optional<std::uint64_t> given) {
+  if (!given) return;
   pthread_mutex_lock(&mutex);
-  while (count != static_cast<std::uint32_t>(given)) pthread_cond_wait(&acknowledged, &mutex);
+  while (count != static_cast<std::uint32_t>(*given)) pthread_cond_wait(&acknowledged, &mutex);
   pthread_mutex_unlock(&mutex);
 }
 

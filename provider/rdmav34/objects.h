@@ -166,9 +166,10 @@ int guarded_end(F&& body) {
 // A fresh object number for the `handle` fields, which only people read.
 std::uint32_t next_handle();
 
-// Waits until the program has acknowledged as many events of an object as it was given.
+// Waits until the program has acknowledged as many events of an object as it was given. Nothing: there is nobody who
+// would.
 void wait_acknowledged(pthread_mutex_t& mutex, pthread_cond_t& acknowledged, const std::uint32_t& count,
-                       std::uint64_t given);
+                       std::optional<std::uint64_t> given);
 
 // Whether the program promised that one thread at a time uses what is made on it.
 inline bool one_thread(ibv_pd* pd) {

@@ -194,7 +194,7 @@ void CompletionQueue::written(bool quiet) {
 
 void CompletionQueue::notify() {
   engine().assert_held();
-  if (channel_ == nullptr) return;
+  if (channel_ == nullptr || channel_->closed()) return;
   std::array<std::byte, sizeof handle_> record;
   std::memcpy(record.data(), &handle_, sizeof handle_);
   engine().came(true);
@@ -231,7 +231,8 @@ void CompletionQueue::purge(std::uint32_t qp_number) {
   count_.store(kept, std::memory_order_release);
 }
 
-std::uint64_t CompletionQueue::retire_events() {
+std::optional<std::uint64_t> CompletionQueue::retire_events() {
+  if (channel_ != nullptr && channel_->closed()) return std::nullopt;
   const std::uint64_t unread = channel_ == nullptr ? 0 : channel_->purge(handle_);
   return events_posted_.load(std::memory_order_relaxed) - unread;
 }

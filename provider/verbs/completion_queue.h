@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 
 #include "llp/spinlock.h"
 #include "provider/verbs/device/context.h"
@@ -46,8 +47,8 @@ class CompletionQueue {
   // Removes the completions of this QP.
   void purge(std::uint32_t qp_number);
   // Takes back unread events; returns how many events have been reported to the application in all, so that
-  // destruction can wait until that many were acknowledged.
-  std::uint64_t retire_events();
+  // destruction can wait until that many were acknowledged. Nothing: a forked child, which is told of none.
+  std::optional<std::uint64_t> retire_events();
 
   // False: there was no memory for the ring.
   bool valid() const EWARP_NO_LOCK_ANALYSIS { return ring_.entries != nullptr; }

@@ -437,8 +437,59 @@ int answers() {
 
 // --- children -------------------------------------------------------------------------------------------------------
 
+// A queue pair on a shared receive queue that says that it uses no more receives: in ERR, at the latest.
+struct OnShared {
+  explicit OnShared(ibv_pd* pd) : cq(ibv_create_cq(pd->context, 16, nullptr, nullptr, 0)) {
+    ibv_srq_init_attr shared{nullptr, {4, 1, 0}};
+    srq = ibv_create_srq(pd, &shared);
+    CHECK(cq != nullptr && srq != nullptr);
+    ibv_qp_init_attr init{};
+    init.qp_type = IBV_QPT_RC;
+    init.send_cq = init.recv_cq = cq;
+    init.srq = srq;
+    init.cap = {4, 0, 1, 0, 0};
+    qp = ibv_create_qp(pd, &init);
+    CHECK(qp != nullptr);
+  }
+  void fail() {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) == 0);
+    attr.qp_state = IBV_QPS_ERR;
+    CHECK(ibv_modify_qp(qp, &attr, IBV_QP_STATE) == 0);
+  }
+  void destroy() { CHECK(ibv_destroy_qp(qp) == 0 && ibv_destroy_srq(srq) == 0 && ibv_destroy_cq(cq) == 0); }
+  ibv_cq* cq;
+  ibv_srq* srq;
+  ibv_qp* qp;
+};
+
+// Nobody can acknowledge an event that a child does not get: that of an object of its own, and one that was unread when
+// it was forked.
+void objects_end_in_children() {
+  const Device device;
+  OnShared before(device.pd);
+  before.fail();
+  const pid_t child = fork();
+  CHECK(child >= 0);
+  if (child == 0) {
+    alarm(20);  // what waits ends by it
+    OnShared own(device.pd);
+    own.fail();
+    own.destroy();
+    before.destroy();
+    _exit(0);
+  }
+  int status = 0;
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  before.destroy();
+}
+
 // As UCX does. A child has its copy of what is registered, and of the words of the heap that lie beside it.
 int children() {
+  objects_end_in_children();
   CHECK(ibv_fork_init() == 0 && ibv_is_fork_initialized() == IBV_FORK_UNNEEDED);
   const Device device;
   const std::vector<char> before(100);

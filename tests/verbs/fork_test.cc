@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // fork(): what a child may do with the engine that it inherits.
+#include <pthread.h>
 #include <sys/wait.h>
 
 #include <array>
@@ -78,11 +79,23 @@ void the_child_of_an_unused_engine_begins_anew(void**) {
 void the_child_of_a_used_engine_leaves_it_alone(void**) {
   Side a(4096), b(4096);
   join(a, b, params(true), params(false));
-  assert_true(in_child([] { return forked_child(); }));
+  assert_true(in_child([] {
+    Side c(4096);
+    return forked_child() && reactor().start() == EPERM &&
+           c.qp->attach(nullptr, params(true), c.observer) == EPERM;  // nobody would end a start-up in time
+  }));
   assert_int_equal(b.receive({b.sge(0, 8)}), 0);
   assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 8)}), 0);
   assert_int_equal(a.wait().status, IBV_WC_SUCCESS);
   assert_int_equal(b.wait().status, IBV_WC_SUCCESS);
+}
+
+void a_child_can_be_cancelled_as_its_parent(void**) {
+  static_cast<void>(reactor());
+  assert_true(in_child([] {
+    int before = -1;
+    return pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &before) == 0 && before == PTHREAD_CANCEL_ENABLE;
+  }));
 }
 
 // What a program may do with an opened device in any thread.
@@ -108,7 +121,7 @@ bool verbs_work(Context& context, CompletionQueue& inherited) {
   std::shared_ptr<QueuePair> qp;
   if (create_rc_qp(pd, init, &cq, &cq, &qp) != 0 || find_qp(qp->number()) != qp) return false;
   context.raise(IBV_EVENT_QP_FATAL, 7);
-  context.retire_async(7);
+  static_cast<void>(context.retire_async(7));
   qp->destroy();
   ibv_wc wc{};
   return inherited.poll(1, &wc) == 0;
@@ -155,6 +168,7 @@ int main() {
       cmocka_unit_test(a_child_forked_while_devices_are_looked_for),
       cmocka_unit_test(the_child_of_an_unused_engine_begins_anew),
       cmocka_unit_test(the_child_of_a_used_engine_leaves_it_alone),
+      cmocka_unit_test(a_child_can_be_cancelled_as_its_parent),
       cmocka_unit_test(a_child_inherits_no_lock),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

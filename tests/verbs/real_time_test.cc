@@ -16,10 +16,13 @@ void deregistration(void**) {
   Context context(any_device(), channel(16));
   Pd pd(context);
   std::array<std::byte, 64> octets{};
+  const auto iova = reinterpret_cast<std::uintptr_t>(octets.data());
   MemoryRegion* region = nullptr;
-  assert_int_equal(memory().add(pd, octets.data(), octets.size(), 0, 0, &region), 0);
+  assert_int_equal(memory().add(pd, octets.data(), octets.size(), iova, 0, &region), 0);
+  ewarp::llp::Extent all;
+  assert_true(memory().resolve(region->stag(), pd, iova, octets.size(), 0, &all) == Verdict::ok);
   const auto cost =
-      cost_of_waiting([&] { assert_true(memory().enter(region, region->stag())); }, [&] { memory().leave(region); },
+      cost_of_waiting([&] { assert_true(memory().enter(region, all.ticket)); }, [&] { memory().leave(region); },
                       [&] { assert_int_equal(memory().remove(region), 0); });
   if (cost.count() < 0) {
     print_message("skipped: needs CAP_SYS_NICE\n");

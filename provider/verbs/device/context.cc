@@ -32,7 +32,7 @@ bool belongs_to_object(ibv_event_type type) {
 }  // namespace
 
 void Context::raise(ibv_event_type type, std::uint64_t handle) {
-  if (!async_) return;
+  if (!async_ || async_->closed()) return;
   ib_uverbs_async_event_desc event{};
   event.element = handle;
   event.event_type = type;
@@ -52,13 +52,13 @@ std::size_t Context::purge_async(std::uint64_t handle) {
   return unread;
 }
 
-std::uint64_t Context::retire_async(std::uint64_t handle) {
+std::optional<std::uint64_t> Context::retire_async(std::uint64_t handle) {
   purge_async(handle);
   const llp::Guard lock(raised_mutex);
   const auto found = raised_.find(handle);
-  if (found == raised_.end()) return 0;
-  const std::uint64_t read = found->second;
-  raised_.erase(found);
+  const std::uint64_t read = found != raised_.end() ? found->second : 0;
+  if (found != raised_.end()) raised_.erase(found);
+  if (async_ && async_->closed()) return std::nullopt;
   return read;
 }
 

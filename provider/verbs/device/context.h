@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "provider/verbs/device/device.h"
@@ -28,8 +29,9 @@ class Context {
   // Forgets the events of this handle that nobody has read; returns how many.
   std::size_t purge_async(std::uint64_t handle);
   // For an object that is being destroyed: forgets its unread events; returns how many the application has read, so
-  // that destruction can wait until that many were acknowledged. Requires: nothing is raised for this handle any more.
-  std::uint64_t retire_async(std::uint64_t handle);
+  // that destruction can wait until that many were acknowledged. Nothing: a forked child, which was told of none.
+  // Requires: nothing is raised for this handle any more.
+  std::optional<std::uint64_t> retire_async(std::uint64_t handle);
 
   // Around fork(), in the thread that calls it.
   static void before_fork();

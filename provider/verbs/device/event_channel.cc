@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -167,10 +168,12 @@ std::vector<std::byte> EventChannel::take_unread() {
   int unread = 0;
   if (ioctl(own_read_fd_, FIONREAD, &unread) != 0 || unread <= 0) return out;
   if (take_unread_into(out)) return out;
-  // Not one descriptor left. A plain read can wait, if the application reads at this very moment; a record left behind
-  // would name an object that is gone.
+  // Not one descriptor left. A kernel before Linux 6.4 cannot be told not to wait: there the read does, if the
+  // application reads at this very moment. A record left behind would name an object that is gone.
   out.resize(static_cast<std::size_t>(unread));
-  const ssize_t n = raw_read(own_read_fd_, out.data(), out.size());
+  const iovec into{out.data(), out.size()};
+  ssize_t n = syscall(SYS_preadv2, own_read_fd_, &into, 1, -1L, -1L, RWF_NOWAIT);
+  if (n < 0 && errno == EOPNOTSUPP) n = raw_read(own_read_fd_, out.data(), out.size());
   out.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
   return out;
 }

@@ -40,8 +40,9 @@ class EventChannel : public std::enable_shared_from_this<EventChannel> {
   std::size_t purge(std::uint64_t handle);
   // Retries what did not fit (the reactor calls it by itself when there is room). True if something is still waiting.
   bool flush();
-  // In a forked child, where no other thread runs: closes our ends; the channel is dead from then on.
+  // In a forked child, where no other thread runs: closes our ends. From then on nobody is told anything here.
   void close_in_child();
+  bool closed() const { return write_fd_ < 0; }
 
  private:
   using Record = std::array<std::byte, kMaxRecord>;

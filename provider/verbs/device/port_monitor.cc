@@ -60,7 +60,7 @@ PortMonitor::Port PortMonitor::look(const Context& context) {
 void PortMonitor::add(Context& context) {
   const llp::Guard lock(mutex_);
   // The socket first: what changes between the two is then looked at again.
-  if (fd_ < 0 && open()) known_interfaces().look();
+  if (fd_ < 0 && (open() || forked_child())) known_interfaces().look();
   ports_.emplace(&context, look(context));
 }
 
