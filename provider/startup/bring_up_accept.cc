@@ -2,8 +2,9 @@
 // The side that is connected to: the ports of this process's QP numbers, and the Requests that arrive there.
 //
 // Bounds: kMaxArrivals connections between accept() and their QP, each for request_timeout_ms, and one more
-// for a moment. Beyond that PendingConnections says who gives up a place; while nobody has to, connections wait in
-// TCP's own queue. A connection goes to no QP but the one that its Request names, and only if that one named this peer.
+// for a moment; of those that were refused kMostRefused linger (linger.h). Beyond that PendingConnections says who
+// gives up a place; while nobody has to, connections wait in TCP's own queue. A connection goes to no QP but the one
+// that its Request names, and only if that one named this peer.
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -110,7 +111,7 @@ void forget(Arrival& a) {
 void refuse(Arrival& a, const char* why) {
   log::debug("QP {:#08x} at {} asked for QP {:#08x}: {}", a.names->source, text_of(a.from), a.names->destination, why);
   const auto reply = a.responder.reject(mpa::StartupConfig{}, {});
-  if (a.socket.send(reply) == static_cast<long>(reply.size())) linger(engine(), a.socket.release_stream());
+  if (a.socket.send(reply) == static_cast<long>(reply.size())) linger_refused(engine(), a.socket.release_stream());
   forget(a);
 }
 

@@ -4,6 +4,8 @@
 #include <poll.h>
 
 #include <array>
+#include <atomic>
+#include <cassert>
 #include <cerrno>
 #include <chrono>
 #include <new>
@@ -16,10 +18,32 @@ namespace {
 
 constexpr int kReadsAtOnce = 64;  // then others get the thread
 
+// One of the kMostRefused, or none.
+class Place {
+ public:
+  Place() = default;
+  Place(Place&& other) noexcept : taken_(std::exchange(other.taken_, false)) {}
+  Place& operator=(Place&&) = delete;
+  ~Place() {
+    if (taken_) in_use_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  // False: there is none.
+  bool take() {
+    taken_ = in_use_.fetch_add(1, std::memory_order_relaxed) < kMostRefused;
+    if (!taken_) in_use_.fetch_sub(1, std::memory_order_relaxed);
+    return taken_;
+  }
+
+ private:
+  static inline std::atomic<unsigned> in_use_{0};
+  bool taken_ = false;
+};
+
 // Background thread only.
 struct Lingering {
-  explicit Lingering(Reactor& r) : reactor(r) {}
+  Lingering(Reactor& r, Place p) : reactor(r), place(std::move(p)) {}
   Reactor& reactor;
+  Place place;
   std::unique_ptr<llp::Stream> stream;  // null: it has ended
   std::uint64_t timer = 0;
 };
@@ -45,14 +69,12 @@ void drain(const LingeringRef& l) {
   l->reactor.post([l] { drain(l); });
 }
 
-}  // namespace
-
-void linger(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
-  if (stream == nullptr || stream->fd() < 0) return;
+void begin(Reactor& reactor, std::unique_ptr<llp::Stream> stream, Place place) {
+  assert(stream != nullptr && stream->fd() >= 0);
   stream->half_close();
   LingeringRef l;
   try {
-    l = std::make_shared<Lingering>(reactor);
+    l = std::make_shared<Lingering>(reactor, std::move(place));
     l->stream = std::move(stream);
     reactor.post([l] {
       const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().close_timeout_ms);
@@ -62,6 +84,20 @@ void linger(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
   } catch (const std::bad_alloc&) {  // it ends without having waited for the peer
     end_now(reactor, std::move(l != nullptr ? l->stream : stream));
   }
+}
+
+}  // namespace
+
+void linger(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
+  if (stream != nullptr && stream->fd() >= 0) begin(reactor, std::move(stream), {});
+}
+
+void linger_refused(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
+  if (stream == nullptr || stream->fd() < 0) return;
+  if (Place place; place.take())
+    begin(reactor, std::move(stream), std::move(place));
+  else
+    end_now(reactor, std::move(stream));
 }
 
 void end_now(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {

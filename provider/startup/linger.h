@@ -13,6 +13,10 @@ namespace ewarp::verbs {
 // ended its own, or for close_timeout_ms. Then as end_now(), without memory at once. Throws nothing. Any thread.
 // Requires: the reactor runs.
 void linger(Reactor& reactor, std::unique_ptr<llp::Stream> stream);
+// The same for a connection whose Request was refused. Anybody can make such ones, so no more than kMostRefused wait at
+// a time; the others end at once. Their Reply arrives all the same, if the peer has sent nothing behind its Request.
+constexpr unsigned kMostRefused = 128;
+void linger_refused(Reactor& reactor, std::unique_ptr<llp::Stream> stream);
 // Both directions end, and the reactor watches it no more. Any thread.
 void end_now(Reactor& reactor, std::unique_ptr<llp::Stream> stream);
 
