@@ -104,6 +104,8 @@ class Endpoint {
   // of messages with options.inject.
   Request isend(PeerId peer, Tag tag, Octets data, const SendOptions& options);
   Request irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore, const ReceiveOptions& options);
+  // Octets of a message or a put with options.inject: eager_threshold.
+  std::size_t most_injected() const { return most_injected_; }
   // True, and the status, once; the request is gone then.
   bool test(Request request, Status* status);
   // Requires: not tested or waited for before. An unknown request is Error::cancelled.
@@ -154,6 +156,7 @@ class Endpoint {
   class Impl;
   explicit Endpoint(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
+  const std::size_t most_injected_ = Tuning{}.eager_threshold;
 };
 
 }  // namespace ewarp::channel

@@ -27,7 +27,8 @@ Message::~Message() = default;
 Message::Message(Message&&) noexcept = default;
 Message& Message::operator=(Message&&) noexcept = default;
 
-Endpoint::Endpoint(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Endpoint::Endpoint(std::unique_ptr<Impl> impl)
+    : impl_(std::move(impl)), most_injected_(impl_->options.tuning.eager_threshold) {}
 
 Endpoint::~Endpoint() {
   close();

@@ -44,6 +44,7 @@ Refusal Endpoint::Impl::open() {
   assert(self == Endpoint::self());
   published.publish(machine->counters(), transport.address().text(), transport.address().port);
   transport.attach(*machine, machine->counters(), [this]() EWARP_NO_LOCK_ANALYSIS { return machine->add_peer(); });
+  if (!progress.open()) return refused("eventfd");
   if (options.progress_thread && !progress.start()) return {.text = "no progress thread", .code = EAGAIN};
   return {};
 }

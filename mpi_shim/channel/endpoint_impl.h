@@ -142,12 +142,16 @@ class Endpoint::Impl final : public Driven {
 
   // endpoint_wait.cc
   void wake_waiters() EWARP_REQUIRES(mutex);
-  void sleep(Request request, std::uint64_t ns) EWARP_REQUIRES(mutex);
-  void sleep_on_progress(Request request, std::uint64_t ns) EWARP_REQUIRES(mutex);
-  void sleep_on_adapter(Request request, std::uint64_t ns) EWARP_REQUIRES(mutex);
+  void sleep(Waiter& waiter, std::uint64_t ns) EWARP_REQUIRES(mutex);
+  void sleep_until_woken(Waiter& waiter, std::uint64_t ns) EWARP_REQUIRES(mutex);
+  void sleep_on_progress(Waiter& waiter, std::uint64_t ns) EWARP_REQUIRES(mutex);
+  void sleep_on_adapter(Waiter& waiter, std::uint64_t ns) EWARP_REQUIRES(mutex);
+  void watch(Waiter& waiter, std::uint64_t ns) EWARP_REQUIRES(mutex);
+  void pass_watch() EWARP_REQUIRES(mutex);
 
-  const std::uint64_t spin_ns_;  // how long wait() polls
-  std::vector<Waiter*> waiters_ EWARP_GUARDED_BY(mutex);
+  const std::uint64_t spin_ns_;                           // how long wait() polls
+  std::vector<Waiter*> waiters_ EWARP_GUARDED_BY(mutex);  // asleep
+  Waiter* watcher_ EWARP_GUARDED_BY(mutex) = nullptr;     // of them: who sleeps on the adapter
   Rhythm rhythm_ EWARP_GUARDED_BY(mutex);
   int unpolled_ EWARP_GUARDED_BY(mutex) = 0;    // visits since one polled
   bool rests_ EWARP_GUARDED_BY(mutex) = false;  // somebody sleeps on what a listener does, now and then

@@ -36,16 +36,23 @@ class SignalsForOthers {
 
 }  // namespace
 
+Progress::~Progress() {
+  stop();
+  if (wake_fd_ >= 0) close(wake_fd_);
+}
+
+bool Progress::open() {
+  if (wake_fd_ < 0) wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  return wake_fd_ >= 0;
+}
+
 bool Progress::start() {
   assert(!running());
-  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_fd_ < 0) return false;
+  if (!open()) return false;
   try {
     const SignalsForOthers inherited;
     thread_ = std::thread([this] { run(); });
   } catch (const std::exception&) {  // no thread to be had, or no memory for one
-    close(wake_fd_);
-    wake_fd_ = -1;
   }
   return running();
 }
@@ -55,8 +62,6 @@ void Progress::stop() {
   stop_.store(true);
   wake();
   thread_.join();
-  close(wake_fd_);
-  wake_fd_ = -1;
 }
 
 namespace {
@@ -70,6 +75,11 @@ int look(pollfd* fds, nfds_t count, std::uint64_t ns) {
 
 void Progress::wake() {
   if (wake_fd_ >= 0) eventfd_write(wake_fd_, 1);
+}
+
+void Progress::take_wake() {
+  eventfd_t ignored;
+  eventfd_read(wake_fd_, &ignored);
 }
 
 // Woken where the application computes, this thread would run instead of it, after an interrupt of that CPU from
@@ -104,10 +114,7 @@ void Progress::run() {
     pollfd fds[] = {{wake_fd_, POLLIN, 0}, {driven_.connection_fd(), POLLIN, 0}, {driven_.completion_fd(), POLLIN, 0}};
     const int n = aside ? look(fds, 3, until_look()) : poll(fds, 3, driven_.patience_ms());
     if (n > 0) wakeups_.fetch_add(1);
-    if (fds[0].revents != 0) {
-      eventfd_t ignored;
-      eventfd_read(wake_fd_, &ignored);
-    }
+    if (fds[0].revents != 0) take_wake();
     if (fds[2].revents != 0) driven_.take_events();
     const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
     const bool polled = inside_.load() > 0 || (n == 0 && polls != seen);

@@ -37,10 +37,12 @@ class Driven {
 class Progress {
  public:
   explicit Progress(Driven& driven) : driven_(driven) {}
-  ~Progress() { stop(); }
+  ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
+  // For wake(). False: no descriptor can be had.
+  bool open();
   // False: no thread or no descriptor can be had.
   bool start();
   void stop();
@@ -57,8 +59,11 @@ class Progress {
   // What raises an event when it comes next, or did so and was not taken yet. More under the endpoint's lock only.
   void set_armed(Wake armed) { armed_.store(armed); }
   Wake armed() const { return armed_.load(); }
-  // Somebody relies on this thread now.
+  // Somebody relies on who sleeps on the adapter: this thread, or, where it does not run, whoever watches wake_fd().
   void wake();
+  int wake_fd() const { return wake_fd_; }
+  // By who was woken so.
+  void take_wake();
 
   std::uint64_t wakeups() const { return wakeups_.load(); }
   std::uint64_t takeovers() const { return takeovers_.load(); }

@@ -89,6 +89,29 @@ void a_forgotten_tag_starts_above_everything_announced(void**) {
   assert_true(sent.take(1).number >= 5 + kWindow);
 }
 
+// The receiver counts more tags than the sender. It announces for one that was never used, from the floor that it was
+// told, while the sender raises that: each announcement is used for the message that it was meant for, or not at all.
+void a_floor_that_rises_makes_what_was_announced_from_the_last_one_old(void**) {
+  for (std::uint64_t uses = 1; uses <= 2 * kWindow; ++uses) {
+    Counters c;
+    SentNumbers sent(2, c);
+    ArrivedNumbers arrived(10, c);
+    const auto send = [&](Tag tag) { assert_true(arrived.arrived(tag, sent.take(tag).number)); };
+    send(1);
+    for (std::uint64_t i = 0; i < uses; ++i) send(2);
+    send(3);  // forgets 1
+    arrived.on_floor(sent.floor());
+    const std::uint64_t first = *arrived.next(4);
+    for (std::uint64_t i = 0; i < kWindow; ++i)
+      assert_true(sent.store(4, for_number(first + i)) != Verdict::violation);  // the first one forgets 2
+    for (std::uint64_t i = 0; i < kWindow; ++i) {
+      const SentNumbers::Turn turn = sent.take(4);
+      if (turn.announcement) assert_int_equal(turn.announcement->number, first + i);
+      assert_true(arrived.arrived(4, turn.number));
+    }
+  }
+}
+
 void a_receiver_that_forgot_learns_the_number_from_a_message(void**) {
   Counters c;
   ArrivedNumbers arrived(2, c);
@@ -194,6 +217,7 @@ int main() {
       cmocka_unit_test(an_announcement_is_for_its_number_alone),
       cmocka_unit_test(announcements_out_of_bounds_are_violations),
       cmocka_unit_test(a_forgotten_tag_starts_above_everything_announced),
+      cmocka_unit_test(a_floor_that_rises_makes_what_was_announced_from_the_last_one_old),
       cmocka_unit_test(a_receiver_that_forgot_learns_the_number_from_a_message),
       cmocka_unit_test(a_message_that_finds_no_memory_is_counted_later),
       cmocka_unit_test(a_number_of_the_past_is_a_violation_and_a_leap_is_not),

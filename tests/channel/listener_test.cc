@@ -101,6 +101,79 @@ void an_injected_buffer_is_free_at_once(void**) {
   }
 }
 
+// One goes out, one waits as a copy, however short the limit is, and the next is refused until that has gone.
+void one_injected_message_waits_whatever_the_limit(void**) {
+  for (const bool puts : {false, true}) {
+    Tuning tuning = small_tuning();
+    tuning.copy_limit = 0;
+    Pair p(tuning);
+    p.scene.net.depth = 1;
+    Bytes window(kSmall);
+    Exposed* exposed = p.scene.net.expose(kR, window);
+    const Bytes expected = pattern(kS, 1, kSmall);
+    const auto inject = [&] {
+      Bytes buffer = expected;
+      const SendOptions options{.inject = true, .report = report(p.sender)};
+      const Request r = puts ? p.scene.net[kS].put(kR, buffer, exposed->remote, options)
+                             : p.scene.net[kS].send(kR, 5, buffer, options);
+      std::fill(buffer.begin(), buffer.end(), std::byte{0xee});
+      return static_cast<bool>(r);
+    };
+    for (int round = 0; round < 3; ++round) {
+      assert_true(inject());
+      assert_true(inject());
+      assert_false(inject());
+      p.scene.net.run();
+    }
+    assert_int_equal(p.sender.heard.size(), 6);
+    if (puts) assert_true(window == expected);
+    for (int i = 0; i < 6 && !puts; ++i) {
+      p.receive(kS, 5, p.in);
+      assert_int_equal(p.receiver.heard.size(), i + 1);
+      assert_true(std::equal(expected.begin(), expected.end(), p.in.begin()));
+    }
+    p.scene.net.conceal(kR, exposed);
+  }
+}
+
+// Also where others of its length wait for their receives.
+void an_injected_message_to_oneself_is_a_copy(void**) {
+  Tuning tuning = small_tuning();
+  tuning.hybrid_threshold = kSmall - 1;
+  Pair p(tuning);
+  Bytes buffer = pattern(kS, 1, kSmall);
+  const Bytes expected = buffer;
+  assert_true(static_cast<bool>(p.scene.net[kS].send(kS, 5, buffer, {.inject = true, .report = report(p.sender)})));
+  assert_int_equal(p.sender.heard.size(), 1);
+  std::fill(buffer.begin(), buffer.end(), std::byte{0xee});
+  assert_true(static_cast<bool>(p.scene.net[kS].receive(kS, 5, 0, p.in, {.report = report(p.receiver)})));
+  assert_int_equal(p.receiver.heard.size(), 1);
+  assert_true(std::equal(expected.begin(), expected.end(), p.in.begin()));
+}
+
+// The buffer is free at once; the end comes when it would come without `inject`.
+void an_injected_send_is_delivered_when_the_peer_has_it(void**) {
+  for (const bool full : {false, true}) {
+    Pair p;
+    p.scene.net.depth = full ? 1 : 64;
+    if (full) p.send(6, kSmall, {});
+    Bytes buffer = pattern(kS, 7, kSmall);
+    const Bytes expected = buffer;
+    Ear ear;
+    assert_true(static_cast<bool>(
+        p.scene.net[kS].send(kR, 5, buffer, {.inject = true, .delivered = true, .report = report(ear)})));
+    std::fill(buffer.begin(), buffer.end(), std::byte{0xee});
+    assert_int_equal(ear.heard.size(), 0);
+    p.scene.net.run();
+    assert_int_equal(ear.heard.size(), 1);
+    assert_int_equal(ear.heard[0].status.error, Error::none);
+    p.receive(kS, 5, p.in);
+    assert_int_equal(p.receiver.heard.size(), 1);
+    assert_true(std::equal(expected.begin(), expected.end(), p.in.begin()));
+    assert_int_equal(p.scene.net[kS].pending(), 0);
+  }
+}
+
 void a_delivered_send_is_done_when_the_peer_has_it(void**) {
   for (const bool receiver_first : {false, true})
     for (const std::size_t size : {kSmall, kMedium, kLarge}) {
@@ -314,6 +387,22 @@ void an_injected_put_is_a_copy(void**) {
   p.scene.net.conceal(kR, exposed);
 }
 
+void an_injected_put_is_delivered_when_it_is_in_place(void**) {
+  Pair p;
+  Bytes window(kSmall), data = pattern(kS, 3, kSmall);
+  const Bytes expected = data;
+  Exposed* exposed = p.scene.net.expose(kR, window);
+  assert_true(static_cast<bool>(
+      p.scene.net[kS].put(kR, data, exposed->remote, {.inject = true, .delivered = true, .report = report(p.sender)})));
+  std::fill(data.begin(), data.end(), std::byte{0});
+  assert_int_equal(p.sender.heard.size(), 0);
+  p.scene.net.run();
+  assert_int_equal(p.sender.heard.size(), 1);
+  assert_int_equal(p.sender.heard[0].status.error, Error::none);
+  assert_true(window == expected);
+  p.scene.net.conceal(kR, exposed);
+}
+
 struct Echo final : Answerer {
   std::size_t on_call(PeerId peer, Octets question, MutableOctets answer) override {
     last = peer;
@@ -367,6 +456,9 @@ int main() {
       cmocka_unit_test(every_protocol_reports_once_with_the_attached_data),
       cmocka_unit_test(data_that_was_told_before_costs_no_message),
       cmocka_unit_test(an_injected_buffer_is_free_at_once),
+      cmocka_unit_test(one_injected_message_waits_whatever_the_limit),
+      cmocka_unit_test(an_injected_message_to_oneself_is_a_copy),
+      cmocka_unit_test(an_injected_send_is_delivered_when_the_peer_has_it),
       cmocka_unit_test(a_delivered_send_is_done_when_the_peer_has_it),
       cmocka_unit_test(a_delivered_send_ends_with_the_peer),
       cmocka_unit_test(messages_lie_one_behind_the_other),
@@ -379,6 +471,7 @@ int main() {
       cmocka_unit_test(a_put_tells_its_data_behind_what_it_wrote),
       cmocka_unit_test(a_get_of_nothing_is_done),
       cmocka_unit_test(an_injected_put_is_a_copy),
+      cmocka_unit_test(an_injected_put_is_delivered_when_it_is_in_place),
       cmocka_unit_test(a_call_is_answered),
       cmocka_unit_test(a_call_ends_with_the_peer),
   };

@@ -99,6 +99,36 @@ void a_silent_peer_is_tried_and_given_up(void**) {
   s.ends(waiting, Error::peer_down);
 }
 
+// Messages wait for credits that a peer in good health does not give (unexpected_limit), and nothing is under way: it
+// is not given up. Then it is silent. copies: the sends are done, and nobody waits but their copies.
+void a_silent_peer_whose_credits_are_waited_for_is_given_up(void**) {
+  for (const bool copies : {false, true}) {
+    Tuning t = small_tuning();
+    t.unexpected_limit = 1 << 10;
+    t.copy_limit = copies ? 1 << 20 : 0;
+    Scene s(t);
+    s.connect(kMe, kDead);
+    const auto half = t.death_ns / 2 + 1;
+    const auto pass = [&] {
+      s.net.now += half;
+      s.net[kMe].tick();
+      s.net.run();
+    };
+    std::vector<Scene::Transfer*> sent;
+    for (int i = 0; i < 500; ++i) sent.push_back(&s.send(kMe, kDead, 1, kSmall));
+    s.net.run();
+    assert_int_equal(s.count(kDead, Count::credits_held_back), 1);
+    assert_int_equal(s.done(*sent.back()), copies);
+    for (int i = 0; i < 10; ++i) pass();
+    assert_int_equal(s.count(kMe, Count::peers_lost), 0);
+    s.net.silent = true;
+    for (int i = 0; i < 2; ++i) pass();
+    assert_int_equal(s.count(kMe, Count::peers_lost), 1);
+    s.ends(*sent.back(), copies ? Error::none : Error::peer_down);
+    assert_int_equal(s.net[kMe].pending(), 0);
+  }
+}
+
 void nobody_is_tried_who_is_not_waited_for(void**) {
   Scene s;
   s.connect(kMe, kDead);
@@ -238,6 +268,7 @@ int main() {
       cmocka_unit_test(a_matched_message_of_a_dead_peer_is_an_error),
       cmocka_unit_test(a_peer_that_cannot_be_reached),
       cmocka_unit_test(a_silent_peer_is_tried_and_given_up),
+      cmocka_unit_test(a_silent_peer_whose_credits_are_waited_for_is_given_up),
       cmocka_unit_test(nobody_is_tried_who_is_not_waited_for),
       cmocka_unit_test(a_peer_that_breaks_the_protocol_is_cut_off),
       cmocka_unit_test(immediates_that_name_the_wrong_receive),

@@ -91,7 +91,7 @@ class Adversary final : public Transport, public Listener, public Answerer {
       case 13:
         if (Asked* a = ask(r, length))
           a->request = machine_->send(any == kAnySource ? peer : any, tag(r), a->buffer,
-                                      SendOptions{.synchronous = (r[3] & 1) != 0,
+                                      SendOptions{.synchronous = (r[3] & 3) == 1,
                                                   .inject = (r[3] & 2) != 0 && length <= tuning_.eager_threshold,
                                                   .delivered = (r[3] & 4) != 0,
                                                   .data = r[3] & 8 ? std::optional<std::uint64_t>(r[4]) : std::nullopt,

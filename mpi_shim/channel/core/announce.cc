@@ -24,8 +24,9 @@ SentNumbers::Entry& SentNumbers::entry(Tag tag) {
     Entry oldest = tags_.forget();
     drop(oldest, Count::got_evicted);
     counters_.add(Count::counter_evictions);
-    // The peer has seen no message beyond oldest.next, so it announced for numbers below next + window.
-    floor_ = std::max(floor_, oldest.next + kWindow);
+    // The peer has seen no message beyond oldest.next, so it announced for numbers below next + window. For tags that
+    // were never used it announced from a floor of before, so what rises does so by a window at least.
+    if (oldest.next + kWindow > floor_) floor_ = std::max(floor_, oldest.next) + kWindow;
   }
   return tags_.add(tag, Entry{.next = floor_, .announced = {}});
 }

@@ -4,8 +4,9 @@
 //
 // Memory is bounded: each end counts at most so many tags per peer and forgets the one not used for longest.
 // A sender that forgot a tag starts it again from its floor, a number above any that an announcement for a forgotten
-// tag can carry, so what was announced before is recognised as old. A receiver that forgot a tag learns its number with
-// the tag's next message and announces nothing until then.
+// tag can carry, so what was announced before is recognised as old. Tags that were never used start there as well: the
+// floor is so far above each former one that what was announced from that is old, too. A receiver that forgot a tag
+// learns its number with the tag's next message and announces nothing until then.
 #pragma once
 
 #include <cassert>

@@ -147,7 +147,10 @@ class Link {
   bool copy_payload(Outgoing& o);
   // Hands over as much as the path and the credits allow.
   void flush();
-  bool idle() const { return nothing_waits() && under_way_ == 0; }
+  bool nothing_waits() const { return queue_.empty() && reads_.empty() && paced_.empty(); }
+  // The transport has something, whose completion shows that the peer lives.
+  bool under_way() const { return under_way_ > 0; }
+  bool idle() const { return nothing_waits() && !under_way(); }
 
   // An answer came, so the transport does not own o any more. use_room() follows, if the link goes on.
   void completed(Outgoing& o);
@@ -207,7 +210,6 @@ class Link {
   bool hand_over(Outgoing& o, bool followed);
   bool send(Outgoing& o, bool reserve, bool followed);
   bool solicits(const Outgoing& o) const;
-  bool nothing_waits() const { return queue_.empty() && reads_.empty() && paced_.empty(); }
   bool waits_unheard(Tag tag) const;
   bool passes(const Outgoing& o, bool other_data) const;
   void note_passing(const Outgoing& o);

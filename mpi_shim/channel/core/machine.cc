@@ -143,11 +143,19 @@ void Machine::queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t
 
 // --- sending ---
 
+// Whether so many octets may be copied where the path is full. If nothing waits, they may, however many.
+bool Machine::may_inject(PeerId peer, std::size_t octets) const {
+  assert(octets <= tuning_.eager_threshold);
+  const std::size_t waiting = links_[peer]->copied;
+  return waiting == 0 || waiting + octets <= tuning_.copy_limit;
+}
+
 // Everything that can fail comes before the message gets its number: a number that is never sent would leave the
 // receiver's announcements one off.
 Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& options,
                       const std::optional<HybridBuffers::Buffer>& copy) {
-  if (options.inject && links_[peer]->copied + data.size() > tuning_.copy_limit) return {};
+  assert(!options.inject || !options.synchronous);
+  if (options.inject && !may_inject(peer, data.size())) return {};
   // A send only reads what it is given.
   Operation* op = start(Operation::Kind::send, peer, {const_cast<std::byte*>(data.data()), data.size()},
                         options.synchronous || options.delivered);
@@ -162,9 +170,9 @@ Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& opti
   op->status.length = data.size();
   op->report = options.report;
   op->attached = options.data;
-  op->confirm = options.delivered && !options.inject;
+  op->confirm = options.delivered;
   if (self_[peer])
-    send_to_self(*op, options.synchronous);
+    send_to_self(*op, options);
   else if (links_[peer]->state() == Link::State::down)
     finish(*op, Error::peer_down);  // its buffers are free already
   else
@@ -237,7 +245,7 @@ void Machine::attach(wire::Message& m, const Operation& op) {
 }
 
 // Small ones are copied, as nobody would expect such a send to wait for its receive.
-void Machine::send_to_self(Operation& op, bool synchronous) {
+void Machine::send_to_self(Operation& op, const SendOptions& options) {
   counters_.add(Count::self);
   wire::Message m;
   m.kind = wire::Kind::eager;
@@ -245,7 +253,7 @@ void Machine::send_to_self(Operation& op, bool synchronous) {
   m.size = op.length;
   m.extras = op.attached ? wire::extra::kData : std::uint8_t{0};
   m.data = op.attached.value_or(0);
-  const bool waits = synchronous || op.length > tuning_.hybrid_threshold;
+  const bool waits = options.synchronous || (op.length > tuning_.hybrid_threshold && !options.inject);
   op.enter(Operation::State::waiting);
   arrived({.source = op.peer, .message = m, .payload = op.buffer(), .own = waits ? &op : nullptr});
   if (!waits) finish(op, Error::none);
@@ -255,14 +263,14 @@ void Machine::send_to_self(Operation& op, bool synchronous) {
 
 Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what,
                            const SendOptions& options) {
-  if (options.inject && links_[peer]->copied + memory.size() > tuning_.copy_limit) return {};
+  if (options.inject && !may_inject(peer, memory.size())) return {};
   Operation* op = start(Operation::Kind::one_sided, peer, memory);
   if (op == nullptr) return {};
   const Request name = Operations::name(*op);
   op->status.length = memory.size();
   op->report = options.report;
   op->attached = options.data;
-  op->confirm = options.delivered && !options.inject;
+  op->confirm = options.delivered;
   if (self_[peer]) {
     std::byte* other = reinterpret_cast<std::byte*>(remote.address);
     std::byte* to = what == Outgoing::What::read ? memory.data() : other;

@@ -35,7 +35,7 @@ class Machine final : public TransportEvents {
   // Each gives the name of a request, or an empty one if there are too many. A buffer belongs to the channel until the
   // request is done.
   // synchronous: done only when the receiver has matched it.
-  // With options.inject also if the path is full and copy_limit is reached.
+  // With options.inject also if messages wait as copies already and this one would exceed copy_limit.
   // copy: what copy_ahead() gave for this message.
   Request send(PeerId peer, Tag tag, Octets data, const SendOptions& options,
                const std::optional<HybridBuffers::Buffer>& copy = {});
@@ -139,11 +139,12 @@ class Machine final : public TransportEvents {
   Outgoing& push_pieces(PeerId peer, Outgoing::What what, MutableOctets memory, const Exposed* exposed,
                         wire::Remote remote, bool paced = false, std::optional<Tag> unheard = {});
   void queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t number);
+  bool may_inject(PeerId peer, std::size_t octets) const;
   // By HYBRID, unless it is announced.
   bool goes_hybrid(std::size_t length, const SendOptions& options) const;
   void choose_protocol(Operation& op, const SendOptions& options, std::optional<HybridBuffers::Buffer> copied);
   void attach(wire::Message& m, const Operation& op);
-  void send_to_self(Operation& op, bool synchronous);
+  void send_to_self(Operation& op, const SendOptions& options);
   Request one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what,
                     const SendOptions& options);
   void push_one_sided(Operation& op, wire::Remote remote, Outgoing::What what, bool inject);

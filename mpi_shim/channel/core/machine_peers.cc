@@ -211,14 +211,15 @@ void Machine::on_peer_down(PeerId peer) {
 }
 
 // A connection on which something is under way fails by itself when the peer is gone; a silent one has to be tried.
+// What waits for credits is not under way; a ping needs none.
 void Machine::tick() {
   const std::uint64_t now = transport_.now(), patience = tuning_.death_ns / 2;
   for (PeerId peer = 0; peer < links_.size(); ++peer) {
     Link& link = *links_[peer];
-    if (link.state() != Link::State::up || link.pending == 0) continue;
+    if (link.state() != Link::State::up || (link.pending == 0 && link.nothing_waits())) continue;
     if (link.pinged_at != 0) {
       if (now - link.pinged_at > patience) transport_.fail(peer, "no answer");
-    } else if (link.idle() && now - link.heard_at > patience) {
+    } else if (!link.under_way() && now - link.heard_at > patience) {
       Outgoing& ping = pool_.take(Outgoing::What::ping, peer);
       link.pinged_at = now;
       link.push(ping);

@@ -73,9 +73,9 @@ void Machine::send_eager(Operation& op, bool inject) {
     op.enter(Operation::State::confirming);
   }
   push_message(first, op.buffer());
-  if (op.confirm) return;
-  const bool copies = inject || links_[op.peer]->copied + waiting_octets() <= tuning_.copy_limit;
+  const bool copies = inject || (!op.confirm && links_[op.peer]->copied + waiting_octets() <= tuning_.copy_limit);
   if (copies && !copy_waiting() && inject) lose_message(op.peer);
+  if (op.confirm) return;
   if (Outgoing* last = last_in_place())
     last->operation = &op;
   else

@@ -81,7 +81,8 @@ struct Report {
 
 struct SendOptions {
   bool synchronous = false;  // not done before the receive was matched
-  bool inject = false;       // the buffer is the caller's again at once; eager_threshold octets at most
+  bool inject = false;       // the buffer is the caller's again at once: at most eager_threshold octets,
+                             // and not synchronous
   bool delivered = false;    // not done before the peer has the message: in the receive's buffer, if one was posted
   std::optional<std::uint64_t> data = {};  // for the receiver's Status
   Report report = {};
