@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Address vectors. An fi_addr_t is an index, in maps and tables alike; it is not used again after a removal, so what
-// endpoints remember of it never gets stale.
+// Address vectors. An fi_addr_t is an index, in maps and tables alike; it is not used again after a removal, so the
+// peer that endpoints remember of it never gets stale.
 #pragma once
 
 #include <rdma/fi_domain.h>
@@ -30,6 +30,11 @@ class AddressVector : public fid_av {
   // False: it is not there.
   bool remove(fi_addr_t at);
   std::optional<channel::Address> find(fi_addr_t at);
+  // It was inserted, and not removed. Takes no lock.
+  bool has(fi_addr_t at) const {
+    const Entry* e = entries_.find(at);
+    return e != nullptr && e->insertions.load() > 0;
+  }
   // FI_ADDR_NOTAVAIL: nobody inserted it.
   fi_addr_t find(const channel::Address& address);
 
@@ -42,12 +47,12 @@ class AddressVector : public fid_av {
  private:
   struct Entry {
     channel::Address address;
-    int insertions = 0;
+    std::atomic<int> insertions{0};  // written with the lock held
   };
   Domain& domain_;
   std::atomic<EventQueue*> queue_{nullptr};
   llp::Mutex mutex_;
-  Table<Entry> entries_ EWARP_GUARDED_BY(mutex_);
+  Table<Entry> entries_;  // changed with the lock held
   std::size_t size_ EWARP_GUARDED_BY(mutex_) = 0;
   std::map<channel::Address, fi_addr_t> by_address_ EWARP_GUARDED_BY(mutex_);
 };

@@ -89,6 +89,7 @@ void CompletionQueue::add_error(const fi_cq_err_entry& entry) noexcept {
 }
 
 void CompletionQueue::forget(const Endpoint& endpoint) {
+  const llp::Guard nobody_asks(naming_);
   const llp::Guard lock(mutex_);
   for (std::size_t i = 0; i < waiting_.load(); ++i) {
     Origin& origin = ring_[(first_ + i) & (ring_.size() - 1)].origin;
@@ -116,17 +117,23 @@ std::size_t CompletionQueue::take_entries(void* buffer, std::size_t count, std::
   return n;
 }
 
-// Origins become addresses without the lock: that asks the endpoint.
+// Origins become addresses without the lock of the entries: that asks the endpoint, which takes its own.
+std::size_t CompletionQueue::take_with_sources(void* buffer, std::size_t count, fi_addr_t* sources_out) {
+  const llp::Guard they_stay(naming_);
+  std::vector<Origin> origins;
+  const std::size_t n = take_entries(buffer, count, &origins);
+  for (std::size_t i = 0; i < n; ++i)
+    sources_out[i] =
+        origins[i].endpoint != nullptr ? origins[i].endpoint->address_of(origins[i].peer) : FI_ADDR_NOTAVAIL;
+  return n;
+}
+
 ssize_t CompletionQueue::take(void* buffer, std::size_t count, fi_addr_t* sources_out) {
   const long nothing = has_error() ? -FI_EAVAIL : -FI_EAGAIN;  // first: no entry comes in front of an error
   if (waiting_.load() == 0) return nothing;
-  std::vector<Origin> origins;
-  const std::size_t n = take_entries(buffer, count, sources_out != nullptr ? &origins : nullptr);
-  if (n == 0) return nothing;
-  for (std::size_t i = 0; i < origins.size(); ++i)
-    sources_out[i] =
-        origins[i].endpoint != nullptr ? origins[i].endpoint->address_of(origins[i].peer) : FI_ADDR_NOTAVAIL;
-  return static_cast<ssize_t>(n);
+  const std::size_t n =
+      sources_out != nullptr ? take_with_sources(buffer, count, sources_out) : take_entries(buffer, count, nullptr);
+  return n > 0 ? static_cast<ssize_t>(n) : nothing;
 }
 
 void CompletionQueue::poll() {
@@ -165,10 +172,12 @@ ssize_t CompletionQueue::read_error(fi_cq_err_entry* out) {
   return 1;
 }
 
-bool CompletionQueue::prepare_to_sleep() {
-  if (!waiter.is_open()) return false;
-  waiter.arm();
+bool CompletionQueue::may_sleep() {
   return !has_some() && sources.rest() && !has_some();
+}
+
+bool CompletionQueue::prepare_to_sleep() {
+  return waiter.arm_descriptor([&] { return may_sleep(); });
 }
 
 ssize_t CompletionQueue::read_waiting(void* buffer, std::size_t count, fi_addr_t* sources_out, int timeout_ms) {
@@ -180,8 +189,7 @@ ssize_t CompletionQueue::read_waiting(void* buffer, std::size_t count, fi_addr_t
     if (signalled_.exchange(false)) return -FI_EAGAIN;
     const int left = deadline.left_ms();
     if (left == 0) return -FI_EAGAIN;
-    if (deadline.may_spin() || !prepare_to_sleep()) continue;
-    if (!signalled_.load()) waiter.sleep(left);
+    if (!deadline.may_spin()) waiter.sleep(left, [&] { return may_sleep() && !signalled_.load(); });
   }
 }
 

@@ -34,7 +34,7 @@ class CompletionQueue : public fid_cq {
   // FI_EOVERRUN.
   void add(const fi_cq_tagged_entry& entry, Origin origin) noexcept;
   void add_error(const fi_cq_err_entry& entry) noexcept;
-  // Its peers cannot be named any more.
+  // Its peers cannot be named any more: nobody asks it for one when this returns.
   void forget(const Endpoint& endpoint);
 
   ssize_t read(void* buffer, std::size_t count, fi_addr_t* sources);
@@ -58,14 +58,17 @@ class CompletionQueue : public fid_cq {
     Origin origin;
   };
   std::size_t take_entries(void* buffer, std::size_t count, std::vector<Origin>* origins);
+  std::size_t take_with_sources(void* buffer, std::size_t count, fi_addr_t* sources);
   ssize_t take(void* buffer, std::size_t count, fi_addr_t* sources);
   void poll();
+  bool may_sleep();
   void grow() EWARP_REQUIRES(mutex_);
   bool has_error() const { return failed_.load() > 0 || overrun_.load(); }
 
   Domain& domain_;
-  const std::size_t entry_size_;                      // what read() writes
-  llp::Mutex mutex_;                                  // taken under endpoints' locks
+  const std::size_t entry_size_;  // what read() writes
+  llp::Mutex naming_;             // held while origins become addresses: taken before endpoints' locks and the next one
+  llp::Mutex mutex_;              // taken under endpoints' locks
   std::vector<Entry> ring_ EWARP_GUARDED_BY(mutex_);  // a power of two, so that positions wrap
   std::size_t first_ EWARP_GUARDED_BY(mutex_) = 0;    // counts on without end
   struct Failure {

@@ -15,9 +15,24 @@ Counter::~Counter() {
 }
 
 bool Counter::prepare_to_sleep() {
-  if (!waiter.is_open()) return false;
-  waiter.arm();
-  return sources.rest();
+  return waiter.arm_descriptor([&] { return sources.rest(); });
+}
+
+bool Counter::try_wait() {
+  return waiter.arm_descriptor([&] { return sources.rest() && !has_unseen(); });
+}
+
+bool Counter::has_unseen() {
+  const std::uint64_t value_now = value.load(), errors_now = errors.load();
+  const bool counted = seen_value.exchange(value_now) != value_now;
+  return seen_errors.exchange(errors_now) != errors_now || counted;
+}
+
+std::uint64_t Counter::read(const std::atomic<std::uint64_t>& which, std::atomic<std::uint64_t>& seen) {
+  sources.poll();
+  const std::uint64_t now = which.load();
+  seen.store(now, std::memory_order_relaxed);
+  return now;
 }
 
 void Counter::change(std::atomic<std::uint64_t>& which, std::uint64_t by) {
@@ -52,8 +67,7 @@ int Counter::wait(std::uint64_t threshold, int timeout_ms) {
     if (ended()) break;
     const int left = deadline.left_ms();
     if (left == 0) return -FI_ETIMEDOUT;
-    if (deadline.may_spin() || !prepare_to_sleep() || ended()) continue;
-    waiter.sleep(left);
+    if (!deadline.may_spin()) waiter.sleep(left, [&] { return sources.rest() && !ended(); });
   }
   return value.load() >= threshold ? 0 : -FI_EAVAIL;
 }
@@ -61,13 +75,13 @@ int Counter::wait(std::uint64_t threshold, int timeout_ms) {
 namespace {
 
 uint64_t read(fid_cntr* c) noexcept {
-  Counter::from(c).sources.poll();
-  return Counter::from(c).value.load();
+  Counter& counter = Counter::from(c);
+  return counter.read(counter.value, counter.seen_value);
 }
 
 uint64_t read_errors(fid_cntr* c) noexcept {
-  Counter::from(c).sources.poll();
-  return Counter::from(c).errors.load();
+  Counter& counter = Counter::from(c);
+  return counter.read(counter.errors, counter.seen_errors);
 }
 
 int add(fid_cntr* c, uint64_t n) {

@@ -57,8 +57,11 @@ Endpoint::Endpoint(Domain& domain, const fi_info& info, std::unique_ptr<channel:
   ++domain_.users;
 }
 
-// Requests that end now end unheard.
+// Requests that end now end unheard. Who is in on_done() holds the channel's lock, which tell_puts() takes: behind it
+// nobody adds to a queue or a counter.
 Endpoint::~Endpoint() {
+  enter(State::closing);
+  channel_->tell_puts({});
   for (CompletionQueue* q : {send_queue_, receive_queue_}) {
     if (q == nullptr) continue;
     q->sources.remove(*channel_);
@@ -70,7 +73,6 @@ Endpoint::~Endpoint() {
     c->sources.remove(*channel_);
     --c->users;
   }
-  enter(State::closing);
   claimed_.clear();
   channel_.reset();
   if (addresses_ != nullptr) --addresses_->users;
@@ -171,7 +173,7 @@ channel::PeerId Endpoint::peer_of(fi_addr_t address) {
 fi_addr_t Endpoint::address_of(channel::PeerId peer) {
   if (peer == channel::kAnySource) return FI_ADDR_NOTAVAIL;
   if (const Address* a = origins_.find(peer))
-    if (const fi_addr_t at = a->at.load(); at != FI_ADDR_NOTAVAIL) return at;
+    if (const fi_addr_t at = a->at.load(); at != FI_ADDR_NOTAVAIL && addresses_->has(at)) return at;
   const auto there = channel::Address::parse(channel_->address_of(peer));
   const fi_addr_t at = there && addresses_ != nullptr ? addresses_->find(*there) : FI_ADDR_NOTAVAIL;
   if (at != FI_ADDR_NOTAVAIL) origins_.make(peer).at.store(at);

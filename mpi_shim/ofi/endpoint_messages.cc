@@ -4,6 +4,7 @@
 
 #include "mpi_shim/ofi/endpoint.h"
 #include "mpi_shim/ofi/fid.h"
+#include "mpi_shim/ofi/info.h"
 #include "mpi_shim/ofi/provider.h"
 
 namespace ewarp::ofi {
@@ -12,11 +13,12 @@ ssize_t Endpoint::send(const Send& s) {
   const channel::PeerId peer = peer_of(s.to);
   if (peer == kUnknown) return -FI_EINVAL;
   const bool inject = (s.flags & FI_INJECT) != 0;
-  if (inject && s.length > kInjectSize) return -FI_EINVAL;
+  if (inject && s.length > inject_size(channel_->most_injected())) return -FI_EINVAL;
+  if (inject && (s.flags & FI_MATCH_COMPLETE) != 0) return -FI_EOPNOTSUPP;
   if (inject && is_lost(peer)) return -FI_ECONNRESET;
   const channel::Request r =
       channel_->isend(peer, s.tag, {static_cast<const std::byte*>(s.buffer), s.length},
-                      {.synchronous = (s.flags & FI_MATCH_COMPLETE) != 0 && !inject,
+                      {.synchronous = (s.flags & FI_MATCH_COMPLETE) != 0,
                        .inject = inject,
                        .delivered = (s.flags & (FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE)) != 0,
                        .data = s.data,

@@ -4,6 +4,7 @@
 
 #include "mpi_shim/ofi/endpoint.h"
 #include "mpi_shim/ofi/fid.h"
+#include "mpi_shim/ofi/info.h"
 #include "mpi_shim/ofi/provider.h"
 
 namespace ewarp::ofi {
@@ -12,7 +13,7 @@ ssize_t Endpoint::put(const Rma& r) {
   const channel::PeerId peer = peer_of(r.peer);
   if (peer == kUnknown) return -FI_EINVAL;
   const bool inject = (r.flags & FI_INJECT) != 0;
-  if (inject && r.length > kInjectSize) return -FI_EINVAL;
+  if (inject && r.length > inject_size(channel_->most_injected())) return -FI_EINVAL;
   if (inject && is_lost(peer)) return -FI_ECONNRESET;
   const channel::Request request = channel_->put(
       peer, {static_cast<const std::byte*>(r.buffer), r.length},

@@ -74,9 +74,7 @@ bool EventQueue::has_some() {
 }
 
 bool EventQueue::prepare_to_sleep() {
-  if (!waiter.is_open()) return false;
-  waiter.arm();
-  return !has_some();
+  return waiter.arm_descriptor([&] { return !has_some(); });
 }
 
 ssize_t EventQueue::read_waiting(std::uint32_t* event, void* buffer, std::size_t length, int timeout_ms,
@@ -87,7 +85,7 @@ ssize_t EventQueue::read_waiting(std::uint32_t* event, void* buffer, std::size_t
     if (const ssize_t n = read(event, buffer, length, flags); n != -FI_EAGAIN) return n;
     const int left = deadline.left_ms();
     if (left == 0) return -FI_EAGAIN;
-    if (prepare_to_sleep()) waiter.sleep(left);
+    waiter.sleep(left, [&] { return !has_some(); });
   }
 }
 

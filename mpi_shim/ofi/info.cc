@@ -6,7 +6,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string>
+#include <vector>
 
+#include "mpi_shim/channel/channel.h"
 #include "mpi_shim/ofi/fid.h"
 #include "mpi_shim/ofi/provider.h"
 #include "mpi_shim/ofi/running.h"
@@ -89,11 +92,17 @@ int memory_mode(std::uint64_t caps, std::uint32_t version, const fi_info* hints)
   return (caps & (FI_RMA | FI_ATOMIC)) != 0 ? kMemoryMode : 0;
 }
 
+// Of the endpoint that would be opened now.
+std::size_t most_injected() {
+  std::vector<std::string> problems;  // it will say them itself
+  return channel::EndpointOptions::from_environment({}, &problems).tuning.eager_threshold;
+}
+
 void describe_limits(fi_info& info) {
   fi_tx_attr& tx = *info.tx_attr;
   tx.caps = info.caps & kSendCaps;
   tx.msg_order = kMessageOrder;
-  tx.inject_size = kInjectSize;
+  tx.inject_size = inject_size(most_injected());
   tx.size = kQueueSize;
   tx.iov_limit = 1;
   tx.rma_iov_limit = 1;

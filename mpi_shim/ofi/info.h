@@ -4,9 +4,12 @@
 
 #include <rdma/fabric.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
 #include "mpi_shim/ofi/interfaces.h"
+#include "mpi_shim/ofi/provider.h"
 
 namespace ewarp::ofi {
 
@@ -25,6 +28,11 @@ inline constexpr std::uint64_t kReceiveCaps = FI_MSG | FI_TAGGED | FI_RMA | FI_A
 inline constexpr std::uint64_t kMessageOrder = FI_ORDER_SAS | FI_ORDER_SAW;
 // Peers name our memory by the adapter's keys and by its addresses.
 inline constexpr int kMemoryMode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+
+// Octets that may be injected, where an endpoint of the channel takes so many.
+inline std::size_t inject_size(std::size_t most_injected) {
+  return std::min(kInjectSize, most_injected);
+}
 
 // fi_getinfo for this provider: 0, or a negative code.
 int get_info(std::uint32_t version, const char* node, const char* service, std::uint64_t flags, const fi_info* hints,

@@ -9,6 +9,7 @@
 #include <cassert>
 #include <memory>
 
+#include "mpi_shim/ofi/counter.h"
 #include "mpi_shim/ofi/fid.h"
 #include "mpi_shim/ofi/waiter.h"
 
@@ -102,12 +103,25 @@ int Membership::join(fi_wait_obj wanted, fid_wait* set, struct fid& member, int 
   return 0;
 }
 
+namespace {
+
+bool try_wait(struct fid* f) {
+  switch (f->fclass) {
+    case FI_CLASS_WAIT:
+      return object<WaitSet, fid_wait>(f).prepare_to_sleep();
+    case FI_CLASS_CNTR:
+      return object<Counter, fid_cntr>(f).try_wait();
+    default:
+      return Watched(*f).prepare_to_sleep();
+  }
+}
+
+}  // namespace
+
 int try_wait(fid_fabric*, fid** fids, int count) noexcept {
   for (int i = 0; i < count; ++i) {
-    const bool set = fids[i]->fclass == FI_CLASS_WAIT;
-    if (!set && !Watched::is_possible(*fids[i])) return -FI_EINVAL;
-    if (!(set ? object<WaitSet, fid_wait>(fids[i]).prepare_to_sleep() : Watched(*fids[i]).prepare_to_sleep()))
-      return -FI_EAGAIN;
+    if (fids[i]->fclass != FI_CLASS_WAIT && !Watched::is_possible(*fids[i])) return -FI_EINVAL;
+    if (!try_wait(fids[i])) return -FI_EAGAIN;
   }
   return 0;
 }

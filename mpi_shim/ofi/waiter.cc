@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "mpi_shim/ofi/waiter.h"
 
-#include <poll.h>
 #include <rdma/fi_errno.h>
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -10,6 +9,7 @@
 #include <cassert>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 namespace ewarp::ofi {
@@ -63,19 +63,38 @@ bool Waiter::open() {
   return fd_ >= 0;
 }
 
-void Waiter::arm() {
+// Whoever takes the mark counts a wake-up behind it, so none is missed from here on.
+std::uint64_t Waiter::arm() {
+  const llp::Guard lock(mutex_);
+  armed_.fetch_or(kThreads);
+  return wakeups_;
+}
+
+void Waiter::sleep_since(std::uint64_t wakeups, int timeout_ms) {
+  const llp::Guard lock(mutex_);
+  if (wakeups_ != wakeups) return;
+  if (timeout_ms < 0)
+    woken_.wait(mutex_);
+  else
+    woken_.wait_for(mutex_, std::chrono::milliseconds(timeout_ms));
+}
+
+void Waiter::clear_descriptor() {
   eventfd_t ignored;
   eventfd_read(fd_, &ignored);
-  armed_.store(true);
+  armed_.fetch_or(kDescriptor);
 }
 
 void Waiter::signal() {
-  if (armed_.exchange(false)) eventfd_write(fd_, 1);
-}
-
-void Waiter::sleep(int timeout_ms) {
-  pollfd fd{.fd = fd_, .events = POLLIN, .revents = 0};
-  ::poll(&fd, 1, timeout_ms);
+  const unsigned armed = armed_.exchange(0);
+  if ((armed & kThreads) != 0) {
+    {
+      const llp::Guard lock(mutex_);
+      ++wakeups_;
+    }
+    woken_.notify_all();
+  }
+  if ((armed & kDescriptor) != 0) eventfd_write(fd_, 1);
 }
 
 Deadline::Deadline(int timeout_ms) : began_ns_(now_ns()), timeout_ms_(timeout_ms) {}

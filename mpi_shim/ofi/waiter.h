@@ -9,6 +9,8 @@
 #include <rdma/fi_eq.h>
 
 #include <atomic>
+#include <condition_variable>
+#include <cstdint>
 #include <vector>
 
 #include "llp/annotations.h"
@@ -33,7 +35,8 @@ class Sources {
   std::vector<channel::Endpoint*> endpoints_ EWARP_GUARDED_BY(mutex_);
 };
 
-// An event descriptor that is written to only where somebody said that he would sleep.
+// Threads that sleep here, and an event descriptor for those that sleep elsewhere. Nobody is woken but where somebody
+// said that he would sleep.
 class Waiter {
  public:
   Waiter() = default;
@@ -45,18 +48,44 @@ class Waiter {
   bool open();
   bool is_open() const { return fd_ >= 0; }
   int fd() const { return fd_; }
-  // From here on wake() makes the descriptor readable. Whoever arms looks once more for what he waits for.
-  void arm();
+  // All who sleep.
   void wake() {
-    if (armed_.load()) signal();
+    if (armed_.load() != 0) signal();
   }
-  // Until the descriptor is readable, or so many milliseconds (negative: without end).
-  void sleep(int timeout_ms);
+  // Until wake() or so many milliseconds later (negative: without end), or for less. may_sleep() looks once more for
+  // what is waited for; where it is false nobody sleeps.
+  template <class F>
+  void sleep(int timeout_ms, F may_sleep) {
+    const std::uint64_t before = arm();
+    if (may_sleep()) sleep_since(before, timeout_ms);
+  }
+  // From here on wake() makes the descriptor readable, which it is not now. False: there is no descriptor, or
+  // may_sleep() is false. The descriptor is readable again then, for others that sleep on it.
+  template <class F>
+  bool arm_descriptor(F may_sleep) {
+    if (!is_open()) return false;
+    clear_descriptor();
+    if (may_sleep()) return true;
+    wake();
+    return false;
+  }
 
  private:
+  // What wake() has to do.
+  static constexpr unsigned kThreads = 1, kDescriptor = 2;
+
+  // How many wake-ups there were before.
+  std::uint64_t arm();
+  void sleep_since(std::uint64_t wakeups, int timeout_ms);
+  void clear_descriptor();
   void signal();
+
   int fd_ = -1;
-  std::atomic<bool> armed_{false};
+  std::atomic<unsigned> armed_{0};
+  llp::Mutex mutex_;  // taken under endpoints' locks
+  // A number, so that no thread takes the wake-up of another.
+  std::uint64_t wakeups_ EWARP_GUARDED_BY(mutex_) = 0;
+  std::condition_variable_any woken_;
 };
 
 // Milliseconds of a timeout that are left.

@@ -212,6 +212,26 @@ void a_sender_that_was_not_inserted_has_no_address(void**) {
   assert_int_equal(source, to_a);
 }
 
+// Removed it has none, and inserted anew another, before anything is sent to it.
+void a_sender_has_the_address_that_is_inserted(void**) {
+  Pair p;
+  const auto source_of_message = [&] {
+    std::uint64_t word = 7, in = 0;
+    MUST(fi_tinject(p.a.ep, &word, 8, p.to_b, 5));
+    MUST(fi_trecv(p.b.ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 5, 0, nullptr));
+    fi_cq_tagged_entry entry{};
+    fi_addr_t source = 0;
+    assert_int_equal(fi_cq_sreadfrom(p.b.receive_queue, &entry, 1, &source, nullptr, kPatienceMs), 1);
+    return source;
+  };
+  assert_int_equal(source_of_message(), p.to_a);
+  assert_int_equal(fi_av_remove(p.b.addresses, &p.to_a, 1, 0), 0);
+  assert_true(source_of_message() == FI_ADDR_NOTAVAIL);
+  const fi_addr_t again = p.b.insert(p.a);
+  assert_true(again != p.to_a);
+  assert_int_equal(source_of_message(), again);
+}
+
 void messages_to_oneself(void**) {
   Side a;
   const fi_addr_t self = a.insert(a);
@@ -354,6 +374,7 @@ void matching_is_completion(void**) {
   std::uint64_t word = 8, in = 0;
   const iovec v{&word, sizeof word};
   const fi_msg_tagged m{&v, nullptr, 1, p.to_b, 5, 0, &context_a, 0};
+  assert_int_equal(fi_tsendmsg(p.a.ep, &m, FI_INJECT | FI_MATCH_COMPLETE), -FI_EOPNOTSUPP);
   MUST(fi_tsendmsg(p.a.ep, &m, FI_MATCH_COMPLETE));
   // A message behind it has come, so it has, too; but nobody has asked for it.
   std::uint64_t second = 0;
@@ -375,6 +396,7 @@ std::vector<CMUnitTest> message_tests() {
           cmocka_unit_test(tagged_and_untagged_do_not_meet),
           cmocka_unit_test(a_directed_receive_waits_for_its_sender),
           cmocka_unit_test(a_sender_that_was_not_inserted_has_no_address),
+          cmocka_unit_test(a_sender_has_the_address_that_is_inserted),
           cmocka_unit_test(messages_to_oneself),
           cmocka_unit_test(a_message_that_is_too_long_is_an_error_of_its_receive),
           cmocka_unit_test(an_error_does_not_overtake),

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Completion queues, counters, event queues, and waiting for them.
 #include <poll.h>
+#include <pthread.h>
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <functional>
 #include <thread>
 
+#include "tests/llp/one_cpu.h"
 #include "tests/ofi/sides.h"
 
 namespace ewarp::ofi::test {
@@ -163,6 +168,107 @@ void a_descriptor_becomes_readable(void**) {
   p.b.received();
 }
 
+// This thread and those that it begins.
+class OnOneCpu {
+ public:
+  OnOneCpu() {
+    assert_int_equal(sched_getaffinity(0, sizeof before_, &before_), 0);
+    assert_true(ewarp::test::to_cpu(sched_getcpu()));
+  }
+  ~OnOneCpu() { sched_setaffinity(0, sizeof before_, &before_); }
+  OnOneCpu(const OnOneCpu&) = delete;
+  OnOneCpu& operator=(const OnOneCpu&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
+
+int look(const Side& side, struct fid& f) {
+  struct fid* one = &f;
+  return fi_trywait(side.fabric, &one, 1);
+}
+
+// The sleeper, behind what it prepares, runs only while this thread sleeps. What this one does behind the event finds
+// it woken and not yet up.
+void is_woken_all_the_same(
+    const std::function<void()>& sleep, const std::function<void()>& event, const std::function<void()>& behind_it,
+    const std::function<void()>& prepare = [] {}) {
+  const OnOneCpu shared;
+  std::atomic<bool> ready{false};
+  std::thread sleeper([&] {
+    prepare();
+    ready = true;
+    const sched_param none{};
+    assert_int_equal(pthread_setschedparam(pthread_self(), SCHED_IDLE, &none), 0);
+    sleep();
+  });
+  while (!ready) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const auto begun = std::chrono::steady_clock::now();
+  event();
+  behind_it();
+  sleeper.join();
+  assert_true(std::chrono::steady_clock::now() - begun < std::chrono::milliseconds(kPatienceMs / 2));
+}
+
+// Whoever looks, or goes to sleep, in between.
+void nobody_takes_the_wake_up_of_another(void**) {
+  Side side({.counters = true});
+  fid_cntr* const counter = side.reads;
+  is_woken_all_the_same([&] { MUST(fi_cntr_wait(counter, 1, kPatienceMs)); }, [&] { MUST(fi_cntr_add(counter, 1)); },
+                        [&] { assert_int_equal(fi_cntr_wait(counter, 2, 5), -FI_ETIMEDOUT); });
+  is_woken_all_the_same([&] { MUST(fi_cntr_wait(counter, 2, kPatienceMs)); }, [&] { MUST(fi_cntr_add(counter, 1)); },
+                        [&] { look(side, counter->fid); });
+
+  const fi_addr_t self = side.insert(side);
+  std::uint64_t word = 1, in = 0;
+  is_woken_all_the_same([&] { assert_ptr_equal(side.received().op_context, &in); },
+                        [&] {
+                          MUST(fi_trecv(side.ep, &in, sizeof in, nullptr, self, 5, 0, &in));
+                          MUST(fi_tinject(side.ep, &word, sizeof word, self, 5));
+                        },
+                        [&] { look(side, side.receive_queue->fid); });
+}
+
+void nobody_takes_the_wake_up_for_an_event(void**) {
+  const Side side;
+  fi_wait_attr of_set{};
+  of_set.wait_obj = FI_WAIT_FD;
+  fid_wait* set = nullptr;
+  MUST(fi_wait_open(side.fabric, &of_set, &set));
+  fi_eq_attr attributes{};
+  attributes.flags = FI_WRITE;
+  attributes.wait_obj = FI_WAIT_FD;
+  fid_eq *queue = nullptr, *member = nullptr;
+  MUST(fi_eq_open(side.fabric, &attributes, &queue, nullptr));
+  attributes.wait_obj = FI_WAIT_SET;
+  attributes.wait_set = set;
+  MUST(fi_eq_open(side.fabric, &attributes, &member, nullptr));
+  int fd = -1;
+  MUST(fi_control(&queue->fid, FI_GETWAIT, &fd));
+
+  std::uint32_t event = 0;
+  fi_eq_entry entry{};
+  const auto write = [&](fid_eq* to) {
+    const fi_eq_entry e{};
+    assert_int_equal(fi_eq_write(to, FI_NOTIFY, &e, sizeof e, 0), sizeof e);
+  };
+  is_woken_all_the_same(
+      [&] { assert_int_equal(fi_eq_sread(queue, &event, &entry, sizeof entry, kPatienceMs, 0), sizeof entry); },
+      [&] { write(queue); }, [&] { look(side, queue->fid); });
+  // On the descriptor.
+  is_woken_all_the_same(
+      [&] {
+        pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
+        assert_int_equal(poll(&waiting, 1, kPatienceMs), 1);
+      },
+      [&] { write(queue); }, [&] { assert_int_equal(look(side, queue->fid), -FI_EAGAIN); },
+      [&] { assert_int_equal(look(side, queue->fid), 0); });
+  is_woken_all_the_same([&] { MUST(fi_wait(set, kPatienceMs)); }, [&] { write(member); },
+                        [&] { assert_int_equal(look(side, set->fid), -FI_EAGAIN); });
+  for (fid* f : {&queue->fid, &member->fid, &set->fid}) assert_int_equal(fi_close(f), 0);
+}
+
 void a_queue_without_a_wait_object_is_polled(void**) {
   Pair p({.wait = FI_WAIT_NONE});
   fi_cq_tagged_entry e{};
@@ -266,6 +372,28 @@ void counters_can_be_set(void**) {
   assert_int_equal(fi_ep_bind(p.a.ep, &p.a.sends->fid, FI_REMOTE_WRITE), -FI_EOPBADSTATE);
 }
 
+// The descriptor tells of what is counted behind fi_trywait(); the call tells of what was counted before, once.
+void what_was_counted_is_not_slept_on(void**) {
+  Side side({.counters = true});
+  const fi_addr_t self = side.insert(side);
+  struct fid& counter = side.sends->fid;
+  std::uint64_t word = 1, in = 0;
+  const auto becomes_quiet = [&] {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPatienceMs);
+    while (look(side, counter) != 0) assert_true(std::chrono::steady_clock::now() < until);
+  };
+  assert_int_equal(fi_cntr_read(side.sends), 0);
+  becomes_quiet();
+  MUST(fi_trecv(side.ep, &in, sizeof in, nullptr, self, 5, 0, &in));
+  MUST(fi_tsend(side.ep, &word, sizeof word, nullptr, self, 5, &word));
+  MUST(fi_cntr_wait(side.sends, 1, kPatienceMs));
+  assert_int_equal(look(side, counter), -FI_EAGAIN);
+  becomes_quiet();
+  MUST(fi_cntr_adderr(side.sends, 1));
+  assert_int_equal(look(side, counter), -FI_EAGAIN);
+  becomes_quiet();
+}
+
 void an_event_queue_keeps_what_is_written(void**) {
   const Side side;
   fi_eq_attr attributes{};
@@ -296,12 +424,15 @@ std::vector<CMUnitTest> queue_tests() {
           cmocka_unit_test(a_reader_sleeps_until_something_comes),
           cmocka_unit_test(a_reader_is_woken),
           cmocka_unit_test(a_descriptor_becomes_readable),
+          cmocka_unit_test(nobody_takes_the_wake_up_of_another),
+          cmocka_unit_test(nobody_takes_the_wake_up_for_an_event),
           cmocka_unit_test(a_queue_without_a_wait_object_is_polled),
           cmocka_unit_test(errors_leave_alone_what_is_behind_them),
           cmocka_unit_test(no_entry_is_lost),
           cmocka_unit_test(counters_count),
           cmocka_unit_test(counters_of_what_peers_do_are_bound),
           cmocka_unit_test(counters_can_be_set),
+          cmocka_unit_test(what_was_counted_is_not_slept_on),
           cmocka_unit_test(an_event_queue_keeps_what_is_written)};
 }
 

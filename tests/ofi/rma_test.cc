@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Reads and Writes of a peer's memory.
+#include <stdlib.h>
 #include <sys/uio.h>
 
 #include <algorithm>
@@ -86,6 +87,44 @@ void an_injected_write_is_a_copy(void**) {
   p.b.received();
   assert_true(target.octets == expected);
   assert_true(p.a.quiet(p.a.send_queue));
+}
+
+// What goes eagerly can be injected, and no more, which is told beforehand.
+void a_low_threshold_bounds_what_is_injected(void**) {
+  constexpr std::size_t kMost = 1000;
+  setenv("EWARP_CHANNEL_EAGER_THRESHOLD", "1000", 1);
+  Pair p;
+  unsetenv("EWARP_CHANNEL_EAGER_THRESHOLD");
+  assert_int_equal(p.a.info->tx_attr->inject_size, kMost);
+  Registered target(p.b, kMost);
+  Bytes out = pattern(4, kMost + 1);
+  const Bytes expected(out.begin(), out.begin() + kMost);
+  assert_int_equal(fi_inject_write(p.a.ep, out.data(), kMost + 1, p.to_b, target.address(), target.key()), -FI_EINVAL);
+  assert_int_equal(fi_tinject(p.a.ep, out.data(), kMost + 1, p.to_b, 5), -FI_EINVAL);
+  MUST(fi_inject_write(p.a.ep, out.data(), kMost, p.to_b, target.address(), target.key()));
+  MUST(fi_tinject(p.a.ep, out.data(), kMost, p.to_b, 5));
+  std::fill(out.begin(), out.end(), 0);
+  Bytes in(kMost);
+  MUST(fi_trecv(p.b.ep, in.data(), in.size(), nullptr, p.to_a, 5, 0, nullptr));
+  p.b.received();
+  assert_true(in == expected && target.octets == expected);
+}
+
+// Its buffer is free at once; its entry says that the octets are in place.
+void an_injected_write_is_complete_when_it_was_delivered(void**) {
+  Pair p;
+  Registered target(p.b, 4096);
+  for (unsigned i = 1; i <= 100; ++i) {
+    Bytes out = pattern(i, 4096);
+    const Bytes expected = out;
+    const iovec from{out.data(), out.size()};
+    const fi_rma_iov remote{target.address(), out.size(), target.key()};
+    const fi_msg_rma put{&from, nullptr, 1, p.to_b, &remote, 1, &context, 0};
+    MUST(fi_writemsg(p.a.ep, &put, FI_INJECT | FI_DELIVERY_COMPLETE | FI_COMPLETION));
+    std::fill(out.begin(), out.end(), 0);
+    assert_ptr_equal(p.a.sent().op_context, &context);
+    assert_true(target.octets == expected);
+  }
 }
 
 void memory_of_oneself(void**) {
@@ -179,6 +218,8 @@ std::vector<CMUnitTest> rma_tests() {
   return {cmocka_unit_test(writes_and_reads),
           cmocka_unit_test(remote_data_follows_a_write),
           cmocka_unit_test(an_injected_write_is_a_copy),
+          cmocka_unit_test(a_low_threshold_bounds_what_is_injected),
+          cmocka_unit_test(an_injected_write_is_complete_when_it_was_delivered),
           cmocka_unit_test(memory_of_oneself),
           cmocka_unit_test(memory_is_registered_in_every_way),
           cmocka_unit_test(what_is_not_permitted_fails),

@@ -54,6 +54,65 @@ void many_threads_one_endpoint(void**) {
   assert_int_equal(completed.load(), 4 * kThreads * kRounds);
 }
 
+// Entries outlive their endpoint. It cannot be asked any more whom they came from: a thread that polls for its counters
+// finds messages until the end.
+void an_endpoint_closes_while_messages_come(void**) {
+  constexpr int kReceives = 5000;
+  for (int round = 0; round < 10; ++round) {
+    Pair p({.counters = true});
+    std::uint64_t in = 0;
+    for (int i = 0; i < kReceives; ++i) MUST(fi_trecv(p.b.ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 5, 0, nullptr));
+    std::atomic<bool> ended{false};
+    std::thread sender([&] {
+      const std::uint64_t word = 7;
+      for (int sent = 0; sent < kReceives && !ended.load();) {
+        if (fi_tinject(p.a.ep, &word, 8, p.to_b, 5) == 0)
+          ++sent;
+        else
+          fi_cq_read(p.a.send_queue, nullptr, 0);
+      }
+    });
+    std::thread poller([&] {
+      while (!ended.load())
+        for (fid_cntr* c : {p.b.sends, p.b.receives, p.b.reads, p.b.writes}) fi_cntr_read(c);
+    });
+    fi_cq_tagged_entry entry{};
+    fi_addr_t source = FI_ADDR_NOTAVAIL;
+    assert_int_equal(fi_cq_sreadfrom(p.b.receive_queue, &entry, 1, &source, nullptr, kPatienceMs), 1);
+    assert_int_equal(source, p.to_a);
+    assert_int_equal(fi_close(&p.b.ep->fid), 0);
+    p.b.ep = nullptr;
+    ended.store(true);
+    sender.join();
+    poller.join();
+    while (fi_cq_readfrom(p.b.receive_queue, &entry, 1, &source) == 1) assert_true(source == FI_ADDR_NOTAVAIL);
+  }
+}
+
+// It is closed while another thread asks it who the senders of many entries are, which are in no address vector.
+void an_endpoint_closes_under_a_reader(void**) {
+  constexpr std::size_t kCount = 30'000;
+  Side a, b({.counters = true}, &a);
+  const fi_addr_t to_b = a.insert(b);
+  std::uint64_t word = 7, in = 0;
+  for (std::size_t i = 0; i < kCount; ++i) MUST(fi_trecv(b.ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 5, 0, nullptr));
+  for (std::size_t i = 0; i < kCount; ++i)
+    while (fi_tinject(a.ep, &word, 8, to_b, 5) == -FI_EAGAIN) fi_cq_read(a.send_queue, nullptr, 0);
+  MUST(fi_cntr_wait(b.receives, kCount, kPatienceMs));
+  std::vector<fi_cq_tagged_entry> entries(kCount);
+  std::vector<fi_addr_t> sources(kCount);
+  long n = 0;
+  std::thread reader([&] { n = fi_cq_readfrom(b.receive_queue, entries.data(), kCount, sources.data()); });
+  fid* queue = &b.receive_queue->fid;
+  while (fi_trywait(b.fabric, &queue, 1) == -FI_EAGAIN) {
+  }
+  assert_int_equal(fi_close(&b.ep->fid), 0);
+  b.ep = nullptr;
+  reader.join();
+  assert_int_equal(n, kCount);
+  for (const fi_addr_t source : sources) assert_true(source == FI_ADDR_NOTAVAIL);
+}
+
 // The child is a new program by exec, as the provider's threads do not survive a fork.
 struct Child {
   explicit Child(const Side& side) {
@@ -142,7 +201,8 @@ int echo(int reads, int writes) {
 }
 
 std::vector<CMUnitTest> thread_tests() {
-  return {cmocka_unit_test(many_threads_one_endpoint), cmocka_unit_test(a_peer_in_another_process),
+  return {cmocka_unit_test(many_threads_one_endpoint), cmocka_unit_test(an_endpoint_closes_while_messages_come),
+          cmocka_unit_test(an_endpoint_closes_under_a_reader), cmocka_unit_test(a_peer_in_another_process),
           cmocka_unit_test(without_threads_there_is_no_endpoint)};
 }
 
