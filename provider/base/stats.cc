@@ -76,18 +76,27 @@ bool prepare_directory(const std::string& directory) {
   return lstat(directory.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
 }
 
+// A dead process with our pid left it, unless it comes from another pid namespace, where it may be alive, or is no page
+// at all: $ETHERWARP_RUNDIR may name any directory.
+bool is_left_behind(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (fd < 0) return false;
+  std::uint32_t magic = 0;
+  std::uint64_t space = 0;
+  struct stat st {};
+  // The magic is written last.
+  const bool page = fstat(fd, &st) == 0 && st.st_size == sizeof(Page) &&
+                    pread(fd, &magic, sizeof magic, 0) == sizeof magic && (magic == kMagic || magic == 0);
+  if (pread(fd, &space, sizeof space, offsetof(Page, pid_namespace)) != sizeof space) space = 0;
+  close(fd);
+  return page && (space == 0 || space == namespace_inode("/proc/self/ns/pid"));
+}
+
 int create_file(const std::string& path) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd >= 0 || errno != EEXIST) return fd;
-    // A dead process with our pid left it, unless it comes from another pid namespace, where it may be alive.
-    std::uint64_t theirs = 0;
-    const int old = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (old >= 0) {
-      if (pread(old, &theirs, sizeof theirs, offsetof(Page, pid_namespace)) != sizeof theirs) theirs = 0;
-      close(old);
-    }
-    if (theirs != 0 && theirs != namespace_inode("/proc/self/ns/pid")) break;
+    if (!is_left_behind(path)) break;
     unlink(path.c_str());
   }
   errno = EEXIST;

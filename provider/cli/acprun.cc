@@ -50,7 +50,11 @@ class Job {
   int run(const std::string& path, const std::vector<std::string>& program) {
     sigset_t watched;
     sigemptyset(&watched);
-    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&watched, s);
+    sigaddset(&watched, SIGCHLD);
+    // One that is ignored would be read all the same: nohup wants none of it.
+    for (const int s : {SIGINT, SIGTERM, SIGHUP})
+      if (!is_ignored(s)) sigaddset(&watched, s);
+    reaping_.begin();
     sigprocmask(SIG_BLOCK, &watched, &before_);
     signals_ = signalfd(-1, &watched, SFD_CLOEXEC | SFD_NONBLOCK);
     // What a process of the job leaves behind becomes this one's child, and ends with the job if that is stopped.
@@ -82,6 +86,7 @@ class Job {
   // In the child: the program, or the end. The first process alone reads what this one could.
   void become(std::uint32_t rank, const std::string& path, const std::vector<std::string>& program) {
     sigprocmask(SIG_SETMASK, &before_, nullptr);
+    reaping_.end();
     setrlimit(RLIMIT_NOFILE, &descriptors_);
     if (const int nothing = rank == 0 ? -1 : open("/dev/null", O_RDONLY | O_CLOEXEC); nothing >= 0)
       dup2(nothing, STDIN_FILENO);
@@ -176,6 +181,7 @@ class Job {
   int status_ = 0;
   int signals_ = -1;
   sigset_t before_{};
+  Reaping reaping_;
   std::optional<Clock::time_point> stopping_;
 };
 

@@ -39,11 +39,20 @@ std::string contents(const fs::path& file) {
   return out;
 }
 
+bool has_magic(const std::string& octets, const char (&magic)[sizeof CountersHead::kMagic]) {
+  return octets.size() >= sizeof(CountersHead) &&
+         std::memcmp(octets.data() + offsetof(CountersHead, magic), magic, sizeof magic) == 0;
+}
+
+// In the directory that $ETHERWARP_RUNDIR names lie other files too. The magic is written last.
+bool is_ours(const std::string& octets) {
+  return has_magic(octets, CountersHead::kMagic) || has_magic(octets, {});
+}
+
 bool understood(const std::string& octets, ChannelCounters& out) {
+  if (!has_magic(octets, CountersHead::kMagic)) return false;
   CountersHead head;
-  if (octets.size() < sizeof head) return false;
   std::memcpy(&head, octets.data(), sizeof head);
-  if (std::memcmp(head.magic, CountersHead::kMagic, sizeof head.magic) != 0) return false;
   if (head.count > kMostCounters || octets.size() < channel::counters_octets(head.count)) return false;
   out.address = text_at(octets, offsetof(CountersHead, address), sizeof head.address);
   for (std::size_t i = 0; i < head.count; ++i) {
@@ -60,7 +69,8 @@ void for_each_file(const fs::path& directory, F&& f) {
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename();
-    if (const auto at = name.find(channel::kCountersInfix); at != std::string::npos)
+    const auto at = name.find(channel::kCountersInfix);
+    if (at != std::string::npos && at > 0 && name.find_first_not_of("0123456789") == at)
       f(entry.path(), name.substr(0, at));
   }
 }
@@ -82,7 +92,7 @@ std::vector<ChannelCounters> channel_counters(const std::string& path) {
 void remove_stale_channel_counters(const std::string& directory) {
   for_each_file(directory, [&](const fs::path& file, const std::string& pid) {
     std::error_code error;
-    if (!fs::exists(fs::path(directory) / pid, error)) fs::remove(file, error);
+    if (!fs::exists(fs::path(directory) / pid, error) && is_ours(contents(file))) fs::remove(file, error);
   });
 }
 

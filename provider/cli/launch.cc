@@ -5,6 +5,7 @@
 #include <elf.h>
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -96,6 +97,18 @@ std::string resolve(const std::string& program) {
   return {};
 }
 
+namespace {
+
+// The loader takes no LD_PRELOAD for such a program.
+const char* gains(const std::string& path, const struct stat& st) {
+  if ((st.st_mode & S_ISUID) != 0 && st.st_uid != geteuid()) return "is set-user-ID";
+  if ((st.st_mode & S_ISGID) != 0 && (st.st_mode & S_IXGRP) != 0 && st.st_gid != getegid()) return "is set-group-ID";
+  if (geteuid() != 0 && getxattr(path.c_str(), "security.capability", nullptr, 0) > 0) return "has capabilities";
+  return nullptr;
+}
+
+}  // namespace
+
 int find_program(const std::string& program, std::string* out) {
   const std::string path = resolve(program);
   if (path.empty())
@@ -107,11 +120,26 @@ int find_program(const std::string& program, std::string* out) {
   if (is_static(path))
     return fail(kCannotRun, "'{}' is statically linked, so EtherWARP cannot be loaded into it; link it dynamically",
                 path);
-  if ((st.st_mode & S_ISUID) != 0 && st.st_uid != geteuid())
-    return fail(kCannotRun,
-                "'{}' is set-user-ID, so the loader ignores LD_PRELOAD; list the library in /etc/ld.so.preload", path);
+  if (const char* how = gains(path, st))
+    return fail(kCannotRun, "'{}' {}, so the loader ignores LD_PRELOAD; list the library in /etc/ld.so.preload", path,
+                how);
   *out = path;
   return 0;
+}
+
+void Reaping::begin() {
+  struct sigaction usual {};
+  usual.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &usual, &before_);
+}
+
+void Reaping::end() {
+  sigaction(SIGCHLD, &before_, nullptr);
+}
+
+bool is_ignored(int signal) {
+  struct sigaction now {};
+  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 int replace_by(const std::string& path, const std::vector<std::string>& program) {

@@ -2,6 +2,7 @@
 // What `run`, `env` and `mpirun` share: the environment of programs over EtherWARP, and becoming such a program.
 #pragma once
 
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,21 @@ std::string resolve(const std::string& program);
 // The program's path, after having seen that EtherWARP can be loaded into it. 0, or the exit status after having said
 // why not.
 int find_program(const std::string& program, std::string* path);
+
+// A caller may have left SIGCHLD ignored, with which the kernel says nothing of children that end.
+class Reaping {
+ public:
+  // From now on it says so.
+  void begin();
+  // In a child: as the caller had it.
+  void end();
+
+ private:
+  struct sigaction before_ {};
+};
+
+// Whether the caller wants nothing of it, as nohup does.
+bool is_ignored(int signal);
 
 // Executes the file; returns only on failure, with the exit status.
 int replace_by(const std::string& path, const std::vector<std::string>& program);

@@ -118,6 +118,7 @@ class Supervisor {
 
   sigset_t before_{};  // what was blocked, and what became of SIGPIPE
   struct sigaction pipe_before_ {};
+  Reaping reaping_;
   int signal_fd_ = -1;
   std::optional<Sentinel> sentinel_;
   Repetitions repetitions_;
@@ -132,6 +133,7 @@ Supervisor::Supervisor() {
   sigaddset(&signals, SIGCHLD);
   for (const int number : kHandedOn) sigaddset(&signals, number);
   sigprocmask(SIG_BLOCK, &signals, &before_);
+  reaping_.begin();
   struct sigaction ignore {};
   ignore.sa_handler = SIG_IGN;
   sigaction(SIGPIPE, &ignore, &pipe_before_);
@@ -143,6 +145,7 @@ void Supervisor::become(const std::string& path, const std::vector<std::string>&
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   dup2(errors, STDERR_FILENO);
   sigaction(SIGPIPE, &pipe_before_, nullptr);
+  reaping_.end();
   sigprocmask(SIG_SETMASK, &before_, nullptr);
   if (getppid() != parent) _exit(kCannotRun);
   _exit(replace_by(path, arguments));

@@ -199,6 +199,14 @@ def hands_signals_on(folder):
     until(lambda: not os.path.exists(f"/proc/{below}"), "the end of mpirun", child)
 
 
+def ends_without_word_of_children(folder):
+    """Its caller ignores SIGCHLD, as daemons do, and the kernel says nothing of children then."""
+    place(folder, {"mpirun": OPEN_MPI})
+    done = subprocess.run([tool, "mpirun", "program"], env={**os.environ, "PATH": str(folder)}, capture_output=True, text=True,
+                          check=False, timeout=60, preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))  # fmt: skip
+    check(done.returncode == 5, "SIGCHLD is ignored", done)
+
+
 def survives_its_reader(folder):
     """Whoever reads stderr goes away; the job goes on."""
     ends = os.pipe()
@@ -257,6 +265,7 @@ with tempfile.TemporaryDirectory() as name:
 
     says_it_once(path)
     hands_signals_on(path)
+    ends_without_word_of_children(path)
     survives_its_reader(path)
     run(path, {"mpirun": OPEN_MPI}, "program")
 

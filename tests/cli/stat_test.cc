@@ -84,6 +84,20 @@ void files_beyond_so_many_are_not_read(void**) {
   assert_non_null(std::strstr(out.c_str(), "and 510 more such files"));  // the cap is one, three are named
 }
 
+// Counters of a process that has ended are removed, and nothing of the user's.
+void files_of_others_stay(void**) {
+  channel::CountersPage<1> counters{};
+  std::memcpy(counters.head.magic, channel::CountersHead::kMagic, sizeof counters.head.magic);
+  std::ofstream(directory + "/9999999.channel.9").write(reinterpret_cast<const char*>(&counters), sizeof counters);
+  for (const char* name : {"sales.channel.csv", ".channel.x", "9999999.channel.txt"})
+    std::ofstream(directory + "/" + name) << std::string(500, 'x');
+  fs::create_directory(directory + "/7.channel.7");
+  stat("");
+  assert_false(fs::exists(directory + "/9999999.channel.9"));
+  for (const char* name : {"sales.channel.csv", ".channel.x", "9999999.channel.txt", "7.channel.7"})
+    assert_true(fs::exists(directory + "/" + name));
+}
+
 int fresh_directory(void**) {
   char path[] = "/tmp/ewarp-stat-XXXXXX";
   if (mkdtemp(path) == nullptr) return -1;
@@ -103,6 +117,7 @@ int main() {
   setenv("ETHERWARP_STATS", "no", 1);  // our own page is no file
   const CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(nothing_steers_the_terminal, fresh_directory, remove_directory),
+      cmocka_unit_test_setup_teardown(files_of_others_stay, fresh_directory, remove_directory),
       cmocka_unit_test_setup_teardown(files_beyond_so_many_are_not_read, fresh_directory, remove_directory),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -162,6 +162,22 @@ void a_forked_child_counts_for_itself(void**) {
   assert_int_equal(files(), 0);
 }
 
+// A file of the user's that has the number of a process as its name.
+void no_file_of_others_is_replaced(void**) {
+  assert_int_equal(in_child([] {
+                     const std::string path = directory() + "/" + std::to_string(getpid());
+                     std::ofstream(path) << "a letter";
+                     page();
+                     CHECK(files() == 1);
+                     std::ifstream letter(path);
+                     std::string text;
+                     CHECK(std::getline(letter, text) && text == "a letter");
+                     CHECK(unlink(path.c_str()) == 0);
+                     return 0;
+                   }),
+                   0);
+}
+
 void slots_are_given_out_once(void**) {
   assert_int_equal(in_child([] {
                      std::vector<std::vector<QpPage*>> taken(4);
@@ -266,6 +282,7 @@ int main() {
       EWARP_CASE(the_page_is_private_to_its_user),
       EWARP_CASE(an_ended_process_is_cleaned_up_or_kept),
       EWARP_CASE(a_forked_child_counts_for_itself),
+      EWARP_CASE(no_file_of_others_is_replaced),
       EWARP_CASE(slots_are_given_out_once),
       EWARP_CASE(nothing_in_the_directory_is_believed),
       EWARP_CASE(strings_of_a_page_end),
