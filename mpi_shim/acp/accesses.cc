@@ -87,14 +87,23 @@ std::int64_t Accesses::begin(const Wanted& wanted) {
 bool Accesses::has_room() {
   if (next_ - first_ < kMost) return true;
   if (first_ == active_) return false;
-  if (forgotten_error_ == 0) forgotten_error_ = at(first_).error;
+  if (const int error = at(first_).error; error != 0) {
+    if (forgotten_.error == 0) forgotten_ = {first_, error};
+    last_forgotten_ = {first_, error};
+  }
   ++first_;
   return true;
 }
 
 int Accesses::take(std::int64_t handle) {
-  int error = std::exchange(forgotten_error_, 0);
-  for (const std::int64_t last = last_of(handle); first_ <= last; ++first_)
+  const std::int64_t last = last_of(handle);
+  int error = 0;
+  if (forgotten_.error != 0 && last >= forgotten_.handle) {
+    error = forgotten_.error;
+    // Of those between the two the numbers are not kept: what is asked for next hears of the last.
+    forgotten_ = last_forgotten_.handle > last ? last_forgotten_ : Failure{};
+  }
+  for (; first_ <= last; ++first_)
     if (error == 0) error = at(first_).error;
   return error;
 }
@@ -147,12 +156,13 @@ bool Accesses::start(std::int64_t handle) {
   Access& a = at(handle);
   const Wanted& w = a.wanted;
   if (w.order >= active_) return true;
+  if (forgotten_.error != 0 && w.order >= forgotten_.handle) return end(handle, ECANCELED), true;
   for (std::int64_t before = first_; before <= w.order; ++before)
     if (at(before).error != 0) return end(handle, ECANCELED), true;
   const bool atomic = w.what != Change::copy;
   const bool inward = GlobalAddress::parse(w.to).rank == path_.rank,
              outward = GlobalAddress::parse(w.from).rank == path_.rank;
-  if (!path_.has_room()) return false;
+  if (!path_.has_room_for_access()) return false;
   if ((atomic || !outward) && !resolve(handle, w.from, w.octets, &a.from)) return true;
   if (!atomic && !inward && !resolve(handle, w.to, w.octets, &a.to)) return true;
   if (atomic) return begin_atomic(handle);
@@ -164,28 +174,29 @@ bool Accesses::start(std::int64_t handle) {
 bool Accesses::resolve(std::int64_t handle, std::uint64_t ga, std::uint64_t octets, Target* out) {
   if (out->known) return true;
   const GlobalAddress place = GlobalAddress::parse(ga);
-  const Contact& contact = path_.peers[place.rank].contact;
+  const Peer& peer = path_.peers[place.rank];
   if (place.rank == path_.rank) {
     const auto own = own_.local(place, octets);
-    *out = {reinterpret_cast<std::uintptr_t>(own.at), own.rkey, own.at != nullptr};
+    *out = {reinterpret_cast<std::uintptr_t>(own.at), own.rkey, own.at != nullptr, false};
   } else if (place.tag == 0) {
-    *out = {contact.address + sizeof(Area) + place.offset, contact.rkey, true};
+    *out = {peer.contact.address + sizeof(Area) + place.offset, peer.contact.rkey, true, false};
   } else {
-    const RegionEntry* entry = cache_->find(place);
-    if (entry == nullptr) return read_entry(handle, place);
+    const bool believed = out->read || (!at(handle).again && peer.refusals < kMostRefusals);
+    const RegionEntry* entry = believed ? cache_->find(place) : nullptr;
+    if (entry == nullptr) return read_entry(handle, place, out);
     if (place.offset <= entry->octets && octets <= entry->octets - place.offset)
-      *out = {entry->address + place.offset, entry->rkey, true};
-    else if (!at(handle).anew)
-      return read_entry(handle, place);
+      *out = {entry->address + place.offset, entry->rkey, true, out->read};
+    else if (!out->read)
+      return read_entry(handle, place, out);
   }
   if (!out->known) end(handle, EACCES);
   return out->known;
 }
 
-bool Accesses::read_entry(std::int64_t handle, const GlobalAddress& ga) {
+bool Accesses::read_entry(std::int64_t handle, const GlobalAddress& ga, Target* out) {
   const Contact& contact = path_.peers[ga.rank].contact;
   enter(at(handle), State::finding);
-  at(handle).anew = true;
+  out->read = true;
   at(handle).seen = ga.emit();
   post(handle, ga,
        {.what = Operation::read,
@@ -220,10 +231,14 @@ bool Accesses::move_with(std::int64_t handle, bool out) {
   Access& a = at(handle);
   const Wanted& w = a.wanted;
   const auto local = own_.local(GlobalAddress::parse(out ? w.from : w.to), w.octets);
-  if (local.at == nullptr && a.under_way == 0) return end(handle, EACCES), true;
+  if (local.at == nullptr) {
+    // Its region has been removed: nothing more is posted.
+    if (a.under_way == 0) end(handle, EACCES);
+    return true;
+  }
   const Target& remote = out ? a.to : a.from;
-  while (a.error == 0 && a.posted < w.octets) {
-    if (!path_.has_room()) return false;
+  while (a.error == 0 && a.posted < w.octets && a.under_way < kMostChunks) {
+    if (!path_.has_room_for_access()) return false;
     const auto n = static_cast<std::uint32_t>(std::min<std::uint64_t>(w.octets - a.posted, kChunk));
     post(handle, GlobalAddress::parse(out ? w.to : w.from),
          {.what = out ? Operation::write : Operation::read,
@@ -244,7 +259,7 @@ bool Accesses::relay(std::int64_t handle) {
   const Wanted& w = a.wanted;
   if (a.posted == w.octets && a.under_way == 0 && !a.relaying_out) return end(handle, 0), true;
   if ((bounce_user_ != 0 && bounce_user_ != handle) || a.under_way != 0) return true;
-  if (!path_.has_room()) return false;
+  if (!path_.has_room_for_access()) return false;
   bounce_user_ = handle;
   const auto n = static_cast<std::uint32_t>(std::min<std::uint64_t>(w.octets - a.posted, kBounce));
   const Target& remote = a.relaying_out ? a.to : a.from;
@@ -273,16 +288,7 @@ void Accesses::completed(const Completion& c) {
 
 void Accesses::posts_done(std::int64_t handle) {
   Access& a = at(handle);
-  if (a.error == EACCES && !a.anew) {
-    // The entry was an old one, perhaps.
-    for (const std::uint64_t ga : {a.wanted.to, a.wanted.from}) cache_->forget(GlobalAddress::parse(ga));
-    const Wanted wanted = a.wanted;
-    a = {};
-    a.wanted = wanted;
-    a.anew = true;
-    if (bounce_user_ == handle) bounce_user_ = 0;
-    return;
-  }
+  if (a.error == EACCES && try_again(handle)) return;
   if (a.error != 0) return end(handle, a.error);
   if (a.state == State::finding) return entry_read(handle);
   if (a.state == State::reading) return word_read(handle);
@@ -290,6 +296,25 @@ void Accesses::posts_done(std::int64_t handle) {
   const Wanted& w = a.wanted;
   const bool relays = a.to.known && a.from.known;
   if (!relays && a.posted == w.octets) end(handle, 0);
+}
+
+// True: what was refused used an entry from the cache, which is an old one, perhaps.
+bool Accesses::try_again(std::int64_t handle) {
+  Access& a = at(handle);
+  const Wanted wanted = a.wanted;
+  const auto cached = [this](std::uint64_t ga, const Target& t) {
+    const GlobalAddress place = GlobalAddress::parse(ga);
+    return place.rank != path_.rank && place.tag != 0 && t.known && !t.read;
+  };
+  if (!cached(wanted.to, a.to) && !cached(wanted.from, a.from)) return false;
+  for (const std::uint64_t ga : {wanted.to, wanted.from}) cache_->doubt(GlobalAddress::parse(ga));
+  Peer& peer = path_.peers[a.with];
+  if (peer.refusals < kMostRefusals) ++peer.refusals;
+  a = {};
+  a.wanted = wanted;
+  a.again = true;
+  if (bounce_user_ == handle) bounce_user_ = 0;
+  return true;
 }
 
 void Accesses::gone(std::uint32_t rank) {

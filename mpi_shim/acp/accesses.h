@@ -23,6 +23,7 @@ class Accesses {
   static constexpr std::int64_t kMost = 512;  // that are kept
   static constexpr std::int64_t kAll = -1, kContinue = -2;
   static constexpr std::uint32_t kChunk = 1u << 20;    // octets of one post
+  static constexpr std::uint32_t kMostChunks = 64;     // of one access that are under way
   static constexpr std::uint32_t kBounce = 64u << 10;  // octets at a time between two other processes
 
   // std::bad_alloc.
@@ -49,6 +50,10 @@ class Accesses {
   bool restless() const { return restless_; }
 
  private:
+  // To one peer, of accesses that used an entry from the cache. From then on its entries are read for each access: an
+  // adapter of RD ends an association at the eighth wrong key.
+  static constexpr std::uint8_t kMostRefusals = 4;
+
   enum class State : std::uint8_t {
     ordered,  // waits for those before it
     finding,  // the entry of a region is being read
@@ -62,6 +67,7 @@ class Accesses {
     std::uint64_t address;
     std::uint32_t rkey;
     bool known;
+    bool read;  // the entry of the region was read for this access
   };
   struct Access {
     Wanted wanted;
@@ -72,7 +78,7 @@ class Accesses {
     std::uint32_t with;       // the rank of the latest
     int error;
     State state;
-    bool anew;  // the entries of regions were read for this access
+    bool again;  // an entry from the cache was refused: the entries are read
     bool relaying_out;
   };
   // Memory of an access that the adapter writes: an entry that it reads, what an atomic found.
@@ -94,12 +100,13 @@ class Accesses {
   bool step(std::int64_t handle);
   bool start(std::int64_t handle);
   bool resolve(std::int64_t handle, std::uint64_t ga, std::uint64_t octets, Target* out);
-  bool read_entry(std::int64_t handle, const GlobalAddress& ga);
+  bool read_entry(std::int64_t handle, const GlobalAddress& ga, Target* out);
   void entry_read(std::int64_t handle);
   bool move(std::int64_t handle);
   bool move_with(std::int64_t handle, bool out);
   bool relay(std::int64_t handle);
   void posts_done(std::int64_t handle);
+  bool try_again(std::int64_t handle);
   // Atomics (accesses_atomic.cc).
   bool begin_atomic(std::int64_t handle);
   bool word_is_in_use(std::int64_t handle);
@@ -115,7 +122,12 @@ class Accesses {
   std::int64_t first_ = 1;   // the oldest that is kept
   std::int64_t active_ = 1;  // the oldest that is not done
   std::int64_t next_ = 1;
-  int forgotten_error_ = 0;  // of one that begin() had to forget
+  // That has_room() had to forget: the first that nobody has asked for, and the last. error 0: none.
+  struct Failure {
+    std::int64_t handle;
+    int error;
+  };
+  Failure forgotten_{}, last_forgotten_{};
   bool restless_ = false;
   std::unique_ptr<RegionCache> cache_;
   std::unique_ptr<Access[]> ring_;

@@ -93,7 +93,7 @@ void Accesses::word_read(std::int64_t handle) {
 
 bool Accesses::try_word(std::int64_t handle) {
   Access& a = at(handle);
-  if (!path_.has_room()) return false;
+  if (!path_.has_room_for_access()) return false;
   const Wanted& w = a.wanted;
   const Part part(a.from.address, w.octets);
   const bool as_it_is = adapters_have(w);

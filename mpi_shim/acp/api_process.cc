@@ -29,6 +29,7 @@ struct Held {
   std::unique_ptr<Process> process;
 } held;
 auto& the_process = held.process;
+bool joined = false;  // its job, or its parent has
 
 void forget_in_child() {
   if (Process* of_parent = held.leave_as_it_is()) of_parent->forget_in_child();
@@ -50,7 +51,7 @@ std::string find_coordinator(JobPlace* place) {
 int join(JobPlace place) {
   std::string why = find_coordinator(&place);
   if (why.empty()) the_process = Process::join(options_from_environment(), place, &why);
-  if (the_process != nullptr) return 0;
+  if (the_process != nullptr) return joined = true, 0;
   held.host.reset();
   std::fprintf(stderr, "acp: %s\n", why.c_str());
   errno = ENOTCONN;
@@ -82,6 +83,7 @@ extern "C" {
 
 EWARP_ACP_EXPORT int acp_init(int*, char***) {
   if (the_process != nullptr) return errno = EINVAL, -1;
+  if (joined) return errno = ENOTCONN, -1;
   JobPlace place;
   if (const auto why = JobPlace::from_environment(&place); !why.empty()) {
     std::fprintf(stderr, "acp: %s\n", why.c_str());

@@ -27,11 +27,16 @@ inline std::uint64_t of_subject(std::uint64_t id) {
 }
 
 struct Path {
+  // Posts that accesses leave to channels: what is under way to a process that does not answer keeps its place for half
+  // a minute.
+  static constexpr std::uint32_t kForChannels = Transport::kSends / 2;
+
   Transport& transport;
   PeerTable& peers;
   std::uint32_t rank;
 
   bool has_room(std::uint32_t posts = 1) const { return transport.room() >= posts; }
+  bool has_room_for_access() const { return has_room(kForChannels + 1); }
   void post(const Post& p) { transport.post(peers[p.peer], p); }
 };
 

@@ -13,6 +13,11 @@ std::uintptr_t down(std::uintptr_t at) {
   return at / kWord * kWord;
 }
 
+// All but 0, in turns.
+std::uint32_t next_tag(std::uint32_t tag) {
+  return tag % (GlobalAddress::kTags - 1) + 1;
+}
+
 }  // namespace
 
 OwnRegions::OwnRegions(Path& path, Area& area, std::uint32_t starter_octets, const Registration& area_region)
@@ -28,7 +33,7 @@ std::uint64_t OwnRegions::add(void* memory, std::size_t octets) {
   std::uint32_t tag = next_tag_;
   for (std::uint32_t tries = 1; handles_[tag] != nullptr; ++tries) {
     if (tries == GlobalAddress::kTags) return errno = EAGAIN, 0;
-    tag = tag % (GlobalAddress::kTags - 1) + 1;
+    tag = next_tag(tag);
   }
   const std::uintptr_t from = reinterpret_cast<std::uintptr_t>(memory), begin = down(from);
   Registration r;
@@ -36,7 +41,7 @@ std::uint64_t OwnRegions::add(void* memory, std::size_t octets) {
     return 0;
   handles_[tag] = r.handle;
   area_.regions[tag] = {.address = from, .octets = octets, .rkey = r.rkey, .reserved = 0};
-  next_tag_ = tag % (GlobalAddress::kTags - 1) + 1;
+  next_tag_ = next_tag(tag);
   return std::uint64_t{generations_[tag]} << GlobalAddress::kTagBits | tag;
 }
 
@@ -75,15 +80,26 @@ OwnRegions::Local OwnRegions::local(const GlobalAddress& ga, std::uint64_t octet
 
 const RegionEntry* RegionCache::find(const GlobalAddress& ga) const {
   const Slot& s = slots_[slot_of(ga)];
-  return s.key == key_of(ga) ? &s.entry : nullptr;
+  return s.key == key_of(ga) && !s.doubted ? &s.entry : nullptr;
 }
 
 void RegionCache::put(const GlobalAddress& ga, const RegionEntry& entry) {
-  slots_[slot_of(ga)] = {key_of(ga), entry};
+  Slot& s = slots_[slot_of(ga)];
+  const bool same = s.key == key_of(ga) && s.entry == entry;
+  s = {key_of(ga), entry, false};
+  if (!same) doubt_next(ga);
 }
 
-void RegionCache::forget(const GlobalAddress& ga) {
-  if (find(ga) != nullptr) slots_[slot_of(ga)].key = 0;
+void RegionCache::doubt(const GlobalAddress& ga) {
+  Slot& s = slots_[slot_of(ga)];
+  if (s.key == key_of(ga)) s.doubted = true;
+}
+
+void RegionCache::doubt_next(GlobalAddress ga) {
+  for (std::uint32_t n = 0; n < kDoubted; ++n) {
+    ga.tag = next_tag(ga.tag);
+    doubt(ga);
+  }
 }
 
 }  // namespace ewarp::acp

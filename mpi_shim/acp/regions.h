@@ -39,19 +39,28 @@ class OwnRegions {
 };
 
 // Entries of other processes' tables that were read, by rank and tag.
+//
+// A process gives its tags in turns, so a new region says that those with the next tags may have been replaced, too.
+// An adapter of RD ends an association that has named wrong keys several times, so old entries are found before use.
 class RegionCache {
  public:
-  // Null: not known.
+  // Null: has to be read.
   const RegionEntry* find(const GlobalAddress& ga) const;
+  // What was read.
   void put(const GlobalAddress& ga, const RegionEntry& entry);
-  void forget(const GlobalAddress& ga);
+  // It has to be read again.
+  void doubt(const GlobalAddress& ga);
 
  private:
+  // Half of all tags, so that of two regions one at most casts doubt on the other.
+  static constexpr std::uint32_t kDoubted = (GlobalAddress::kTags - 1) / 2;
   static constexpr std::uint32_t kSlots = 1024;
   struct Slot {
     std::uint64_t key;  // 0: empty
     RegionEntry entry;
+    bool doubted;
   };
+  void doubt_next(GlobalAddress ga);
   static std::uint64_t key_of(const GlobalAddress& ga) { return GlobalAddress{ga.rank, ga.tag, 0}.emit(); }
   static std::uint32_t slot_of(const GlobalAddress& ga) { return (ga.rank * 37 + ga.tag) % kSlots; }
   Slot slots_[kSlots] = {};

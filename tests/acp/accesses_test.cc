@@ -3,6 +3,7 @@
 // and what becomes of an access when a process is gone or an entry of a region's table is old.
 #include "mpi_shim/acp/accesses.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <vector>
@@ -23,14 +24,14 @@ constexpr std::uint32_t kStarter = 4096;
 class Recorder final : public Transport {
  public:
   bool register_memory(void* memory, std::size_t, Registration* out) override {
-    *out = {memory, 1, 2};
+    *out = {memory, 1, ++keys};
     return true;
   }
   void deregister(void*) override {}
   Registration registration(void* handle) const override { return {handle, 1, 2}; }
   void introduce(Contact*) const override {}
   bool fits(const Contact&) const override { return true; }
-  std::uint32_t room() const override { return free; }
+  std::uint32_t room() const override { return kSends - in_use - static_cast<std::uint32_t>(posts.size()); }
   void post(Peer&, const Post& p) override { posts.push_back(p); }
   std::uint32_t most_copied() const override { return 0; }
   int poll(Completion*, int) override { return 0; }
@@ -39,7 +40,8 @@ class Recorder final : public Transport {
   void drain() override {}
 
   std::vector<Post> posts;
-  std::uint32_t free = 100;
+  std::uint32_t in_use = 0;  // by others
+  std::uint32_t keys = 0;    // given
 };
 
 // Rank 0 of four; the others have their areas at addresses that nobody touches.
@@ -75,6 +77,20 @@ struct Ranks {
     assert_true(accesses->ended(handle));
     assert_int_equal(accesses->take(handle), error);
   }
+  // Answers the reads of that process's table; what is left are the accesses.
+  void answer(std::uint32_t rank, const Area& table) {
+    const std::uint64_t entries = peers[rank].contact.address + offsetof(Area, regions);
+    const auto asks = [&](const Post& p) { return p.peer == rank && p.remote - entries < sizeof table.regions; };
+    for (;;) {
+      const auto found = std::find_if(transport.posts.begin(), transport.posts.end(), asks);
+      if (found == transport.posts.end()) return;
+      const Post p = *found;
+      transport.posts.erase(found);
+      std::memcpy(const_cast<void*>(p.local), &table.regions[(p.remote - entries) / sizeof(RegionEntry)], p.octets);
+      accesses->completed({.id = p.id, .error = 0, .notice = false, .immediate = 0});
+      accesses->advance();
+    }
+  }
   // The process is no more.
   void gone(std::uint32_t rank) {
     peers[rank].gone = true;
@@ -88,6 +104,26 @@ struct Ranks {
   std::unique_ptr<Area, void (*)(void*)> area;
   std::unique_ptr<OwnRegions> own;
   std::unique_ptr<Accesses> accesses;
+};
+
+// Another process's regions.
+struct Owner {
+  Owner(Ranks& r, std::uint32_t rank)
+      : path{r.transport, r.peers, rank},
+        area(std::make_unique<Area>()),
+        regions(path, *area, kStarter, Registration{area.get(), 1, 2}) {}
+  std::uint64_t add(std::size_t octets) {
+    key = regions.add(memory, octets);
+    assert_true(key != 0);
+    return regions.global(key, memory);
+  }
+  std::uint32_t rkey(std::uint64_t ga) const { return area->regions[GlobalAddress::parse(ga).tag].rkey; }
+
+  Path path;
+  std::unique_ptr<Area> area;
+  OwnRegions regions;
+  void* memory = reinterpret_cast<void*>(std::uintptr_t{1} << 40);  // nobody touches it
+  std::uint64_t key = 0;                                            // of the latest
 };
 
 void between_two_others(void**) {
@@ -138,8 +174,6 @@ void what_comes_behind_a_failure_is_cancelled(void**) {
   const auto second = r.copy(r.starter(2), r.starter(0), 8, first);
   assert_true(r.only().peer == 1);
   r.end(EACCES);
-  assert_true(r.only().peer == 1);  // an old entry of a table, perhaps: once more
-  r.end(EACCES);
   assert_true(r.transport.posts.empty());
   assert_true(r.accesses->ended(second));
   assert_int_equal(r.accesses->take(first), EACCES);
@@ -148,10 +182,10 @@ void what_comes_behind_a_failure_is_cancelled(void**) {
 
 void no_room(void**) {
   Ranks r;
-  r.transport.free = 0;
+  r.transport.in_use = Path::kForChannels;
   const auto handle = r.copy(r.starter(1), r.starter(0), 8);
   assert_true(r.transport.posts.empty() && r.accesses->restless());
-  r.transport.free = 1;
+  --r.transport.in_use;
   r.accesses->advance();
   r.end();
   r.fails(handle, 0);
@@ -160,19 +194,166 @@ void no_room(void**) {
 // A program that removes a region while a copy of it is under way: an error, and no other memory is read.
 void a_region_that_is_removed_under_way(void**) {
   Ranks r;
-  std::vector<std::byte> memory(3u << 20);
-  const auto key = r.own->add(memory.data(), memory.size());
-  r.transport.free = 1;
-  const auto handle = r.copy(r.starter(1), r.starter(0), 8);
-  r.end();
-  r.fails(handle, 0);
-  const auto ga = r.own->global(key, memory.data());
-  const auto bulk = r.accesses->begin({.what = Change::copy, .to = r.starter(1), .from = ga, .octets = 4096});
-  assert_true(bulk > 0);
+  void* memory = reinterpret_cast<void*>(std::uintptr_t{1} << 40);  // nobody touches it
+  auto key = r.own->add(memory, 4096);
+  const auto waits =
+      r.accesses->begin({.what = Change::copy, .to = r.starter(1), .from = r.own->global(key, memory), .octets = 4096});
+  assert_true(waits > 0);
   assert_true(r.own->remove(key));
   r.accesses->advance();
   assert_true(r.transport.posts.empty());
-  r.fails(bulk, EACCES);
+  r.fails(waits, EACCES);
+
+  Owner owner(r, 1);
+  const std::uint64_t octets = 300ull << 20;
+  key = r.own->add(memory, octets);
+  const auto moves = r.copy(owner.add(octets), r.own->global(key, memory), octets);
+  r.answer(1, *owner.area);
+  assert_int_equal(r.transport.posts.size(), Accesses::kMostChunks);
+  assert_true(r.own->remove(key));
+  for (std::uint32_t i = 0; i < Accesses::kMostChunks; ++i) {
+    assert_true(r.transport.posts.front().local != nullptr && !r.accesses->ended(moves));
+    r.end();
+  }
+  assert_true(r.transport.posts.empty());
+  r.fails(moves, EACCES);
+}
+
+// A process that does not answer keeps what was posted to it; channels to the others go on.
+void long_copies_leave_room_for_channels(void**) {
+  Ranks r;
+  Owner owner(r, 1);
+  const std::uint64_t octets = 300ull << 20;
+  const auto from = r.own->global(r.own->add(owner.memory, octets), owner.memory), to = owner.add(octets);
+  r.copy(to, from, octets);
+  r.answer(1, *owner.area);
+  assert_int_equal(r.transport.posts.size(), Accesses::kMostChunks);
+  for (int i = 0; i < 20; ++i) r.copy(to, from, octets);
+  assert_int_equal(r.transport.posts.size(), r.transport.kSends - Path::kForChannels);
+  assert_true(r.path.has_room(Path::kForChannels));
+  std::uint64_t chunks = 0;
+  for (; !r.transport.posts.empty(); ++chunks) {
+    assert_true(r.path.has_room(Path::kForChannels));
+    r.end();
+  }
+  assert_int_equal(chunks, 21 * 300);
+  r.fails(Accesses::kAll, 0);
+}
+
+// Tags come back after 1023 rounds. No wrong key is named: RD would end the association at the eighth.
+void tags_come_back(void**) {
+  Ranks r;
+  Owner owner(r, 1);
+  const auto access = [&](std::uint64_t ga) {
+    const auto handle = r.copy(r.starter(0), ga, 8);
+    r.answer(1, *owner.area);
+    assert_int_equal(r.only().rkey, owner.rkey(ga));
+    r.end();
+    r.fails(handle, 0);
+  };
+  std::uint64_t stays[3];  // far from each other
+  for (auto& ga : stays) {
+    ga = owner.add(8);
+    for (int i = 0; i < 340; ++i) assert_true(owner.add(8) != 0 && owner.regions.remove(owner.key));
+  }
+  for (int round = 0; round < 2500; ++round) {
+    access(owner.add(8));
+    assert_true(owner.regions.remove(owner.key));
+    access(stays[round % 3]);
+  }
+  assert_int_equal(r.peers[1].refusals, 0);
+}
+
+// What was not replaced is read once.
+void regions_that_stay_are_known(void**) {
+  Ranks r;
+  Owner owner(r, 1);
+  std::vector<std::uint64_t> all(GlobalAddress::kTags - 1);
+  for (auto& ga : all) ga = owner.add(8);
+  for (int round = 0; round < 3; ++round)
+    for (const auto ga : all) {
+      const auto handle = r.copy(r.starter(0), ga, 8);
+      if (round < 2) r.answer(1, *owner.area);
+      assert_int_equal(r.only().rkey, owner.rkey(ga));
+      r.end();
+      r.fails(handle, 0);
+    }
+}
+
+// One tag that others' regions have left free: nothing says that its region is another one each time. Before the peer's
+// patience ends its entries are read for each access.
+void refused_too_often(void**) {
+  Ranks r;
+  Owner owner(r, 1);
+  for (std::uint32_t i = 0; i + 2 < GlobalAddress::kTags; ++i) owner.add(8);
+  unsigned refused = 0;
+  for (int round = 0; round < 20; ++round) {
+    const auto ga = owner.add(8);
+    const auto handle = r.copy(r.starter(0), ga, 8);
+    r.answer(1, *owner.area);
+    if (r.only().rkey != owner.rkey(ga)) {
+      ++refused;
+      r.end(EACCES);
+      r.answer(1, *owner.area);
+    }
+    assert_int_equal(r.only().rkey, owner.rkey(ga));
+    r.end();
+    r.fails(handle, 0);
+    assert_true(owner.regions.remove(owner.key));
+  }
+  assert_int_equal(refused, 4);
+}
+
+// The entry of one was read for the copy; that of the other is an old one from the cache.
+void an_old_entry_of_the_second_of_two(void**) {
+  Ranks r;
+  Owner one(r, 1), two(r, 2);
+  auto to = two.add(8);
+  const auto known = r.copy(to, r.starter(0), 8);
+  r.answer(2, *two.area);
+  r.end();
+  r.fails(known, 0);
+  assert_true(two.regions.remove(two.key));
+  for (int i = 0; i < 1022; ++i) assert_true(two.add(8) != 0 && two.regions.remove(two.key));
+  assert_true(two.add(8) == to);
+
+  const auto from = one.add(8);
+  const auto handle = r.copy(to, from, 8);
+  r.answer(1, *one.area);
+  assert_true(r.only().what == Operation::read && r.only().rkey == one.rkey(from));
+  r.end();
+  assert_true(r.only().what == Operation::write && r.only().rkey != two.rkey(to));
+  r.end(EACCES);
+  r.answer(1, *one.area);
+  r.answer(2, *two.area);
+  assert_true(r.only().what == Operation::read && r.only().rkey == one.rkey(from));
+  r.end();
+  assert_true(r.only().what == Operation::write && r.only().rkey == two.rkey(to));
+  r.end();
+  r.fails(handle, 0);
+}
+
+// More have ended than are kept. The error of one that is not stays its own.
+void a_failure_that_is_not_kept(void**) {
+  Ranks r;
+  const auto before = r.copy(r.starter(1), r.starter(0), 8);
+  r.end();
+  const auto failed = r.copy(r.starter(1), r.starter(0), 8);
+  r.end(ECONNRESET);
+  const auto later = r.copy(r.starter(1), r.starter(0), 8);
+  r.end(EACCES);
+  for (std::int64_t i = 0; i < Accesses::kMost; ++i) {
+    assert_true(r.accesses->has_room());
+    r.copy(r.starter(1), r.starter(0), 8, before);
+    r.end();
+  }
+  assert_true(r.accesses->has_room());
+  const auto behind = r.copy(r.starter(1), r.starter(0), 8, Accesses::kAll);
+  assert_true(r.transport.posts.empty());
+  r.fails(before, 0);
+  r.fails(failed, ECONNRESET);
+  r.fails(later, EACCES);
+  r.fails(behind, ECANCELED);
 }
 
 void an_atomic_that_others_disturb(void**) {
@@ -225,6 +406,12 @@ int main() {
       cmocka_unit_test(what_comes_behind_a_failure_is_cancelled),
       cmocka_unit_test(no_room),
       cmocka_unit_test(a_region_that_is_removed_under_way),
+      cmocka_unit_test(long_copies_leave_room_for_channels),
+      cmocka_unit_test(tags_come_back),
+      cmocka_unit_test(regions_that_stay_are_known),
+      cmocka_unit_test(refused_too_often),
+      cmocka_unit_test(an_old_entry_of_the_second_of_two),
+      cmocka_unit_test(a_failure_that_is_not_kept),
       cmocka_unit_test(an_atomic_that_others_disturb),
       cmocka_unit_test(changes_of_one_word),
   };

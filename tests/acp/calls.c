@@ -311,6 +311,7 @@ int main(int argc, char** argv) {
   CHECK(acp_create_ch(rank, (rank + 1) % procs) != ACP_CH_NULL);
   CHECK(acp_finalize() == 0);
   before_init();
+  FAILS(acp_init(&argc, &argv), -1, ENOTCONN);
   printf("rank %d: all calls\n", rank);
   return 0;
 }

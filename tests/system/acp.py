@@ -295,6 +295,12 @@ def launcher(rig):
                           (["sh", "-c", "kill -9 $$"], 137), (["/etc/passwd"], 126), (["/etc"], 126)):  # fmt: skip
         rig.start_plain([rig.etherwarp, "acprun", "-n", 2, *words]).must_end_well(20, (status,))
     rig.start_plain([rig.etherwarp, "acprun", "-n", 0, "true"]).must_end_well(20, (2,))
+    # Of its caller: daemons ignore SIGCHLD, nohup SIGHUP.
+    rig.start_plain(["sh", "-c", f"trap '' CHLD; exec {rig.etherwarp} acprun -n 2 true"]).must_end_well(20)
+    process = rig.start_plain(["sh", "-c", f"trap '' HUP; exec {rig.etherwarp} acprun -n 2 sh -c 'echo pid $$; exec sleep 3'"])
+    wait_until(lambda: process.output().count("pid ") == 2, 10, process.said)
+    process.send(1)
+    process.must_end_well(20)
     for ending in (15, 9):
         process = rig.start_plain([rig.etherwarp, "acprun", "-n", 2, "sh", "-c", "echo pid $$; exec sleep 60"])
         pids = wait_until(lambda p=process: [n for n in re.findall(r"pid (\d+)", p.output())][1:] and

@@ -33,6 +33,8 @@ struct RegionEntry {
   std::uint64_t octets;  // 0: no region has this tag
   std::uint32_t rkey;
   std::uint32_t reserved;
+
+  bool operator==(const RegionEntry&) const = default;
 };
 static_assert(sizeof(RegionEntry) == 24);
 

@@ -27,6 +27,7 @@ struct Peer {
   std::uint32_t sends_created, sends_answered;
   std::uint32_t receives_created, receives_matched;
   bool gone;
+  std::uint8_t refusals;  // of accesses that used an entry of its table from the cache
 };
 static_assert(sizeof(Peer) == 64);  // of the 176 octets that a process may cost
 

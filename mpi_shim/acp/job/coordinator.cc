@@ -142,9 +142,11 @@ bool Coordinator::hear(Member& m, Frame frame) {
   }
 }
 
-// Who is gone will never arrive. The others have been told, and may come here again and again.
+// Where one is gone there is no meeting any more, though it may have arrived at this one. The others have been told,
+// and may come here again and again.
 void Coordinator::arrived(Member& m) {
   if (std::exchange(m.arrived, true) || ++arrivals_ < ranks_.size()) return;
+  if (std::find(ranks_.begin(), ranks_.end(), Rank::gone) != ranks_.end()) return;
   arrivals_ = 0;
   for (auto& other : members_) other.arrived = false;
   say_to_all(Word::all_arrived, 0);

@@ -28,8 +28,6 @@ static_assert(sizeof(RcHello) <= 56);  // all that InfiniBand leaves
 
 class RcTransport final : public Transport {
  public:
-  static constexpr std::uint32_t kSends = 256;  // posts that wait or are under way
-
   struct Member {
     std::uint32_t rank, procs;
     std::string secret;  // empty: this process is alone

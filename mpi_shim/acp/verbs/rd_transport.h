@@ -13,7 +13,6 @@ namespace ewarp::acp {
 
 class RdTransport final : public Transport {
  public:
-  static constexpr std::uint32_t kSends = 256;      // under way at once
   static constexpr std::uint32_t kReceives = 1024;  // notices that wait to be polled; peers wait for more
   static constexpr std::uint32_t kCopied = 256;     // octets
 

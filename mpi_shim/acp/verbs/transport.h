@@ -67,6 +67,8 @@ struct Registration {
 
 class Transport {
  public:
+  static constexpr std::uint32_t kSends = 256;  // posts that wait or are under way, to all peers
+
   virtual ~Transport() = default;
   Transport() = default;
   Transport(const Transport&) = delete;
