@@ -24,6 +24,7 @@
   X(bounds) \
   X(layouts) \
   X(passive) \
+  X(shared) \
   X(buffers) \
   X(children) \
   X(threads)

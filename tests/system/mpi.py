@@ -15,8 +15,8 @@ DEBIAN_PYTHON = "/usr/bin/python3"  # the one that mpi4py is for
 
 POINT_TO_POINT = ["blocking", "nonblocking", "sendrecv", "persistent", "probe", "cancel", "wildcard", "order", "oneself", "errors"]
 ONE_SIDED = ["onesided", "accumulate", "bounds", "layouts", "passive"]
-REST = ["datatypes", "collectives", "icollectives", "neighbourhood", "communicators", *ONE_SIDED, "buffers", "children",
-        "threads"]  # fmt: skip
+REST = ["datatypes", "collectives", "icollectives", "neighbourhood", "communicators", *ONE_SIDED, "shared", "buffers",
+        "children", "threads"]  # fmt: skip
 KEPT = {"ETHERWARP_STATS_KEEP": "yes"}
 SMALL, MEDIUM, LARGE, HUGE = 1 << 10, 160 << 10, 4 << 20, 128 << 20  # octets: by the thresholds of `etherwarp mpirun`
 
@@ -52,7 +52,7 @@ def more_ranks(rig):
         for ranks in (4, 16):
             run_suite(rig, ranks, POINT_TO_POINT + REST, *(["--full"] if ranks == 4 else []), seconds=1500)
     else:
-        run_suite(rig, 4, ["wildcard", "order", "communicators", "icollectives", *ONE_SIDED])
+        run_suite(rig, 4, ["wildcard", "order", "communicators", "icollectives", "shared", *ONE_SIDED])
         run_suite(rig, 16, ["wildcard", "communicators", *ONE_SIDED])
 
 
@@ -117,7 +117,7 @@ def ends_in_order(rig):
 
 def registrations_kept(rig):
     """Registrations are kept and memory is mapped anew, in every way (tests/mpi/buffers.c): hot buffers under MPI."""
-    subjects = ["buffers", "blocking", "nonblocking", "persistent", *ONE_SIDED]
+    subjects = ["buffers", "children", "blocking", "nonblocking", "persistent", *ONE_SIDED]
     output, processes = run_job_counted(rig, "suite, monitored", words(rig, 2, [suite("openmpi"), "--no-own-swaps", *subjects]),
                                         2, 1 << 20, 200, env={**KEPT, "EWARP_CHANNEL_REGISTRATION": "monitored"})  # fmt: skip
     check_suite("suite, monitored", output, subjects)
