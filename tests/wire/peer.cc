@@ -2,11 +2,7 @@
 #include "tests/wire/peer.h"
 
 #include <errno.h>
-#include <linux/sockios.h>
 #include <poll.h>
-#include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -186,47 +182,40 @@ AtomicFields dissect_atomic(const Segment& s) {
 }
 
 Peer::Peer(int fd, bool crc, bool send_markers, bool get_markers)
-    : fd_(fd), crc_(crc), send_markers_(send_markers), get_markers_(get_markers) {}
+    : Peer(socket_end(fd), crc, send_markers, get_markers) {}
 
-Peer::~Peer() {
-  close();
-}
+Peer::Peer(std::unique_ptr<PeerEnd> end, bool crc, bool send_markers, bool get_markers)
+    : end_(std::move(end)), crc_(crc), send_markers_(send_markers), get_markers_(get_markers) {}
 
 void Peer::close() {
-  if (fd_ >= 0) ::close(fd_);
-  fd_ = -1;
+  end_->close();
 }
 
 void Peer::shut_down() {
-  ::shutdown(fd_, SHUT_WR);
+  end_->shut_down();
 }
 
 void Peer::reset() {
-  const linger now{1, 0};
-  setsockopt(fd_, SOL_SOCKET, SO_LINGER, &now, sizeof now);
-  close();
+  end_->reset();
 }
 
 void Peer::raw(const Bytes& octets) {
   std::size_t at = 0;
   while (at < octets.size()) {
-    const ssize_t n = ::send(fd_, octets.data() + at, octets.size() - at, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t n = end_->give(octets.data() + at, octets.size() - at);
     if (n > 0) {
       at += static_cast<std::size_t>(n);
       continue;
     }
     if (errno == EPIPE || errno == ECONNRESET) return;  // the other side has ended; the script looks for that itself
-    pollfd p{fd_, POLLOUT, 0};
-    if (errno != EAGAIN || poll(&p, 1, kPatience) != 1) fail_msg("cannot send: %s", std::strerror(errno));
+    if (errno != EAGAIN || !end_->is_writable(kPatience)) fail_msg("cannot send: %s", std::strerror(errno));
   }
 }
 
 void Peer::wait_until_read() {
-  int waiting = 1;
-  for (int i = 0; waiting != 0; ++i) {
-    if (i == kPatience) fail_msg("%d octets are not read", waiting);
-    if (i > 0) poll(nullptr, 0, 1);
-    assert_int_equal(ioctl(fd_, SIOCOUTQ, &waiting), 0);
+  for (int i = 0; end_->unsent() != 0; ++i) {
+    if (i == kPatience) fail_msg("%d octets are not read", end_->unsent());
+    poll(nullptr, 0, 1);
   }
 }
 
@@ -274,21 +263,14 @@ Bytes Peer::spoil_crc(Bytes fpdu) {
 }
 
 int Peer::unread() const {
-  int octets = 0;
-  assert_int_equal(ioctl(fd_, FIONREAD, &octets), 0);
-  return octets;
-}
-
-bool Peer::readable(int milliseconds) {
-  pollfd p{fd_, POLLIN, 0};
-  return poll(&p, 1, milliseconds) == 1;
+  return end_->unread();
 }
 
 Bytes Peer::take(std::size_t octets) {
   Bytes out(octets);
   for (std::size_t at = 0; at < octets;) {
-    if (!readable(kPatience)) fail_msg("%zu octets expected, %zu came", octets, at);
-    const ssize_t n = recv(fd_, out.data() + at, octets - at, 0);
+    if (!end_->is_readable(kPatience)) fail_msg("%zu octets expected, %zu came", octets, at);
+    const ssize_t n = end_->take(out.data() + at, octets - at);
     if (n == 0) fail_msg("stream ended where %zu octets were expected, after %zu", octets, at);
     if (n < 0) fail_msg("recv: %s", std::strerror(errno));
     at += static_cast<std::size_t>(n);
@@ -348,17 +330,17 @@ void Peer::expect(const Bytes& ulpdu, const std::string& what) {
 }
 
 void Peer::expect_silence(int milliseconds) {
-  if (!readable(milliseconds)) return;
+  if (!end_->is_readable(milliseconds)) return;
   Bytes some(64);
-  const ssize_t n = recv(fd_, some.data(), some.size(), MSG_DONTWAIT);
+  const ssize_t n = end_->take(some.data(), some.size());
   some.resize(n > 0 ? static_cast<std::size_t>(n) : 0);
   fail_msg("silence expected, got %s%s", n == 0 ? "the end of the stream" : "", to_hex(some).c_str());
 }
 
 void Peer::expect_fin() {
-  if (!readable(kPatience)) fail_msg("the stream does not end");
+  if (!end_->is_readable(kPatience)) fail_msg("the stream does not end");
   Bytes some(64);
-  const ssize_t n = recv(fd_, some.data(), some.size(), 0);
+  const ssize_t n = end_->take(some.data(), some.size());
   if (n < 0) fail_msg("the stream ends with: %s", std::strerror(errno));
   some.resize(static_cast<std::size_t>(n));
   if (n > 0) fail_msg("octets where the end of the stream was expected: %s", to_hex(some).c_str());
@@ -368,8 +350,8 @@ std::size_t Peer::discard_until_end(bool* reset) {
   std::size_t octets = 0;
   Bytes some(65536);
   for (;;) {
-    if (!readable(kPatience)) fail_msg("the stream does not end");
-    const ssize_t n = recv(fd_, some.data(), some.size(), 0);
+    if (!end_->is_readable(kPatience)) fail_msg("the stream does not end");
+    const ssize_t n = end_->take(some.data(), some.size());
     if (n <= 0) {
       *reset = n < 0;
       return octets;

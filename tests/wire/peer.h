@@ -5,9 +5,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "tests/vectors/vectors.h"
+#include "tests/wire/peer_end.h"
 
 namespace ewarp::wire {
 
@@ -76,14 +78,12 @@ class Peer {
  public:
   // Takes the fd. send_markers, get_markers: in which direction the start-up agreed on markers.
   Peer(int fd, bool crc, bool send_markers = false, bool get_markers = false);
-  ~Peer();
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
+  Peer(std::unique_ptr<PeerEnd> end, bool crc, bool send_markers = false, bool get_markers = false);
 
   // --- sending ---
   void send(const Bytes& ulpdu) { raw(frame(ulpdu)); }
   void raw(const Bytes& octets);
-  // Returns when the other side has read everything (socket pairs only).
+  // Returns when the other side has read everything (not over TCP).
   void wait_until_read();
   // One FPDU, as it comes next on this half of the stream.
   Bytes frame(const Bytes& ulpdu, unsigned pad_value = 0);
@@ -93,7 +93,7 @@ class Peer {
   static Bytes spoil_crc(Bytes fpdu);
   void shut_down();
   void close();
-  // TCP: the connection is reset.
+  // TCP: the connection is reset. Rings: as close(); nothing else is like it.
   void reset();
 
   // --- receiving ---
@@ -119,9 +119,8 @@ class Peer {
   void take_marker(Bytes& covered);
   Bytes take_covered(std::size_t octets, Bytes& covered);
   Bytes frame_marked(const Bytes& ulpdu, unsigned pad_value, unsigned error);
-  bool readable(int milliseconds);
 
-  int fd_;
+  std::unique_ptr<PeerEnd> end_;
   bool crc_, send_markers_, get_markers_;
   std::uint64_t sent_ = 0, got_ = 0;  // octets of full operation, for the marker positions
   bool lead_marker_ = false;          // the FPDU being taken began with a marker

@@ -26,6 +26,11 @@ mpa::StreamParams stream_params(const Setup& s) {
 
 }  // namespace
 
+bool over_rings() {
+  const char* stream = std::getenv("EWARP_TEST_STREAM");
+  return stream != nullptr && std::string(stream) == "local";
+}
+
 std::string name_of(const Setup& s) {
   return std::string(s.initiator ? "initiator" : "responder") + (s.crc ? ", CRC" : ", no CRC");
 }
@@ -38,14 +43,31 @@ void tcp_pair(int (&fds)[2], int mss) {
   for (const int fd : fds) assert_int_equal(setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on), 0);
 }
 
+// Through rings in shared memory, where the environment says so and the scene is not about TCP.
 Scene::Scene(const Setup& s, std::size_t buffer) : side(buffer), other_pd(side.context), setup(s) {
   int fds[2];
-  if (s.tcp)
+  std::unique_ptr<llp::Stream> ours;
+  std::unique_ptr<PeerEnd> theirs;
+  if (s.tcp) {
     tcp_pair(fds, s.mss);
-  else
+  } else if (over_rings()) {
+    llp::LocalMemory made, taken;
+    int memory = -1;
+    assert_int_equal(llp::LocalMemory::create(&made, &memory), 0);
+    assert_int_equal(llp::LocalMemory::adopt(memory, &taken), 0);
+    close(memory);
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
+    ours = llp::local_stream(fds[0], std::move(taken), false, "peer");
+    theirs = ring_end(fds[1], std::move(made));
+  } else {
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
-  peer = std::make_unique<Peer>(fds[1], s.crc, s.rx_markers, s.tx_markers);
-  assert_int_equal(side.qp->attach(llp::tcp_stream(fds[0]), stream_params(s), side.observer), 0);
+  }
+  if (ours == nullptr) {
+    ours = llp::tcp_stream(fds[0]);
+    theirs = socket_end(fds[1]);
+  }
+  peer = std::make_unique<Peer>(std::move(theirs), s.crc, s.rx_markers, s.tx_markers);
+  assert_int_equal(side.qp->attach(std::move(ours), stream_params(s), side.observer), 0);
 }
 
 void Scene::open_responder() {

@@ -29,6 +29,9 @@ struct Setup {
 
 std::string name_of(const Setup& setup);
 
+// EWARP_TEST_STREAM=local: whether scenes that do not ask for TCP are over a local stream instead of a socket pair.
+bool over_rings();
+
 // A failing test leaves by longjmp, and its stack is used again while the engine's thread still works on the objects
 // that were there. So the first failure ends the program. First thing in main().
 inline void stop_at_first_failure() {
