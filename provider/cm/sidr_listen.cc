@@ -91,13 +91,21 @@ bool is_repeated(const Lock& lock, Listener& l, const std::string& key) EWARP_RE
   return true;
 }
 
+// A request for this service that is not known yet, while there is room for it; else it asks again.
+bool is_news(const Lock& lock, const Id& id, const llp::UdpArrival& a, const llp::Datagram& d)
+    EWARP_REQUIRES(manager_mutex) {
+  if (d.prefix.type != llp::DatagramType::sidr_request || d.segment.size() > RDMA_MAX_PRIVATE_DATA) return false;
+  Listener& l = *id.listener;
+  const auto request = llp::SidrRequest::parse(d);
+  return request.service_port == id.local.port() && !is_repeated(lock, l, key_of(a, request.transaction)) &&
+         l.queued < l.backlog;
+}
+
 void announce(const Lock& lock, const IdRef& id, const llp::UdpArrival& a, const llp::Datagram& d,
               verbs::Device* device) EWARP_REQUIRES(manager_mutex) {
+  if (!is_news(lock, *id, a, d)) return;  // any more
   Listener& l = *id->listener;
   const auto request = llp::SidrRequest::parse(d);
-  const std::string key = key_of(a, request.transaction);
-  if (request.service_port != id->local.port() || is_repeated(lock, l, key)) return;
-  if (l.queued >= l.backlog) return;  // it asks again
   std::erase_if(l.sidr, [](const auto& entry) { return entry.second.expired(); });
   IdRef fresh;
   if (l.sidr.size() >= kMaxRemembered || new_id(lock, id->file, 0, id->port_space, id->qp_type, &fresh) != 0) return;
@@ -110,13 +118,13 @@ void announce(const Lock& lock, const IdRef& id, const llp::UdpArrival& a, const
   arrival.listener = id;
   arrival.back.to = a.from;
   arrival.back.source = a.to;
-  if (IN6_IS_ADDR_LINKLOCAL(&a.from.sin6_addr)) arrival.back.interface = a.interface;
+  if (IN6_IS_ADDR_LINKLOCAL(&a.from.sin6_addr) || IN6_IS_ADDR_LINKLOCAL(&a.to)) arrival.back.interface = a.interface;
   arrival.transaction = request.transaction;
   arrival.asked = a.payload.size();
   arrival.source_qpn = d.prefix.source;
   fresh->enter(State::request);
   fresh->unheard_of = true;
-  l.sidr[key] = fresh;
+  l.sidr[key_of(a, request.transaction)] = fresh;
   Event event;
   event.owner = id;
   event.request = fresh;
@@ -137,26 +145,39 @@ void watch(const IdRef& id) {
 struct Request {
   llp::UdpArrival arrival;
   std::vector<std::byte> octets;
+  verbs::Device* device = nullptr;
 };
 
-// Devices are looked for without the lock: what arrived is kept meanwhile.
+// Asks the kernel for all interfaces: once for each address.
+void find_devices(std::vector<Request>& requests) {
+  for (auto r = requests.begin(); r != requests.end(); ++r) {
+    const auto same = std::find_if(requests.begin(), r, [&](const Request& other) {
+      return IN6_ARE_ADDR_EQUAL(&other.arrival.to, &r->arrival.to) && other.arrival.interface == r->arrival.interface;
+    });
+    r->device = same != r ? same->device : verbs::device_of(*address_of(r->arrival.to, 0, r->arrival.interface).get());
+  }
+}
+
+// Devices are looked for without the lock, and only for what is worth it: anybody may send here. What arrived is kept
+// meanwhile.
 void on_requests(const std::weak_ptr<Id>& weak) {
   const IdRef id = weak.lock();
   if (id == nullptr) return;
   std::vector<Request> requests;
   Lock lock;
   if (id->listener == nullptr) return;
-  receive_datagrams(lock, id->socket, [&](const llp::UdpArrival& a, const llp::Datagram& d) {
-    if (d.prefix.type == llp::DatagramType::sidr_request && d.segment.size() <= RDMA_MAX_PRIVATE_DATA)
-      requests.push_back({a, {a.payload.begin(), a.payload.end()}});
-  });
-  for (const Request& r : requests) {
+  receive_datagrams(lock, id->socket,
+                    [&](const llp::UdpArrival& a, const llp::Datagram& d) EWARP_REQUIRES(manager_mutex) {
+                      if (is_news(lock, *id, a, d)) requests.push_back({a, {a.payload.begin(), a.payload.end()}});
+                    });
+  if (!requests.empty()) {
     lock.unlock();
-    verbs::Device* device = verbs::device_of(*address_of(r.arrival.to, 0, r.arrival.interface).get());
+    find_devices(requests);
     lock.lock();
     if (id->listener == nullptr) return;
-    if (device != nullptr) announce(lock, id, r.arrival, llp::parse_datagram(r.octets, true).value(), device);
   }
+  for (const Request& r : requests)
+    if (r.device != nullptr) announce(lock, id, r.arrival, llp::parse_datagram(r.octets, true).value(), r.device);
   watch(id);
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // SIDR between two ids of the loopback, and against a peer that sends what it likes; multicast joins.
 #include <arpa/inet.h>
+#include <dlfcn.h>
+#include <ifaddrs.h>
 #include <rdma/rdma_user_cm.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -23,6 +26,16 @@
 
 extern "C" {
 #include <cmocka.h>
+}
+
+namespace {
+std::atomic<unsigned> looks{0};  // at the interfaces
+}
+
+extern "C" [[gnu::visibility("default")]] int getifaddrs(ifaddrs** out) noexcept {
+  static const auto real = reinterpret_cast<decltype(&getifaddrs)>(dlsym(RTLD_NEXT, "getifaddrs"));
+  ++looks;
+  return real(out);
 }
 
 namespace ewarp::test {
@@ -221,6 +234,34 @@ void repeated_and_hostile_requests(void**) {
   assert_false(server.readable());
 }
 
+// What no request comes of costs no look at the interfaces: strangers can send much of it. Others cost one for all that
+// arrive at one address together.
+void strangers_cost_no_look(void**) {
+  constexpr unsigned kMany = 1000, kFew = 20;
+  Channel server;
+  const auto service = listener(server, 1, 1);
+  const auto port = server.port(service);
+  RawUdp peer;
+  peer.send(port, request(1, port));
+  settle();
+  assert_true(server.readable());  // and the backlog is full
+  const auto cost_of = [&](auto datagram) {
+    const unsigned before = looks;
+    for (unsigned i = 0; i < kMany; ++i) {
+      peer.send(port, datagram(i));
+      if (i % 50 == 49) settle();
+    }
+    return looks - before;
+  };
+  assert_in_range(cost_of([&](unsigned i) { return request(2 + i, static_cast<std::uint16_t>(port + 1)); }), 0, kFew);
+  assert_in_range(cost_of([&](unsigned) { return request(1, port); }), 0, kFew);
+  assert_in_range(cost_of([&](unsigned i) { return request(2 + i, port); }), 0, kFew);
+  const UdEvent first = expect(server, kConnectRequest);
+  peer.send(port, request(5000, port));
+  const UdEvent second = expect(server, kConnectRequest);
+  assert_int_not_equal(first.id, second.id);
+}
+
 void only_the_right_answer_counts(void**) {
   Channel client;
   RawUdp service;
@@ -410,6 +451,7 @@ int main() {
       cmocka_unit_test(private_data_and_qp_cross),
       cmocka_unit_test(rejection_is_told),
       cmocka_unit_test(repeated_and_hostile_requests),
+      cmocka_unit_test(strangers_cost_no_look),
       cmocka_unit_test(only_the_right_answer_counts),
       cmocka_unit_test(requests_are_padded),
       cmocka_unit_test(answers_are_limited),

@@ -5,7 +5,9 @@
 #include <sched.h>
 #include <sys/syscall.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
 
 #include "llp/rd/header.h"
@@ -19,6 +21,8 @@ namespace {
 
 constexpr const char* kHere = "10.88.0.1";  // of ewarp_v0
 constexpr const char* kHere6 = "fd88::1";
+constexpr const char* kThere6 = "fd88::2";
+constexpr const char* kLink6 = "fe80::88";  // of ewarp_v0 too
 
 bool write_file(const char* path, const std::string& text) {
   std::ofstream out(path);
@@ -42,8 +46,12 @@ bool ip(const std::string& arguments) {
 // A socket of either family that sends to any address. Made in the caller's network namespace, stays there.
 class AnyPeer {
  public:
-  AnyPeer() : fd_(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
-    if (fd_ < 0) throw std::runtime_error("socket");
+  // from: an address of IPv6 that it sends from and hears at; null: any.
+  explicit AnyPeer(const char* from = nullptr) : fd_(socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in6 a{};
+    a.sin6_family = AF_INET6;
+    if (from != nullptr && inet_pton(AF_INET6, from, &a.sin6_addr) != 1) throw std::runtime_error("no address");
+    if (fd_ < 0 || bind(fd_, reinterpret_cast<const sockaddr*>(&a), sizeof a) != 0) throw std::runtime_error("socket");
   }
   ~AnyPeer() { close(fd_); }
   AnyPeer(const AnyPeer&) = delete;
@@ -60,6 +68,12 @@ class AnyPeer {
     if (interface != 0) setsockopt(fd_, IPPROTO_IP, IP_MULTICAST_IF, &by, sizeof by);
     return sendto(fd_, octets.data(), octets.size(), 0, reinterpret_cast<const sockaddr*>(&a), sizeof a) >= 0;
   }
+  std::uint16_t port() const {
+    sockaddr_in6 a{};
+    socklen_t size = sizeof a;
+    if (getsockname(fd_, reinterpret_cast<sockaddr*>(&a), &size) != 0) throw std::runtime_error("getsockname");
+    return ntohs(a.sin6_port);
+  }
   bool hears(int milliseconds) const {
     pollfd p{fd_, POLLIN, 0};
     return poll(&p, 1, milliseconds) == 1;
@@ -75,7 +89,7 @@ class AnyPeer {
 };
 
 // The other host.
-std::unique_ptr<AnyPeer> far_peer;
+std::unique_ptr<AnyPeer> far_peer, far_global_peer;
 unsigned far_interface = 0;
 bool two_hosts = false;
 
@@ -96,13 +110,15 @@ bool join_hosts() {
     // What is not its own goes over the wire too, as from a neighbour who means harm.
     good = good && ip("route add 10.89.0.0/24 via 10.88.0.1") && ip("route add 224.0.0.0/4 dev v1");
     far_interface = if_nametoindex("v1");
-    if (good) far_peer = std::make_unique<AnyPeer>();
+    if (!good) return;
+    far_peer = std::make_unique<AnyPeer>();
+    far_global_peer = std::make_unique<AnyPeer>(kThere6);
   });
   while (tid == 0) std::this_thread::yield();
   const bool moved = tid > 0 && ip("link set v1 netns " + std::to_string(tid));
   const bool here = moved && ip("link set v0 up") && ip("link set w0 up") && ip("link set w1 up") &&
                     ip("addr add 10.88.0.1/24 dev v0") && ip("addr add fd88::1/64 dev v0 nodad") &&
-                    ip("addr add 10.89.0.1/24 dev w0");
+                    ip("addr add fe80::88/64 dev v0 nodad") && ip("addr add 10.89.0.1/24 dev w0");
   ready = true;
   there.join();
   return here && good;
@@ -318,6 +334,71 @@ void reliable_ones_too(void**) {
   assert_true(counted(stats::page().reliable.dropped_qp, unknown, 1));
 }
 
+// From an address of the device.
+AddressHandleObject handle(OneSide& s, const char* source, const char* to) {
+  const ibv_gid from = gid_of(source);
+  const auto gids = s.context.device().gids();
+  const auto found = std::find_if(gids.begin(), gids.end(),
+                                  [&](const ibv_gid& g) { return std::memcmp(g.raw, from.raw, sizeof g.raw) == 0; });
+  if (found == gids.end()) fail_msg("the device does not have %s", source);
+  ibv_ah_attr attr{};
+  attr.is_global = 1;
+  attr.port_num = 1;
+  attr.grh.dgid = gid_of(to);
+  attr.grh.sgid_index = static_cast<std::uint8_t>(found - gids.begin());
+  AddressHandleObject ah{};
+  assert_int_equal(make_address_handle(*s.home, attr, &ah.impl), 0);
+  return ah;
+}
+
+// What is sent from an address that has left the interface is lost; the queue pair goes on.
+void an_address_that_went(void**) {
+  need_two_hosts();
+  constexpr std::uint32_t kAnybody = 0x010009;
+  const struct {
+    const char *add, *remove, *source, *to;
+  } kCases[] = {
+      {"addr add 10.88.0.78/24 dev v0", "addr del 10.88.0.78/24 dev v0", "::ffff:10.88.0.78", "::ffff:10.88.0.2"},
+      {"addr add fd88::78/64 dev v0 nodad", "addr del fd88::78/64 dev v0", "fd88::78", kThere6}};
+  for (const auto& c : kCases) {
+    OneSide v0("ewarp_v0");
+    assert_true(ip(c.add));
+    AddressHandleObject ah = handle(v0, c.source, c.to);
+    const auto lost = stats::page().datagrams.tx_lost.load();
+    assert_int_equal(v0.send(ah, kAnybody, {v0.sge(0, 8)}), 0);
+    expect_send(v0);
+    assert_int_equal(stats::page().datagrams.tx_lost - lost, 0);
+    assert_true(ip(c.remove));
+    assert_int_equal(v0.send(ah, kAnybody, {v0.sge(0, 8)}), 0);
+    expect_send(v0);
+    assert_int_equal(stats::page().datagrams.tx_lost - lost, 1);
+    assert_int_equal(v0.state(), IBV_QPS_RTS);
+  }
+}
+
+// To a global address from a link-local one: requests and answers.
+void a_link_local_source(void**) {
+  need_two_hosts();
+  OneSide v0("ewarp_v0");
+  const auto is_heard = [] {
+    const bool heard = far_global_peer->hears(20000);
+    far_global_peer->forget();
+    return heard;
+  };
+  AddressHandleObject ah = handle(v0, kLink6, kThere6);
+  assert_int_equal(v0.send(ah, 0x010000u | far_global_peer->port(), {v0.sge(0, 8)}), 0);
+  expect_send(v0);
+  assert_true(is_heard());
+  // A report that the message is too long.
+  assert_int_equal(v0.receive({v0.sge(0, 41)}), 0);
+  assert_true(far_global_peer->send(kLink6, v0.qp->number(), message(v0.qp->number(), 7), far_interface));
+  assert_true(is_heard());
+  // OPENACK.
+  PortSide<RdQueuePair> rd(IBV_QPT_DRIVER, nullptr, IBV_QPS_RTS, 4096, IBV_ACCESS_LOCAL_WRITE, 256, device("ewarp_v0"));
+  assert_true(far_global_peer->send(kLink6, rd.qp->number(), open_of(rd.qp->number(), 80), far_interface));
+  assert_true(is_heard());
+}
+
 void all_bits_of_the_number(void**) {
   OneSide lo("ewarp_lo");
   assert_int_equal(lo.receive({lo.sge(0, 100)}), 0);
@@ -348,6 +429,8 @@ int main() {
       cmocka_unit_test(an_interface_made_anew),
       cmocka_unit_test(groups_of_others),
       cmocka_unit_test(reliable_ones_too),
+      cmocka_unit_test(an_address_that_went),
+      cmocka_unit_test(a_link_local_source),
       cmocka_unit_test(all_bits_of_the_number),
   };
   return cmocka_run_group_tests(tests, set_up, nullptr);

@@ -87,10 +87,10 @@ void peers_cost_nothing(void**) {
     // Another host answers.
     RawPeer peer(nth_address(n));
     assert_int_equal(b.receive({b.sge(0, 100)}), 0);
-    peer.send(b.qp->number(), datagram(b.qp->number(), n, kQkey, 8));
+    peer.send(b.qp->number(), datagram(b.qp->number(), n + 1, kQkey, 8));
     const ibv_wc wc = b.wait();
     assert_int_equal(wc.status, IBV_WC_SUCCESS);
-    assert_int_equal(wc.src_qp, n);
+    assert_int_equal(wc.src_qp, n + 1);
   };
   for (unsigned n = 0; n < 100; ++n) exchange(n);
   const long before = live_octets;

@@ -130,6 +130,52 @@ void hostile_datagrams(void**) {
   assert_true(total() == sent);
 }
 
+// Who answers a sender without a port gets no error of its own: what comes from such a number is dropped, and what goes
+// there is lost.
+void numbers_without_a_port(void**) {
+  constexpr std::uint32_t kNobody = 0x010000;
+  DatagramSide b;
+  RawPeer peer;
+  const auto from = [&](std::uint32_t source) {
+    std::vector<std::byte> out(64), segment(23);
+    put_be<std::uint16_t>(segment, 0, 0x4143);
+    put_be<std::uint32_t>(segment, 10, 1);
+    const std::size_t header = llp::UdSend{kQkey, {}}.emit(out, b.qp->number(), source);
+    out.resize(llp::finish_datagram(out, header, segment));
+    return out;
+  };
+  assert_int_equal(b.receive({b.sge(0, 500)}), 0);
+  const auto& dropped = stats::page().datagrams.drops[static_cast<std::size_t>(llp::DatagramDrop::qp)];
+  const auto before = drops(llp::DatagramDrop::qp);
+  peer.send(b.qp->number(), from(kNobody));
+  assert_true(counted(dropped, before, 1));
+  peer.send(b.qp->number(), from(kNobody | peer.port()));
+  ibv_wc wc = b.wait();
+  assert_int_equal(wc.status, IBV_WC_SUCCESS);
+  assert_int_equal(wc.src_qp, kNobody | peer.port());
+  // The same from this side: one alone, and one in the midst of others.
+  AddressHandleObject ah = b.address();
+  const auto lost = stats::page().datagrams.tx_lost.load();
+  assert_int_equal(b.send(ah, kNobody, {b.sge(0, 8)}), 0);
+  expect_send(b);
+  assert_int_equal(stats::page().datagrams.tx_lost - lost, 1);
+  for (const std::uint64_t id : {1u, 2u, 3u}) {
+    assert_int_equal(b.receive({b.sge(0, 500)}, 100 + id), 0);
+    const std::uint32_t to = id == 2 ? kNobody : b.qp->number();
+    assert_int_equal(b.send(ah, to, {b.sge(600, 8)}, {.id = id}), 0);
+  }
+  std::uint64_t sent = 0, received = 100;
+  for (int i = 0; i < 5; ++i) {
+    wc = b.wait();
+    assert_int_equal(wc.status, IBV_WC_SUCCESS);
+    const std::uint64_t expected = wc.opcode == IBV_WC_SEND ? ++sent : ++received;
+    assert_int_equal(wc.wr_id, expected);
+  }
+  assert_int_equal(sent, 3);
+  assert_int_equal(stats::page().datagrams.tx_lost - lost, 2);
+  assert_int_equal(b.state(), IBV_QPS_RTS);
+}
+
 // Holds: UD-11
 // Told once what was wrong, ten times a second at most; a report is counted and answered by nobody.
 void error_reports_are_limited(void**) {
@@ -386,6 +432,7 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(dropped_and_counted),
       cmocka_unit_test(hostile_datagrams),
+      cmocka_unit_test(numbers_without_a_port),
       cmocka_unit_test(error_reports_are_limited),
       cmocka_unit_test(bad_memory_ends_the_send_queue_only),
       cmocka_unit_test(memory_that_went_away),

@@ -37,7 +37,20 @@ bool stays_on_loopback(const Device& device, const sockaddr_in6& to, bool multic
   return there != nullptr && there->loopback();
 }
 
+// The kernel sends from or to a link-local address only where the interface is told (RFC 4007 section 6).
+bool needs_interface(const llp::UdpDestination& d) {
+  return IN6_IS_ADDR_LINKLOCAL(&d.source) || IN6_IS_ADDR_LINKLOCAL(&d.to.sin6_addr);
+}
+
 }  // namespace
+
+llp::UdpDestination way_back(const llp::UdpArrival& a) {
+  llp::UdpDestination d;
+  d.to = a.from;
+  d.source = a.to;
+  if (needs_interface(d)) d.interface = a.interface;
+  return d;
+}
 
 std::uint16_t payload_of_mtu(unsigned mtu, bool v4) {
   const unsigned octets = std::max(mtu, kLeastMtu) - (v4 ? kUdpOnV4 : kUdpOnV6);
@@ -70,7 +83,7 @@ int make_address_handle(const Pd& pd, const ibv_ah_attr& attr, AddressHandle* ou
   d.tos = attr.grh.traffic_class & static_cast<std::uint8_t>(~kEcn);
   d.ttl = attr.grh.hop_limit;
   ah.multicast = is_multicast(d.to.sin6_addr);
-  if (IN6_IS_ADDR_LINKLOCAL(&d.to.sin6_addr) || ah.multicast) {
+  if (ah.multicast || needs_interface(d)) {
     d.to.sin6_scope_id = llp::is_v4(d.to.sin6_addr) ? 0 : device.interface_index();
     d.interface = device.interface_index();
   }

@@ -4,6 +4,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "llp/udp_inbox.h"
 #include "llp/udp_outbox.h"
 #include "provider/verbs/device/context.h"
 
@@ -26,6 +27,9 @@ struct AddressHandleObject : ibv_ah {
 // Looks at interfaces and routes: not with the engine held. 0 or EINVAL: no GID, other family than that of the GID at
 // sgid_index, no such index or port.
 int make_address_handle(const Pd& pd, const ibv_ah_attr& attr, AddressHandle* out);
+
+// To where it came from, from the address that it came to. Requires: that is no group.
+llp::UdpDestination way_back(const llp::UdpArrival& arrival);
 
 // Octets of UDP payload in a packet of this MTU.
 std::uint16_t payload_of_mtu(unsigned mtu, bool v4);

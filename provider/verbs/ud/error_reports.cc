@@ -54,10 +54,7 @@ void ErrorReports::send(const DatagramIn& in, std::uint32_t number, const Fault&
   std::array<std::byte, 256> octets;
   const std::size_t header = llp::UdError{offending.value().msn}.emit(octets, in.datagram.prefix.source, number);
   const std::size_t size = llp::finish_datagram(octets, header, segment);
-  llp::UdpDestination back;
-  back.to = in.arrival.from;
-  back.source = in.arrival.to;
-  if (IN6_IS_ADDR_LINKLOCAL(&back.to.sin6_addr)) back.interface = in.arrival.interface;
+  const llp::UdpDestination back = way_back(in.arrival);
   llp::UdpOutbox& out = datagram_outbox();
   out.clear();
   out.begin(back);

@@ -144,26 +144,6 @@ void DatagramPort::detach(std::uint32_t number, DatagramSink& sink) {
   let_go();
 }
 
-bool DatagramPort::is_loss(int error) {
-  switch (error) {
-    case ENETUNREACH:
-    case EHOSTUNREACH:
-    case ENETDOWN:
-    case EHOSTDOWN:
-    case ECONNREFUSED:
-    case EPERM:  // a packet filter
-    case EACCES:
-    case ENOBUFS:
-    case ENOMEM:
-    case EADDRNOTAVAIL:  // the address of the GID has left the interface
-    case ENODEV:
-    case EBADF:  // a forked child
-      return true;
-    default:
-      return false;
-  }
-}
-
 std::size_t DatagramPort::send(llp::UdpOutbox& outbox, int* error, bool whole) {
   engine().assert_held();
   if (std::exchange(whole_, whole) != whole) llp::set_fragmenting(socket_, !whole);

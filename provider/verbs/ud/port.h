@@ -100,9 +100,8 @@ class DatagramPort final : public Pollable, public std::enable_shared_from_this<
   // Sends the outbox's datagrams from the first on: how many were taken; the rest waits if *error is EAGAIN. whole:
   // they are not to be fragmented, *error is EMSGSIZE for what is too long.
   std::size_t send(llp::UdpOutbox& outbox, int* error, bool whole = false);
-  // Loss on the way, as far as a datagram service is concerned.
-  static bool is_loss(int error);
-  bool blocked() const { return blocked_; }
+  // There was no room, and somebody waits for it: who comes now stands behind them.
+  bool blocked() const { return blocked_ && !waiting_.empty(); }
   // transmit() is called again when there is room, in turns with others that wait.
   void wait(DatagramSender& sender);
 
@@ -130,8 +129,8 @@ class DatagramPort final : public Pollable, public std::enable_shared_from_this<
   std::vector<const Device*> devices_;  // of all seats, ever
   unsigned users_ = 0;
   std::vector<DatagramSender*> waiting_, being_served_;
-  bool blocked_ = false;
-  bool whole_ = false;  // the socket sets DF
+  bool blocked_ = false;  // a send() found no room since those who wait had their turn
+  bool whole_ = false;    // the socket sets DF
   DatagramReader reader_;
   std::unique_ptr<DatagramService> service_;
 };

@@ -44,9 +44,9 @@ bool scatter(const Pd& pd, std::span<const Sge> sges, Octets grh, Octets payload
 
 }  // namespace
 
-// The checks that are answered with silence. True: a UD_SEND with our Q_Key.
+// The checks that are answered with silence. True: a UD_SEND with our Q_Key, of a sender whose number can be answered.
 bool UdQueuePair::is_for_us(const DatagramIn& in) {
-  if (!receives_now()) {
+  if (!receives_now() || port_of(in.datagram.prefix.source) == 0) {
     count_drop(DatagramDrop::qp);
     return false;
   }

@@ -114,14 +114,15 @@ bool UdQueuePair::settle(std::size_t sent, std::size_t built, int error) {
     port_->wait(*this);
     return false;
   }
-  if (DatagramPort::is_loss(error)) {
-    ++msn_;
-    stats::add(stats::page().datagrams.tx_lost);
-    send_done(IBV_WC_SUCCESS);
+  if (error == EFAULT || error == EMSGSIZE) {  // the caller's own fault
+    log::info("QP {:#08x}: a datagram cannot be sent: {}", number_, std::strerror(error));
+    fail_sends(error == EFAULT ? IBV_WC_LOC_PROT_ERR : IBV_WC_LOC_LEN_ERR);
     return true;
   }
-  log::info("QP {:#08x}: a datagram cannot be sent: {}", number_, std::strerror(error));
-  fail_sends(error == EFAULT ? IBV_WC_LOC_PROT_ERR : error == EMSGSIZE ? IBV_WC_LOC_LEN_ERR : IBV_WC_LOC_QP_OP_ERR);
+  // Of the network, of an address that has gone, or of a peer's number without a port: a loss on the way.
+  ++msn_;
+  stats::add(stats::page().datagrams.tx_lost);
+  send_done(IBV_WC_SUCCESS);
   return true;
 }
 
