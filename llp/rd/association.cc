@@ -98,7 +98,7 @@ bool Association::quiet() const {
 }
 
 Prefix Association::prefix(Type type, std::uint8_t flags, std::uint8_t aux) const {
-  if (options_ & option::kNoCrc) flags |= flag::kNoCrc;
+  if (options() & option::kNoCrc) flags |= flag::kNoCrc;
   return {type, flags, aux, key_.remote_qpn, key_.local_qpn};
 }
 

@@ -107,7 +107,7 @@ class Association {
   std::size_t mulpdu() const { return max_seg_ - kOverhead; }
   std::uint16_t ord() const { return ord_; }  // Reads and atomics of ours at once
   std::uint16_t ird() const { return shared_.config.ird; }
-  std::uint16_t options() const { return options_; }
+  std::uint16_t options() const { return static_cast<std::uint16_t>(options_ << kOptionShift); }
   // Path MTU news: an upper bound for the UDP payload of segments yet to be numbered.
   void limit_segment(std::uint16_t max_udp_payload);
   // Its datagrams carry a CRC even if Config::without_crc wishes otherwise. For Upper::opening().
@@ -194,9 +194,12 @@ class Association {
   std::uint32_t in_flight() const;
   std::uint16_t wishes() const;  // options
   Prefix prefix(Type type, std::uint8_t flags, std::uint8_t aux = 0) const;
-  Address address() const { return {key_.ip, port_}; }
+  Address address() const { return {key_.ip, port_, key_.local}; }
   void put(std::span<const std::byte> head, std::span<const Extent> payload = {}, bool again = false,
            const MessageId& message = {});
+
+  static constexpr unsigned kOptionShift = 13;
+  static_assert((option::kCredits | option::kAtomics | option::kNoCrc) >> kOptionShift == 7);
 
   Shared& shared_;
   Key key_;
@@ -208,12 +211,13 @@ class Association {
   bool turn_ : 1 = false;     // lanes take turns
   bool late_ : 1 = false;     // in Table::late_
   bool crc_demanded_ : 1 = false;
-  std::uint8_t tries_ = 0;   // of OPEN, CLOSE; timeouts or unanswered probes in a row
-  std::uint8_t probes_ = 0;  // for credits, in a row
+  std::uint8_t options_ : 3 = 0;  // those of wishes(), from kOptionShift on
+  std::uint8_t tries_ = 0;        // of OPEN, CLOSE; timeouts or unanswered probes in a row
+  std::uint8_t probes_ = 0;       // for credits, in a row
   std::uint8_t strikes_ = 0;
+  std::uint8_t ord_ = 0;
   std::uint16_t path_seg_ = 0;  // largest UDP payload, as far as this side alone knows
   std::uint16_t max_seg_ = 0;   // and as both ends have it
-  std::uint16_t options_ = 0, ord_ = 0;
   std::uint32_t own_tag_ = 0, peer_tag_ = 0;
   std::array<std::uint32_t, kLaneCount> isn_{};
   std::array<std::uint32_t, kLaneCount> tx_next_{}, rx_next_{};

@@ -62,8 +62,8 @@ void Association::adopt(const Open& open) {
     tx_edge_[l] = isn_[l] + std::min<std::uint32_t>(open.window[l], kMaxWindow);
   peer_limit_ = open.msn_limit;
   max_seg_ = std::min(path_seg_, open.max_seg);  // an OPEN that came before may have been forged
-  ord_ = std::min(c.ord, open.ird);
-  options_ = wishes() & open.options;
+  ord_ = static_cast<std::uint8_t>(std::min<unsigned>({c.ord, open.ird, UINT8_MAX}));
+  options_ = (wishes() & open.options) >> kOptionShift & 7;
 }
 
 std::uint16_t Association::wishes() const {

@@ -109,7 +109,7 @@ void Table::count(Drop why) {
 }
 
 void Table::on_open(Time now, const Address& from, const Prefix& prefix, const Open& open) {
-  const Key key{from.ip, prefix.destination, prefix.source, open.qkey};
+  const Key key{from.ip, prefix.destination, prefix.source, open.qkey, from.local};
   switch (shared_.upper.admit(key)) {
     case Admission::welcome:
       break;
@@ -177,7 +177,7 @@ void Table::on_reset(Time now, const Address& from, const Prefix& prefix, const 
   Association* a = by_tag(reset.tag);
   if (a != nullptr && !belongs(*a, from, prefix)) a = nullptr;
   if (a == nullptr && (prefix.flags & flag::kReflected)) {
-    std::uint32_t i = by_key_[key_bucket(from.ip, prefix.destination, prefix.source)];
+    std::uint32_t i = by_key_[key_bucket({from.ip, prefix.destination, prefix.source, 0, from.local})];
     for (; i != Slab::kNone && a == nullptr; i = slab_[i].place_.next_by_key)
       if (slab_[i].adopted_ && slab_[i].peer_tag_ == reset.tag && belongs(slab_[i], from, prefix)) a = &slab_[i];
   }
@@ -314,16 +314,18 @@ bool Table::belongs(const Association& a, const Address& from, const Prefix& p) 
   return a.key_.ip == from.ip && a.key_.local_qpn == p.destination && a.key_.remote_qpn == p.source;
 }
 
-std::size_t Table::key_bucket(const std::array<std::byte, 16>& ip, std::uint32_t local, std::uint32_t remote) const {
-  std::array<std::byte, 24> in;
-  std::copy(ip.begin(), ip.end(), in.begin());
-  put_be<std::uint32_t>(in, 16, local);
-  put_be<std::uint32_t>(in, 20, remote);
+// Not by the Q_Key, which a RESET does not tell.
+std::size_t Table::key_bucket(const Key& key) const {
+  std::array<std::byte, 28> in;
+  std::copy(key.ip.begin(), key.ip.end(), in.begin());
+  put_be<std::uint32_t>(in, 16, key.local_qpn);
+  put_be<std::uint32_t>(in, 20, key.remote_qpn);
+  put_be<std::uint32_t>(in, 24, key.local);
   return siphash(hash_key_, in) & (by_key_.size() - 1);
 }
 
 Association* Table::find(const Key& key) const {
-  std::uint32_t i = by_key_[key_bucket(key.ip, key.local_qpn, key.remote_qpn)];
+  std::uint32_t i = by_key_[key_bucket(key)];
   while (i != Slab::kNone && !(slab_[i].key_ == key)) i = slab_[i].place_.next_by_key;
   return i == Slab::kNone ? nullptr : &slab_[i];
 }
@@ -368,7 +370,7 @@ void Table::unlink_tag(Association& a) {
 }
 
 std::uint32_t& Table::key_head(const Association& a) {
-  return by_key_[key_bucket(a.key_.ip, a.key_.local_qpn, a.key_.remote_qpn)];
+  return by_key_[key_bucket(a.key_)];
 }
 
 void Table::remove(Association& a) {

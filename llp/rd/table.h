@@ -121,7 +121,7 @@ class Table {
   std::uint32_t& key_head(const Association& a);
   void remove(Association& a);
   void grow();
-  std::size_t key_bucket(const std::array<std::byte, 16>& ip, std::uint32_t local, std::uint32_t remote) const;
+  std::size_t key_bucket(const Key& key) const;
   std::size_t tag_bucket(std::uint32_t tag) const { return tag & (by_tag_.size() - 1); }
 
   Shared shared_;

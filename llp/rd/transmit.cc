@@ -37,7 +37,7 @@ bool Association::may_send(Lane lane) {
   if (!room(lane)) return false;
   std::optional<std::uint32_t> first_msn;
   if (!shared_.upper.peek(*this, lane, &first_msn)) return false;
-  return !first_msn || (options_ & option::kCredits) == 0 || !after(*first_msn, peer_limit_);
+  return !first_msn || (options() & option::kCredits) == 0 || !after(*first_msn, peer_limit_);
 }
 
 // Something waits that neither a window nor a credit allows.

@@ -27,9 +27,11 @@ constexpr std::size_t index(Lane lane) {
 
 inline constexpr std::uint32_t kMaxWindow = 1024;  // segments of a lane: what the SACK words can say
 
+// Where a datagram came from, or goes to.
 struct Address {
   std::array<std::byte, 16> ip{};  // IPv4 as ::ffff:a.b.c.d
   std::uint16_t port = 0;
+  std::uint32_t local = 0;  // which of our own addresses it came to, or leaves from: a number of the owner's
   bool operator==(const Address&) const = default;
 };
 
@@ -37,6 +39,7 @@ struct Address {
 struct Key {
   std::array<std::byte, 16> ip{};
   std::uint32_t local_qpn = 0, remote_qpn = 0, qkey = 0;
+  std::uint32_t local = 0;  // as in Address: each of our addresses has associations of its own
   bool operator==(const Key&) const = default;
 };
 

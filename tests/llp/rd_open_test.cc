@@ -341,6 +341,41 @@ void answers_go_to_the_observed_port(void**) {
   assert_true(s.destinations.back() == moved);
 }
 
+// One queue pair of the peer asks at two of our addresses: two associations, each with answers from its own.
+void each_own_address_has_its_associations(void**) {
+  Scene s;
+  const auto say_to = [&](std::uint32_t local, const Bytes& octets) {
+    Address from = peer_address();
+    from.local = local;
+    s.table.receive(s.now, from, octets);
+  };
+  const auto heard_from = [&](std::uint32_t local, Type type) {
+    const Heard h = s.expect(type);
+    assert_int_equal(s.destinations.back().local, local);
+    return h;
+  };
+  const Prefix to_us{Type::open, 0, 0, kOwnQpn, kPeerQpn};
+  for (const std::uint32_t local : {1u, 2u}) {
+    Open o = s.offer();
+    o.initial_tag += local;
+    say_to(local, datagram(to_us, o));
+    assert_false(heard_from(local, Type::openack).has(flag::kChallenge));
+    Key key = s.key();
+    key.local = local;
+    assert_non_null(s.table.find(key));
+    assert_int_equal(s.table.find(key)->peer_tag(), o.initial_tag);
+  }
+  assert_int_equal(s.table.size(), 2);
+  // What is answered by the table alone: a challenge, and a RESET for who is not known.
+  say_to(2, datagram(to_us, s.offer()));
+  assert_true(heard_from(2, Type::openack).has(flag::kChallenge));
+  Data d;
+  d.standing.tag = 1;
+  say_to(3, datagram(Prefix{Type::req, 0, 0, kOwnQpn, kPeerQpn}, d, segment(true)));
+  heard_from(3, Type::reset);
+  s.silence();
+}
+
 void admission_is_the_layer_above_s(void**) {
   const struct {
     Admission says;
@@ -429,6 +464,7 @@ int main() {
       cmocka_unit_test(unknown_tags_are_answered_ten_times_a_second),
       cmocka_unit_test(own_tag_from_elsewhere_is_unknown),
       cmocka_unit_test(answers_go_to_the_observed_port),
+      cmocka_unit_test(each_own_address_has_its_associations),
       cmocka_unit_test(admission_is_the_layer_above_s),
       cmocka_unit_test(foreign_version_is_told_ours),
       cmocka_unit_test(embryonic_states_are_few),

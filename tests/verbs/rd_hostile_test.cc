@@ -4,7 +4,10 @@
 #include <cerrno>
 #include <random>
 
+#include "ddp/header.h"
+#include "ddp/untagged.h"
 #include "llp/rd/header.h"
+#include "rdmap/header.h"
 #include "tests/llp/rd_no_memory.h"
 #include "tests/llp/rd_seal.h"
 #include "tests/verbs/captured_stderr.h"
@@ -179,6 +182,20 @@ class Intruder {
     d.standing.psn = 1 + n;
     return rdtest::datagram(Prefix{Type::req, 0, 0, number_, qpn()}, d, std::vector<std::byte>(octets, std::byte{1}));
   }
+  // The first segment of a Send that is longer; it is accepted.
+  void begin_send() {
+    constexpr std::size_t kHeader = ddp::UntaggedHeader::kSize;
+    std::vector<std::byte> segment(kHeader + 100);
+    ddp::UntaggedHeader{false, rdmap::control(rdmap::Opcode::send), 0, ddp::kQueueSend, 1, 0}.emit(
+        MutableOctets(segment).first<kHeader>());
+    Data d;
+    d.standing = standing(0);
+    d.standing.psn = 1;
+    raw_.send(number_, rdtest::datagram(Prefix{Type::req, 0, 0, number_, qpn()}, d, segment));
+    while (std::get<Ack>(hear(Type::ack).d.body).standing.ack[0] != 2) {
+    }
+  }
+  void reset() { say(Type::reset, Reset{tag_, ResetReason::unspecified}); }
   void say(const std::vector<std::byte>& octets) { raw_.send(number_, octets); }
   std::uint32_t first_psn() const { return isn_[0]; }
 
@@ -285,6 +302,75 @@ void destroyed_before_it_was_sent(void**) {
   }
 }
 
+// A peer begins a message and leaves. The one receive of the shared queue is then there for the others: for who stands
+// in line already, and for who comes later.
+void a_shared_receive_comes_back(void**) {
+  const auto events = channel(16);
+  Context context(any_device(), events);
+  Pd pd(context);
+  SharedReceiveQueue srq(pd, 1);
+  ibv_srq_attr attr{1, 1, 0};
+  assert_int_equal(srq.create(attr), 0);
+  RdSide a;
+  AddressHandleObject ah = a.address();
+  for (const bool in_line : {true, false}) {
+    RdSide b(&srq), c(&srq);
+    ibv_sge sge = c.sge(0, 1000);
+    ibv_recv_wr wr{7, nullptr, &sge, 1}, *bad = nullptr;
+    assert_int_equal(srq.post(&wr, &bad), 0);
+    Intruder peer(b);
+    peer.open();
+    peer.begin_send();
+    assert_int_equal(srq.queued(), 0);
+    const auto send = [&] {
+      a.fill(0, 100, 5);
+      assert_int_equal(a.request(ah, c.qp->number(), {.sges = {a.sge(0, 100)}}), 0);
+    };
+    const auto refused = page().rnr_sent.load(), resets = page().resets_received.load();
+    if (in_line) {
+      send();
+      while (page().rnr_sent == refused) poll(nullptr, 0, 1);
+    }
+    peer.reset();
+    while (page().resets_received == resets) poll(nullptr, 0, 1);
+    if (!in_line) send();
+    expect_done(a, IBV_WC_SEND);
+    expect_message(c, a, 100, 7);
+    assert_true(c.filled(0, 100, 5));
+  }
+}
+
+// Who waited for room, and for whom others stood behind, goes away; or nobody did, since it was an error report that
+// found none. The port is not full for ever.
+void a_full_port_that_nobody_waits_for(void**) {
+  RdSide a, b;
+  expect_traffic(a, b);
+  {
+    DatagramSide u;
+    assert_int_equal(u.qp->number() & 0xffff, a.qp->number() & 0xffff);
+    AddressHandleObject ah = u.address();
+    const FullSockets full;
+    assert_int_equal(u.send(ah, u.qp->number(), {u.sge(0, 8)}), 0);
+    while (longest_refused == 0) poll(nullptr, 0, 1);
+    u.qp->destroy();
+  }
+  expect_traffic(a, b);
+  DatagramSide u;
+  assert_int_equal(u.qp->number() & 0xffff, a.qp->number() & 0xffff);
+  assert_int_equal(u.receive({u.sge(0, 41)}), 0);
+  std::vector<std::byte> out(64), segment(ddp::UntaggedHeader::kSize + 5);
+  ddp::UntaggedHeader{true, rdmap::control(rdmap::Opcode::send), 0, ddp::kQueueSend, 1, 0}.emit(
+      MutableOctets(segment).first<ddp::UntaggedHeader::kSize>());
+  out.resize(llp::finish_datagram(out, llp::UdSend{kQkey, {}}.emit(out, u.qp->number(), 0x020304), segment));
+  RawPeer peer;
+  {
+    const FullSockets full;
+    peer.send(u.qp->number(), out);
+    while (longest_refused == 0) poll(nullptr, 0, 1);
+  }
+  expect_traffic(a, b);
+}
+
 // A segment that there is no memory for is a loss; the port goes on.
 void no_memory_for_a_segment(void**) {
   constexpr std::size_t kOctets = 1237;  // asked for by nothing else
@@ -316,6 +402,8 @@ int main() {
       cmocka_unit_test(a_peer_of_another_version),
       cmocka_unit_test(acknowledged_before_it_was_sent),
       cmocka_unit_test(destroyed_before_it_was_sent),
+      cmocka_unit_test(a_shared_receive_comes_back),
+      cmocka_unit_test(a_full_port_that_nobody_waits_for),
       cmocka_unit_test(no_memory_for_a_segment),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -561,6 +561,72 @@ void reliable_ud(void**) {
   assert_int_equal(attach_group(*a.qp, gid_of("::ffff:239.1.1.1")), EINVAL);
 }
 
+// A host is asked at two of its addresses, by two queue pairs or by one: each answer leaves from the address that was
+// asked, whichever came first.
+void two_addresses_of_one_host(void**) {
+  constexpr const char* kAddresses[] = {"::ffff:127.0.0.1", "::ffff:127.0.0.2"};
+  for (const std::size_t first : {0u, 1u}) {
+    RdSide a, b, s;
+    unsigned seed = 0;
+    const auto ask = [&](RdSide& from, const char* at) {
+      AddressHandleObject ah = from.address(at);
+      from.fill(0, 5000, ++seed);
+      assert_int_equal(s.receive({s.sge(0, 5000)}), 0);
+      assert_int_equal(from.request(ah, s.qp->number(), {.sges = {from.sge(0, 5000)}}), 0);
+      expect_done(from, IBV_WC_SEND);
+      expect_message(s, from, 5000);
+      assert_true(s.filled(0, 5000, seed));
+    };
+    ask(a, kAddresses[first]);
+    ask(b, kAddresses[1 - first]);
+    ask(a, kAddresses[1 - first]);
+    ask(a, kAddresses[first]);
+  }
+}
+
+// A path without users stays what it was for who opens it again and knows no other, even where others would be swept
+// away for it.
+void a_path_is_opened_again(void**) {
+  RdPaths paths;
+  const auto name = [](unsigned n) {
+    RdPaths::Name out{};
+    out.ip[15] = static_cast<std::byte>(n);
+    return out;
+  };
+  for (unsigned n = 0; n < 64; ++n) {
+    RdPath way;
+    way.to.to.sin6_family = AF_INET6;
+    way.to.ttl = static_cast<std::uint8_t>(n);
+    paths.open(name(n), &way);
+  }
+  paths.close(name(7));
+  const RdPath& again = paths.open(name(7), nullptr);
+  assert_int_equal(again.to.to.sin6_family, AF_INET6);
+  assert_int_equal(again.to.ttl, 7);
+  assert_int_equal(again.users, 1);
+  // One that nobody uses is swept when another comes.
+  paths.close(name(8));
+  paths.open(name(64), &again);
+  assert_null(paths.find(name(8)));
+  assert_non_null(paths.find(name(7)));
+}
+
+// What stands for an address of ours in a key.
+void numbers_of_addresses(void**) {
+  std::set<std::uint32_t> numbers;
+  in6_addr a = address_of(gid_of("::ffff:0.0.0.0"));
+  constexpr unsigned kAddresses = 100'000;
+  for (unsigned n = 0; n < kAddresses; ++n) {
+    const std::uint32_t v4 = htonl(n * 40503u);
+    std::memcpy(a.s6_addr + 12, &v4, sizeof v4);
+    numbers.insert(RdPaths::local_of(a));
+  }
+  assert_int_equal(numbers.size(), kAddresses);
+  const auto number = [](const char* text) { return RdPaths::local_of(address_of(gid_of(text))); };
+  assert_int_not_equal(number("2001:db8:0:1::2"), number("2001:db8:0:2::1"));
+  assert_int_not_equal(number("fe80::1"), number("fd88::1"));
+}
+
 // A queue pair that has gone says so: what waits for it fails at once, all of it, in order.
 void gone(void**) {
   RdSide a;
@@ -620,6 +686,9 @@ int main() {
       cmocka_unit_test(progress_without_polling),
       cmocka_unit_test(memory_that_goes_while_it_is_read),
       cmocka_unit_test(reliable_ud),
+      cmocka_unit_test(two_addresses_of_one_host),
+      cmocka_unit_test(a_path_is_opened_again),
+      cmocka_unit_test(numbers_of_addresses),
       cmocka_unit_test(gone),
       cmocka_unit_test(unreachable),
   };

@@ -2,6 +2,9 @@
 // What RDMAP asks of a queue pair of RD, and tells it.
 #include <endian.h>
 
+#include <algorithm>
+#include <array>
+
 #include "provider/verbs/rd/rd_queue_pair.h"
 #include "provider/verbs/requests.h"
 #include "provider/verbs/sge.h"
@@ -11,12 +14,18 @@ namespace ewarp::verbs {
 
 // --- receives that are being filled ---
 
+// For one more, and for the end of each: that must not need memory.
+void RdOpenReceives::make_room() {
+  if (!free_.empty()) return;
+  entries_.emplace_back();
+  pieces_.resize(entries_.size() * kMaxSge);
+  free_.reserve(entries_.capacity());
+  returned_.reserve(entries_.capacity());
+  free_.push_back(static_cast<std::uint32_t>(entries_.size() - 1));
+}
+
 std::uint32_t RdOpenReceives::take(WorkQueue<ReceiveEntry>& queue) {
-  if (free_.empty()) {
-    free_.push_back(static_cast<std::uint32_t>(entries_.size()));
-    entries_.emplace_back();
-    pieces_.resize(entries_.size() * kMaxSge);
-  }
+  make_room();
   const std::uint32_t i = free_.back();
   free_.pop_back();
   const std::uint64_t head = queue.head();
@@ -112,6 +121,7 @@ std::optional<RdQueuePair::Receive> RdQueuePair::take_receive() {
   if (!receives_now()) return std::nullopt;
   if (open_.returned() > 0) return open_.take_returned();
   if (srq_ != nullptr) {
+    open_.make_room();  // first: what has left the shared queue is not lost
     if (srq_->ready_for(*this) && srq_->take(rq_)) return open_.take(rq_);
     stand_in_line();
     return std::nullopt;
@@ -146,9 +156,23 @@ bool RdQueuePair::put_grh(Receive receive, const rdmap::Peer& from, std::uint32_
   return copy_to_sges(srq_ != nullptr ? srq_->pd() : pd_, open_.pieces(receive), 0, make_grh(a, length));
 }
 
+// Others may wait for what came from a shared queue, so there it goes. Where that is full, nobody waits.
+void RdQueuePair::give_back(Receive receive) {
+  if (srq_ == nullptr) return open_.give_back(receive);
+  std::array<ibv_sge, kMaxSge> list;
+  const std::span<const Sge> pieces = open_.pieces(receive);
+  std::transform(pieces.begin(), pieces.end(), list.begin(), [](const Sge& s) {
+    return ibv_sge{s.address, s.length, s.lkey};
+  });
+  ibv_recv_wr wr{open_.at(receive).wr_id, nullptr, list.data(), static_cast<int>(pieces.size())};
+  ibv_recv_wr* bad = nullptr;
+  if (srq_->post(&wr, &bad) != 0) return open_.give_back(receive);
+  open_.close(receive);
+}
+
 void RdQueuePair::receive_done(Receive receive, const rdmap::Peer& from, const rdmap::Received& received) {
   // Broken off: to a program a flushed receive would mean that the queue pair has failed.
-  if (received.status == rdmap::Status::flushed) return open_.give_back(receive);
+  if (received.status == rdmap::Status::flushed) return give_back(receive);
   note_first_message();
   ibv_wc wc{};
   wc.wr_id = open_.at(receive).wr_id;

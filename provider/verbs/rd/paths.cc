@@ -19,32 +19,40 @@ unsigned mtu_of(unsigned interface) {
   return i == all->end() ? 0 : i->mtu;
 }
 
-}  // namespace
-
-std::size_t RdPaths::Hash::operator()(const Name& n) const {
+std::uint64_t mix(const void* address, std::uint64_t seed) {
   std::uint64_t half[2];
-  std::memcpy(half, n.ip.data(), sizeof half);
-  std::uint64_t h = (half[0] ^ n.device) * 0x9e3779b97f4a7c15u;
+  std::memcpy(half, address, sizeof half);
+  std::uint64_t h = (half[0] ^ seed) * 0x9e3779b97f4a7c15u;
   h = (h ^ h >> 32 ^ half[1]) * 0x9e3779b97f4a7c15u;
   return h ^ h >> 32;
 }
 
-RdPath& RdPaths::open(const Ip& ip, unsigned device, const RdPath* known) {
-  if (paths_.size() >= sweep_at_) sweep();
-  RdPath& p = paths_[{ip, device}];
-  if (p.users == 0 && known != nullptr) p = *known;
-  if (p.max_payload == 0) p.max_payload = AddressHandle{}.max_payload;
-  ++p.users;
-  return p;
+}  // namespace
+
+std::size_t RdPaths::Hash::operator()(const Name& n) const {
+  return mix(n.ip.data(), std::uint64_t{n.local} << 32 | n.device);
 }
 
-void RdPaths::close(const Ip& ip, unsigned device) {
-  RdPath* p = find(ip, device);
+// A path that nobody uses may be asked for again, by who knows no other: it is looked for before the sweep.
+RdPath& RdPaths::open(const Name& name, const RdPath* known) {
+  RdPath* p = find(name);
+  if (p == nullptr) {
+    if (paths_.size() >= sweep_at_) sweep();
+    p = &paths_[name];
+  }
+  if (p->users == 0 && known != nullptr) *p = *known;
+  if (p->max_payload == 0) p->max_payload = AddressHandle{}.max_payload;
+  ++p->users;
+  return *p;
+}
+
+void RdPaths::close(const Name& name) {
+  RdPath* p = find(name);
   if (p != nullptr && p->users > 0) --p->users;
 }
 
-RdPath* RdPaths::find(const Ip& ip, unsigned device) {
-  const auto it = paths_.find({ip, device});
+RdPath* RdPaths::find(const Name& name) {
+  const auto it = paths_.find(name);
   return it == paths_.end() ? nullptr : &it->second;
 }
 
@@ -70,12 +78,9 @@ RdPath RdPaths::of(const AddressHandle& ah) {
   return p;
 }
 
-// Back to where it came from, from the address that it came to.
 RdPath RdPaths::of(const llp::UdpArrival& a) {
   RdPath p;
-  p.to.to = a.from;
-  p.to.source = a.to;
-  p.to.interface = IN6_IS_ADDR_LINKLOCAL(&a.from.sin6_addr) ? a.interface : 0;
+  p.to = way_back(a);
   p.to.tos = kEct0;
   p.crc = !may_lack_crc(a);
   const bool v4 = llp::is_v4(a.to);
@@ -91,8 +96,14 @@ RdPaths::Ip RdPaths::ip_of(const in6_addr& address) {
   return ip;
 }
 
-llp::rd::Address RdPaths::address_of(const sockaddr_in6& name) {
-  return {ip_of(name.sin6_addr), ntohs(name.sin6_port)};
+// Addresses of IPv4 differ in the upper half of the last factor alone. The other factor is odd: the lower halves of the
+// products are equal, and the upper ones are not.
+std::uint32_t RdPaths::local_of(const in6_addr& address) {
+  return static_cast<std::uint32_t>(mix(&address, 0));
+}
+
+llp::rd::Address RdPaths::address_of(const llp::UdpArrival& a) {
+  return {ip_of(a.from.sin6_addr), ntohs(a.from.sin6_port), local_of(a.to)};
 }
 
 }  // namespace ewarp::verbs

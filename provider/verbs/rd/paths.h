@@ -20,30 +20,36 @@ struct RdPath {
   std::uint32_t users = 0;  // associations
 };
 
-// All associations between a device and a host go the same way, that of the first of them.
-// Threading: engine held.
+// All associations of a device between an address of ours and a host go the same way, that of the first of them.
+// Threading: engine held; the static functions by any thread.
 class RdPaths {
  public:
   using Ip = std::array<std::byte, 16>;
+  struct Name {
+    Ip ip;                // the host
+    std::uint32_t local;  // local_of() the address of ours
+    unsigned device;
+    bool operator==(const Name&) const = default;
+  };
 
-  // An association begins. known: what its requests, or the datagram that opens it, say of the way; may be null.
-  RdPath& open(const Ip& ip, unsigned device, const RdPath* known);
-  void close(const Ip& ip, unsigned device);
-  RdPath* find(const Ip& ip, unsigned device);
+  // An association begins. known: what its requests, or the datagram that opens it, say of the way; may be null if
+  // there has been an association of this name.
+  RdPath& open(const Name& name, const RdPath* known);
+  void close(const Name& name);
+  RdPath* find(const Name& name);
   // The host at ip takes datagrams up to this size only. True: that is news.
   bool limit(const Ip& ip, std::uint16_t max_payload);
 
   static RdPath of(const AddressHandle& ah);
   static RdPath of(const llp::UdpArrival& arrival);
   static Ip ip_of(const in6_addr& address);
-  static llp::rd::Address address_of(const sockaddr_in6& name);
+  // Stands for an address of ours in keys and names, which have room for so much. No two addresses of IPv4 have the
+  // same; two of IPv6 have it once in 2^32, and then go the same way.
+  static std::uint32_t local_of(const in6_addr& address);
+  // Where it came from.
+  static llp::rd::Address address_of(const llp::UdpArrival& arrival);
 
  private:
-  struct Name {
-    Ip ip;
-    unsigned device;
-    bool operator==(const Name&) const = default;
-  };
   struct Hash {
     std::size_t operator()(const Name& n) const;
   };

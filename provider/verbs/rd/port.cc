@@ -115,7 +115,7 @@ void RdPort::receive(const llp::UdpArrival& arrival) {
   const AtExit over([this] { arrival_ = nullptr; });
   arrival_ = &arrival;
   const bool marked = (arrival.tos & kCongestionExperienced) == kCongestionExperienced;
-  table_.receive(turn_, RdPaths::address_of(arrival.from), octets, marked, true);
+  table_.receive(turn_, RdPaths::address_of(arrival), octets, marked, true);
 }
 
 void RdPort::begin_turn() {
@@ -159,7 +159,10 @@ void RdPort::reset(std::uint32_t number) {
 void RdPort::settle() {
   engine().assert_held();
   tell_users();
-  if (!wire_.empty() && !port_.blocked()) wire_.flush();
+  if (!wire_.empty() && port_.blocked())
+    port_.wait(wire_);
+  else if (!wire_.empty())
+    wire_.flush();
   limit_paths();
   if (const bool any = table_.size() > 0; any != holds_) {
     holds_ = any;
@@ -190,16 +193,22 @@ void RdPort::leave_peers(std::chrono::steady_clock::time_point end) {
   }
 }
 
+// The datagram that is being received came from this host, to this address of ours.
+bool RdPort::arrived_from(const RdPaths::Ip& ip, std::uint32_t local) const {
+  return arrival_ != nullptr && RdPaths::ip_of(arrival_->from.sin6_addr) == ip &&
+         RdPaths::local_of(arrival_->to) == local;
+}
+
 const RdPath* RdPort::route(const Address& to, std::uint32_t number) {
-  if (const RdPath* p = paths_.find(to.ip, seats_[index_of(number)].device)) return p;
-  if (arrival_ == nullptr || RdPaths::ip_of(arrival_->from.sin6_addr) != to.ip) return nullptr;
+  if (const RdPath* p = paths_.find({to.ip, to.local, seats_[index_of(number)].device})) return p;
+  if (!arrived_from(to.ip, to.local)) return nullptr;
   static RdPath back;  // an answer to a stranger
   back = RdPaths::of(*arrival_);
   return &back;
 }
 
 const RdPath* RdPort::path(const Key& peer) {
-  return paths_.find(peer.ip, seats_[index_of(peer.local_qpn)].device);
+  return paths_.find(name_of(peer));
 }
 
 // --- time ---

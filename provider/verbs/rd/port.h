@@ -77,6 +77,10 @@ class RdPort final : public DatagramService, private llp::rd::Upper, private llp
     return seats_[index_of(a.key().local_qpn)].endpoint;
   }
   rdmap::DatagramEndpoint* touch(const llp::rd::Association& a);
+  RdPaths::Name name_of(const llp::rd::Key& key) const {
+    return {key.ip, key.local, seats_[index_of(key.local_qpn)].device};
+  }
+  bool arrived_from(const RdPaths::Ip& ip, std::uint32_t local) const;
   const RdPath* route(const llp::rd::Address& to, std::uint32_t number);
   void limit_paths();
   void tell_users();

@@ -59,6 +59,7 @@ int RdQueuePair::put_send(const ibv_send_wr& wr, const Target& to, std::uint32_t
   s.peer.ip = RdPaths::ip_of(s.to.destination.to.sin6_addr);
   s.peer.local_qpn = number_;
   s.peer.remote_qpn = to.qpn;
+  s.peer.local = RdPaths::local_of(s.to.destination.source);
   s.peer.qkey = (to.qkey & kOwnQkey) != 0 ? qkey_.load(std::memory_order_relaxed) : to.qkey;
   s.signaled = signal_all_ || (wr.send_flags & IBV_SEND_SIGNALED) != 0;
   s.solicited = (wr.send_flags & IBV_SEND_SOLICITED) != 0;

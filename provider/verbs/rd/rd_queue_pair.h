@@ -24,10 +24,12 @@ class RdOpenReceives {
   std::span<const Sge> pieces(std::uint32_t i) const {
     return {pieces_.data() + std::size_t{i} * kMaxSge, entries_[i].entry.sge_count};
   }
+  // take() needs no memory behind it.
+  void make_room();
   // Takes the first of a queue.
   std::uint32_t take(WorkQueue<ReceiveEntry>& queue);
   void close(std::uint32_t i);
-  // The message was broken off: the receive is the next to be taken again.
+  // The message was broken off: the receive is the next to be taken again by this queue pair.
   void give_back(std::uint32_t i) { returned_.push_back(i); }
   std::uint32_t returned() const { return static_cast<std::uint32_t>(returned_.size()); }
   std::uint32_t take_returned();
@@ -95,6 +97,7 @@ class RdQueuePair final : public DatagramQueuePair, private RdUser, private Over
   std::uint32_t available() const;                                           // receives that can be taken
   std::uint32_t front() const { return is_ud() ? std::uint32_t{kGrh} : 0; }  // octets before the payload
   bool put_grh(Receive receive, const rdmap::Peer& from, std::uint32_t length);
+  void give_back(Receive receive);
 
   // rdmap::DatagramConsumer (consumer.cc)
   llp::rd::Admission admit(const rdmap::Peer& peer) override;

@@ -2,6 +2,7 @@
 #include "provider/verbs/rd/send_queue.h"
 
 #include <bit>
+#include <cassert>
 #include <cstring>
 #include <new>
 
@@ -14,7 +15,7 @@ bool RdSendQueue::create(std::uint32_t depth, std::uint32_t sges, std::uint32_t 
   for (std::uint32_t i = 0; i < depth; ++i) free_.entry(i) = i;
   free_.publish(depth);
   try {
-    lines_.assign(depth, kNone);
+    lines_.assign(std::bit_ceil(depth), kNone);
   } catch (const std::bad_alloc&) {
     return false;
   }
@@ -28,6 +29,7 @@ std::uint32_t* RdSendQueue::line_of(const llp::rd::Key& peer) {
   std::memcpy(half, peer.ip.data(), sizeof half);
   std::uint64_t h = (half[0] ^ std::uint64_t{peer.remote_qpn} << 32 ^ peer.qkey) * 0x9e3779b97f4a7c15u;
   h = (h ^ h >> 32 ^ half[1]) * 0x9e3779b97f4a7c15u;
+  assert(std::has_single_bit(lines_.size()));
   std::uint32_t* at = &lines_[(h ^ h >> 32) & (lines_.size() - 1)];
   while (*at != kNone && !(this->at(*at).peer == peer)) at = &this->at(*at).chain;
   return at;

@@ -38,18 +38,17 @@ void RdPort::opening(Association& a) {
   const Key& key = a.key();
   RdPath back;
   const RdPath* known = fresh_;
-  if (known == nullptr && arrival_ != nullptr && RdPaths::ip_of(arrival_->from.sin6_addr) == key.ip) {
+  if (known == nullptr && arrived_from(key.ip, key.local)) {
     back = RdPaths::of(*arrival_);
     known = &back;
   }
-  const auto device = seats_[index_of(key.local_qpn)].device;
-  const RdPath& p = paths_.open(key.ip, device, known);
+  const RdPath& p = paths_.open(name_of(key), known);
   a.limit_segment(p.max_payload);
   if (p.crc) a.demand_crc();
   try {
     if (auto* e = endpoint_of(a)) e->opening(a);
   } catch (...) {
-    paths_.close(key.ip, device);
+    paths_.close(name_of(key));
     throw;
   }
 }
@@ -60,7 +59,7 @@ void RdPort::established(Association& a) {
 
 void RdPort::ended(Association& a, const Ended& how) {
   log_fault_of_peer(a, how);
-  paths_.close(a.key().ip, seats_[index_of(a.key().local_qpn)].device);
+  paths_.close(name_of(a.key()));
   if (auto* e = touch(a)) e->ended(a, how);
 }
 
