@@ -2,6 +2,7 @@
 #include "provider/base/log.h"
 
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,9 +24,13 @@ Level configured_level() {
 
 }  // namespace
 
+// Whoever finds it unknown asks: a child that was forked while another thread asked for all would wait for ever.
 bool enabled(Level level) {
-  static const Level most = configured_level();
-  return level <= most;
+  constexpr int kUnknown = -1;
+  static std::atomic<int> known{kUnknown};
+  int most = known.load(std::memory_order_relaxed);
+  if (most == kUnknown) known.store(most = static_cast<int>(configured_level()), std::memory_order_relaxed);
+  return static_cast<int>(level) <= most;
 }
 
 void explain_shortage(int error) {
@@ -51,8 +56,8 @@ void write(Level level, std::string_view text) noexcept {
     end = std::copy_n(part.begin(), std::min<std::size_t>(part.size(), static_cast<std::size_t>(last - end)), end);
   std::replace(line.data(), end, '\n', ' ');  // an event is one line, whoever wrote its text
   *end++ = '\n';
-  [[maybe_unused]] const auto written =
-      ::write(STDERR_FILENO, line.data(), static_cast<std::size_t>(end - line.data()));
+  // Not write(), which is a cancellation point.
+  syscall(SYS_write, STDERR_FILENO, line.data(), static_cast<std::size_t>(end - line.data()));
   errno = saved_errno;
 }
 

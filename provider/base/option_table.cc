@@ -5,10 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <limits>
 
 namespace ewarp {
+namespace {
+
+// Of ASCII, whatever the program's locale: in that of Turkey std::tolower() makes no i of an I.
+constexpr char to_lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+constexpr char to_upper(char c) {
+  return c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+}
+
+}  // namespace
 
 Expected set_bool(bool& out, std::string_view value) {
   const std::string v = lower(value);
@@ -47,8 +57,7 @@ std::string_view trim(std::string_view s) {
 
 std::string lower(std::string_view s) {
   std::string out(s);
-  std::transform(out.begin(), out.end(), out.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(out.begin(), out.end(), out.begin(), to_lower);
   return out;
 }
 
@@ -78,7 +87,7 @@ std::string nearest_word(std::string_view word, std::span<const std::string_view
 
 std::string variable_of(std::string_view prefix, std::string_view name) {
   std::string out(prefix);
-  for (const unsigned char c : name) out += static_cast<char>(std::toupper(c));
+  for (const char c : name) out += to_upper(c);
   return out;
 }
 

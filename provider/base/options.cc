@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -58,9 +57,8 @@ Expected set_interfaces(std::vector<std::string>& out, std::string_view value) {
 
 // The kernel's names are up to 15 octets; which of them exist is found out when a socket is given one.
 Expected set_congestion(std::string& out, std::string_view value) {
-  const bool good = value.size() <= 15 && std::all_of(value.begin(), value.end(), [](unsigned char c) {
-                      return std::isalnum(c) != 0 || c == '_' || c == '-';
-                    });
+  constexpr std::string_view kGood = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
+  const bool good = value.size() <= 15 && value.find_first_not_of(kGood) == value.npos;
   if (!good) return "auto, system, or the name of a congestion control such as reno";
   out = value;
   return std::nullopt;
@@ -215,9 +213,18 @@ File open_file(const std::string& path) {
   return File(std::fopen(path.c_str(), "re"), std::fclose);
 }
 
+// A line of any length, without what ends it. False: there is none.
+bool read_line(std::FILE* file, std::string& line) {
+  line.clear();
+  int c = std::fgetc(file);
+  if (c == EOF) return false;
+  for (; c != EOF && c != '\n'; c = std::fgetc(file)) line += static_cast<char>(c);
+  return true;
+}
+
 void read_file(std::FILE* file, OptionsRead& out) {
-  char line[1024];
-  for (unsigned number = 1; std::fgets(line, sizeof line, file) != nullptr; ++number) {
+  std::string line;
+  for (unsigned number = 1; read_line(file, line); ++number) {
     std::string_view text(line);
     text = trim(text.substr(0, text.find('#')));
     if (text.empty()) continue;

@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <clocale>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -195,6 +198,44 @@ void a_mistake_in_the_file_names_its_line(void**) {
   assert_true(got.options.crc == CrcPolicy::never);  // the good line counts
 }
 
+// A line may be longer than anybody thought; the next one is the next one.
+void a_line_of_any_length(void**) {
+  const std::string long_one(5000, ' ');
+  const TemporaryFile file("log =" + long_one + "debug\n# " + long_one + "crc = always\nnonsense\nrtr = read");
+  const auto got = read({file.variable()});
+  assert_string_equal(got.options.log.c_str(), "debug");
+  assert_true(got.options.crc == CrcPolicy::by_path);
+  assert_string_equal(got.options.rtr.c_str(), "read");
+  assert_int_equal(got.problems.size(), 1);
+  assert_true(contains(got.problems[0], ":3: "));
+}
+
+// A program may run in the locale of Turkey, where the small letter of I is no i.
+void options_in_another_locale(void**) {
+  char folder[] = "/tmp/ewarp-locale-XXXXXX";
+  assert_non_null(mkdtemp(folder));
+  const std::string make = std::string("localedef -i tr_TR -f UTF-8 ") + folder + "/tr_TR.UTF-8 2>/dev/null";
+  setenv("LOCPATH", folder, 1);
+  const bool there = std::system(make.c_str()) != -1 && std::setlocale(LC_ALL, "tr_TR.UTF-8") != nullptr;
+  if (there) {
+    const TemporaryFile file("SPIN_US = 7\n");
+    const auto got = read({file.variable(), "ETHERWARP_IO_URING=no", "ETHERWARP_LOG=INFO", "ETHERWARP_INTERFACES=lo"});
+    for (const auto& problem : got.problems) print_message("%s\n", problem.c_str());
+    assert_true(got.problems.empty());
+    assert_false(got.options.io_uring);
+    assert_string_equal(got.options.log.c_str(), "info");
+    assert_int_equal(got.options.interfaces.size(), 1);
+    assert_int_equal(got.options.spin_us, 7);
+    assert_string_equal(option_variable("write_hold_us").c_str(), "ETHERWARP_WRITE_HOLD_US");
+  }
+  std::setlocale(LC_ALL, "C");
+  unsetenv("LOCPATH");
+  std::filesystem::remove_all(folder);
+  if (there) return;
+  print_message("skipped: no localedef here, or none of its sources for Turkey\n");
+  skip();
+}
+
 // A set-user-ID program must not take orders, nor file names, from who called it.
 void an_untrusted_environment_is_not_read(void**) {
   const TemporaryFile file("crc = never\n");
@@ -259,6 +300,8 @@ int main() {
       cmocka_unit_test(names_that_are_no_options_are_known),
       cmocka_unit_test(the_environment_wins_over_the_file),
       cmocka_unit_test(a_mistake_in_the_file_names_its_line),
+      cmocka_unit_test(a_line_of_any_length),
+      cmocka_unit_test(options_in_another_locale),
       cmocka_unit_test(an_untrusted_environment_is_not_read),
       cmocka_unit_test(check_option_judges_without_side_effects),
       cmocka_unit_test(the_page_of_documentation_is_complete),
