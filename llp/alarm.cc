@@ -2,7 +2,6 @@
 #include "llp/alarm.h"
 
 #include <sys/timerfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
@@ -34,7 +33,7 @@ void Alarm::clear() {
 }
 
 void Alarm::close() {
-  if (is_open()) ::close(std::exchange(fd_, -1));
+  if (is_open()) close_fd(std::exchange(fd_, -1));
 }
 
 }  // namespace ewarp::llp

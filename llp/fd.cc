@@ -2,6 +2,7 @@
 #include "llp/fd.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -23,6 +24,13 @@ bool raise_fd_limit() {
   return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
+void close_fd(int fd) {
+  int before = 0;
+  pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before);
+  close(fd);
+  pthread_setcancelstate(before, nullptr);
+}
+
 int high_fd(int fd) {
   if (fd < 0) return fd;
   if (fd < kLowest) {
@@ -30,7 +38,7 @@ int high_fd(int fd) {
     // EINVAL: the limit is not above kLowest; EMFILE: no number left below it. Either may end with a higher limit.
     if (high < 0 && raise_fd_limit()) high = fcntl(fd, F_DUPFD_CLOEXEC, kLowest);
     if (high >= 0) {
-      close(fd);
+      close_fd(fd);
       return high;
     }
   }

@@ -12,6 +12,10 @@ namespace ewarp::llp {
 // through.
 int high_fd(int fd);
 
+// close(), but no cancellation point: destructors call it, and calls that hold locks. The C library's all the same, or
+// ThreadSanitizer would take the next file with this number for the same one.
+void close_fd(int fd);
+
 // Raises the soft RLIMIT_NOFILE to the hard one. True if it changed.
 bool raise_fd_limit();
 

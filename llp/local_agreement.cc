@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cassert>
 #include <cerrno>
 #include <cstdint>
@@ -29,6 +30,7 @@ namespace {
 
 constexpr std::string_view kHello = "EWARPLM1", kTaken = "taken", kBegin = "begin";
 constexpr int kBacklog = 4;
+constexpr int kMostStrange = 16;
 
 // 16 octets of the address (IPv4 mapped into IPv6), 2 of the port.
 using End = std::array<std::byte, 18>;
@@ -100,14 +102,24 @@ bool is_ours(int connection) {
          peer.uid != nobody_known();
 }
 
+// Connections of other users that are being closed, or that stay open.
+std::atomic<int> strange{0};
+
+// Another user keeps this process busy: no name is given out that he could connect to, and none of his is tried.
+bool is_beset() {
+  return strange.load(std::memory_order_relaxed) >= kMostStrange;
+}
+
 // A connection of another user's, who may have put descriptors into it. They end with it, and may take as long over
-// that as he likes (SO_LINGER), so a thread of its own waits for them.
+// that as he likes (SO_LINGER), so a thread of its own waits for them. Without a thread it stays open for good.
 void close_strange(int fd) {
   const auto close_it = [](void* number) -> void* {
     ::close(static_cast<int>(reinterpret_cast<std::intptr_t>(number)));
+    strange.fetch_sub(1, std::memory_order_relaxed);
     return nullptr;
   };
-  if (start_detached(close_it, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd))) != 0) ::close(fd);
+  strange.fetch_add(1, std::memory_order_relaxed);
+  if (start_detached(close_it, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd))) != 0) ::shutdown(fd, SHUT_RDWR);
 }
 
 bool say(int connection, std::string_view word, int descriptor = -1) {
@@ -173,6 +185,7 @@ bool LocalAgreement::watch(int fd) {
 }
 
 std::unique_ptr<LocalAgreement> LocalAgreement::listen(int tcp) {
+  if (is_beset()) return nullptr;
   Name name;
   std::unique_ptr<LocalAgreement> a(new (std::nothrow) LocalAgreement(false));
   if (a == nullptr || !name_of(tcp, false, &name)) return nullptr;
@@ -187,6 +200,7 @@ std::unique_ptr<LocalAgreement> LocalAgreement::listen(int tcp) {
 }
 
 std::unique_ptr<LocalAgreement> LocalAgreement::connect(int tcp) {
+  if (is_beset()) return nullptr;
   Name name;
   std::unique_ptr<LocalAgreement> a(new (std::nothrow) LocalAgreement(true));
   if (a == nullptr || !name_of(tcp, true, &name)) return nullptr;
@@ -254,8 +268,11 @@ void LocalAgreement::close_in_child() {
   memory_ = {};
 }
 
+// The peer is told, and nobody comes any more. The descriptors stay: somebody may still watch fd(), and where a forked
+// child has them, too, close() would not end that.
 LocalAgreement::Outcome LocalAgreement::fail() {
-  close();
+  for (const int fd : {door_, connection_})
+    if (fd >= 0) ::shutdown(fd, SHUT_RDWR);
   return outcome_ = Outcome::tcp;
 }
 

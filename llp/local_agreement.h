@@ -25,7 +25,8 @@ namespace ewarp::llp {
 // Threading: one thread at a time. No call waits.
 class LocalAgreement {
  public:
-  // The responder's, of this connected TCP socket. Null: none can be had (the name is somebody's, no descriptors).
+  // The responder's, of this connected TCP socket. Null: none can be had (the name is somebody's, no descriptors; 16
+  // connections of other users are being closed).
   static std::unique_ptr<LocalAgreement> listen(int tcp);
   // The initiator's. Null: nobody of this user listens there.
   static std::unique_ptr<LocalAgreement> connect(int tcp);
@@ -35,7 +36,8 @@ class LocalAgreement {
   LocalAgreement(const LocalAgreement&) = delete;
   LocalAgreement& operator=(const LocalAgreement&) = delete;
 
-  // Readable when step() would do something. Changes with no step.
+  // Readable when step() would do something. Stays the same, and open, until take() or the end of this object, before
+  // which nobody may watch it any more.
   int fd() const { return watched_; }
   enum class Outcome { more, tcp, local };
   // Once it is not `more`, it stays.

@@ -3,7 +3,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -11,6 +10,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "llp/fd.h"
 #include "llp/guarded_copy.h"
 
 namespace ewarp::llp {
@@ -245,7 +245,7 @@ void LocalStream::end() {
 
 void LocalStream::close() {
   if (fd_ < 0) return;
-  ::close(std::exchange(fd_, -1));
+  close_fd(std::exchange(fd_, -1));
   memory_ = {};
 }
 
@@ -255,7 +255,7 @@ std::unique_ptr<Stream> local_stream(int fd, LocalMemory memory, bool creator, s
   try {
     return std::make_unique<LocalStream>(fd, std::move(memory), creator, std::move(peer));
   } catch (...) {
-    ::close(fd);
+    close_fd(fd);
     throw;
   }
 }

@@ -8,7 +8,6 @@
 #include <net/if.h>
 #include <netpacket/packet.h>
 #include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -21,6 +20,8 @@
 #include <optional>
 #include <utility>
 
+#include "llp/fd.h"
+
 namespace ewarp::llp {
 
 namespace {
@@ -29,7 +30,7 @@ class Socket {
  public:
   explicit Socket(int family) : fd_(socket(family, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {}
   ~Socket() {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ >= 0) close_fd(fd_);
   }
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;

@@ -6,7 +6,6 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cassert>
@@ -14,6 +13,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "llp/fd.h"
 #include "llp/tcp.h"
 
 namespace ewarp::llp {
@@ -44,7 +44,7 @@ class TcpStream final : public Stream {
   void end() override { ::shutdown(fd_, SHUT_RDWR); }
   void close() override {
     agreement_.reset();
-    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+    if (fd_ >= 0) close_fd(std::exchange(fd_, -1));
   }
   std::size_t segment_octets() const override;
   std::string peer() const override;
@@ -119,7 +119,7 @@ std::unique_ptr<Stream> tcp_stream(int fd, std::unique_ptr<LocalAgreement> agree
   try {
     return std::make_unique<TcpStream>(fd, std::move(agreement));
   } catch (...) {
-    if (fd >= 0) ::close(fd);
+    if (fd >= 0) close_fd(fd);
     throw;
   }
 }

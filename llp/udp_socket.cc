@@ -2,7 +2,6 @@
 #include "llp/udp_socket.h"
 
 #include <netinet/udp.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -107,7 +106,7 @@ UdpSocket& UdpSocket::operator=(UdpSocket&& other) noexcept {
 }
 
 void UdpSocket::close() {
-  if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  if (fd_ >= 0) close_fd(std::exchange(fd_, -1));
 }
 
 UdpSocket UdpSocket::unbound(sa_family_t family) {

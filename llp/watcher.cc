@@ -2,6 +2,7 @@
 #include "llp/watcher.h"
 
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -18,18 +19,21 @@ namespace ewarp::llp {
 WakeUp::WakeUp() : fd_(make_high_fd([] { return eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK); })) {}
 
 WakeUp::~WakeUp() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ >= 0) close_fd(fd_);
 }
 
+// Not eventfd_write(), which is a cancellation point: a thread that ended there would leave pending_ set, and nobody
+// would write any more.
 void WakeUp::wake() {
   if (pending_.exchange(true)) return;
   const int saved_errno = errno;
-  [[maybe_unused]] const int rc = eventfd_write(fd_, 1);
+  const std::uint64_t one = 1;
+  syscall(SYS_write, fd_, &one, sizeof one);
   errno = saved_errno;
 }
 
 void WakeUp::close_in_child() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ >= 0) close_fd(fd_);
   fd_ = -1;
 }
 

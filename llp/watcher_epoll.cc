@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -38,7 +37,7 @@ class EpollWatcher final : public Watcher {
         wake_up_(wake_up == nullptr ? *own_ : *wake_up),
         fd_(make_high_fd([] { return epoll_create1(EPOLL_CLOEXEC); })) {}
   ~EpollWatcher() override {
-    if (fd_ >= 0) close(fd_);
+    if (fd_ >= 0) close_fd(fd_);
   }
 
   int open();
@@ -164,7 +163,7 @@ std::size_t EpollWatcher::wait(std::span<Ready> out, std::chrono::nanoseconds ti
 }
 
 void EpollWatcher::close_in_child() {
-  if (fd_ >= 0) close(fd_);
+  if (fd_ >= 0) close_fd(fd_);
   fd_ = -1;
   wake_up_.close_in_child();
 }

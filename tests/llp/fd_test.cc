@@ -2,6 +2,7 @@
 #include "llp/fd.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -140,9 +141,35 @@ void limits_and_numbers(void**) {
   }
 }
 
+// A thread that is to be cancelled goes on until it looks for that.
+void neither_call_is_a_cancellation_point(void**) {
+  int fds[2] = {open_null(), open_null()};
+  const int low = fds[0];
+  const auto main = [](void* both) -> void* {
+    int* const fd = static_cast<int*>(both);
+    pthread_cancel(pthread_self());
+    fd[0] = high_fd(fd[0]);
+    close_fd(fd[1]);
+    fd[1] = -1;
+    pthread_testcancel();
+    return nullptr;
+  };
+  pthread_t thread;
+  assert_int_equal(pthread_create(&thread, nullptr, main, fds), 0);
+  void* result = nullptr;
+  assert_int_equal(pthread_join(thread, &result), 0);
+  assert_ptr_equal(result, PTHREAD_CANCELED);
+  assert_true(fds[0] >= 256 && is_open(fds[0]) && !is_open(low));
+  assert_int_equal(fds[1], -1);
+  close(fds[0]);
+}
+
 }  // namespace
 
 int main() {
-  const CMUnitTest tests[] = {cmocka_unit_test(limits_and_numbers)};
+  const CMUnitTest tests[] = {
+      cmocka_unit_test(limits_and_numbers),
+      cmocka_unit_test(neither_call_is_a_cancellation_point),
+  };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -15,11 +15,13 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "llp/guarded_copy.h"
+#include "tests/llp/failing_threads.h"
 #include "tests/llp/tcp_pair.h"
 
 namespace {
@@ -28,12 +30,19 @@ using namespace ewarp;
 using namespace ewarp::llp;
 using Outcome = LocalAgreement::Outcome;
 
-std::size_t open_fds() {
+// For comparing only.
+std::size_t entries_of(const char* directory) {
   std::size_t n = 0;
-  DIR* const dir = opendir("/proc/self/fd");
+  DIR* const dir = opendir(directory);
   while (readdir(dir) != nullptr) ++n;
   closedir(dir);
   return n;
+}
+std::size_t open_fds() {
+  return entries_of("/proc/self/fd");
+}
+std::size_t threads() {
+  return entries_of("/proc/self/task");
 }
 
 struct Connection {
@@ -184,7 +193,11 @@ void the_responder_leaves(void**) {
   auto initiator = LocalAgreement::connect(c.initiator());
   responder.reset();
   assert_true(readable(*initiator));
+  const int watched = initiator->fd();
   assert_int_equal(initiator->step(), Outcome::tcp);
+  // Who watches it has to be able to say that he does no more.
+  assert_int_equal(initiator->fd(), watched);
+  assert_true(fcntl(watched, F_GETFD) >= 0);
 }
 
 // Words that nobody of ours says, with and without descriptors, of which none stays open.
@@ -234,55 +247,115 @@ void make_slow_to_close(int fd) {
   assert_int_equal(fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) & ~O_NONBLOCK), 0);
 }
 
+// A process of another user's, which calls body(ready) and ends with what that returns. Returns when the body has
+// written an octet to `ready`.
+template <class Body>
+pid_t another_users_process(Body body) {
+  int ready[2];
+  assert_int_equal(pipe(ready), 0);
+  const pid_t child = fork();
+  if (child == 0) _exit(setuid(65534) == 0 ? body(ready[1]) : 2);
+  close(ready[1]);
+  char octet;
+  assert_int_equal(read(ready[0], &octet, 1), 1);
+  close(ready[0]);
+  return child;
+}
+
+// Those that waited for a close() have ended.
+void expect_threads(std::size_t n) {
+  for (int i = 0; i < 20'000 && threads() > n; ++i) poll(nullptr, 0, 1);
+  assert_int_equal(threads(), n);
+}
+
+void expect_good_end(pid_t child) {
+  int status = -1;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+}
+
+// He connects, with something in his socket that takes a minute to close as long as `slow` is there. False: there is
+// nothing to connect to. No call waits for him.
+bool a_stranger_comes(Connection& slow) {
+  Connection c;
+  auto responder = LocalAgreement::listen(c.responder());
+  if (responder == nullptr) return false;
+  make_slow_to_close(slow.fds[0]);
+  socklen_t size;
+  const sockaddr_un name = name_of(c, &size);
+  const pid_t child = another_users_process([&](int ready) {
+    const int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (connect(s, reinterpret_cast<const sockaddr*>(&name), size) != 0) return 3;
+    if (!say(s, "x", slow.fds)) return 8;
+    slow.close_both();
+    if (write(ready, "x", 1) != 1) return 9;
+    char octet;
+    return recv(s, &octet, 1, 0) <= 0 ? 0 : 4;  // it is shown the door
+  });
+  close(std::exchange(slow.fds[0], -1));
+  pollfd p{responder->fd(), POLLIN, 0};
+  assert_int_equal(poll(&p, 1, 20'000), 1);
+  const auto began = std::chrono::steady_clock::now();
+  assert_int_equal(responder->step(), Outcome::tcp);
+  assert_null(LocalAgreement::connect(c.initiator()).get());
+  responder.reset();
+  assert_true(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
+  expect_good_end(child);
+  return true;
+}
+
 // Another user's process: neither end agrees with it, nor waits for what it has put into its socket.
 void another_user(void**) {
   if (geteuid() != 0) skip();
-  for (const bool listens : {true, false}) {
-    Connection c, slow;
-    make_slow_to_close(slow.fds[0]);
-    auto responder = listens ? LocalAgreement::listen(c.responder()) : nullptr;
-    socklen_t size;
-    const sockaddr_un name = name_of(c, &size);
-    int ready[2];
-    assert_int_equal(pipe(ready), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-      if (setuid(65534) != 0) _exit(2);
-      const int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-      if (listens) {
-        if (connect(s, reinterpret_cast<const sockaddr*>(&name), size) != 0) _exit(3);
-        if (!say(s, "x", slow.fds)) _exit(8);
-        slow.close_both();
-        if (write(ready[1], "x", 1) != 1) _exit(9);
-        char octet;
-        _exit(recv(s, &octet, 1, 0) <= 0 ? 0 : 4);  // it is shown the door
-      }
-      if (bind(s, reinterpret_cast<const sockaddr*>(&name), size) != 0 || listen(s, 1) != 0) _exit(5);
-      if (write(ready[1], "x", 1) != 1) _exit(6);
-      const int a = accept(s, nullptr, nullptr);
-      char octet;
-      _exit(recv(a, &octet, 1, 0) == 0 ? 0 : 7);
-    }
-    close(std::exchange(slow.fds[0], -1));
+  const std::size_t before = threads();
+  Connection slow, c;
+  assert_true(a_stranger_comes(slow));
+  slow.close_both();
+  expect_threads(before);
+  socklen_t size;
+  const sockaddr_un name = name_of(c, &size);
+  const pid_t child = another_users_process([&](int ready) {
+    const int s = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (bind(s, reinterpret_cast<const sockaddr*>(&name), size) != 0 || listen(s, 1) != 0) return 5;
+    if (write(ready, "x", 1) != 1) return 6;
+    const int a = accept(s, nullptr, nullptr);
     char octet;
-    assert_int_equal(read(ready[0], &octet, 1), 1);
-    if (listens) {
-      pollfd p{responder->fd(), POLLIN, 0};
-      assert_int_equal(poll(&p, 1, 20'000), 1);
-      const auto began = std::chrono::steady_clock::now();
-      assert_int_equal(responder->step(), Outcome::tcp);
-      assert_null(LocalAgreement::connect(c.initiator()).get());
-      responder.reset();
-      assert_true(std::chrono::steady_clock::now() - began < std::chrono::seconds(30));
-    } else {
-      assert_null(LocalAgreement::connect(c.initiator()).get());
-    }
-    int status = -1;
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
-    close(ready[0]);
-    close(ready[1]);
+    return recv(a, &octet, 1, 0) == 0 ? 0 : 7;
+  });
+  assert_null(LocalAgreement::connect(c.initiator()).get());
+  expect_good_end(child);
+  expect_threads(before);
+}
+
+// Sixteen of his connections at once, then nobody listens or connects.
+std::size_t strangers_that_come(std::vector<std::unique_ptr<Connection>>& slow) {
+  std::size_t came = 0;
+  for (int i = 0; i < 40; ++i) {
+    slow.push_back(std::make_unique<Connection>());
+    came += a_stranger_comes(*slow.back()) ? 1 : 0;
   }
+  return came;
+}
+
+// Last: where there are no threads, his connections stay open for good.
+void another_user_comes_again_and_again(void**) {
+  if (geteuid() != 0) skip();
+  constexpr std::size_t kMost = 16;
+  const std::size_t before = threads();
+  std::vector<std::unique_ptr<Connection>> slow;
+  assert_int_equal(strangers_that_come(slow), kMost);
+  assert_in_range(threads(), before, before + kMost);
+  slow.clear();
+  expect_threads(before);
+
+  const std::size_t files = open_fds();
+  const test::NoThreads none;
+  assert_int_equal(strangers_that_come(slow), kMost);
+  slow.clear();
+  assert_int_equal(open_fds(), files + kMost);
+  Connection c;
+  assert_null(LocalAgreement::listen(c.responder()).get());
+  assert_null(LocalAgreement::connect(c.initiator()).get());
 }
 
 }  // namespace
@@ -298,6 +371,7 @@ int main() {
       cmocka_unit_test(a_stranger_says_something),
       cmocka_unit_test(a_stranger_answers),
       cmocka_unit_test(another_user),
+      cmocka_unit_test(another_user_comes_again_and_again),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -2,6 +2,7 @@
 #include "llp/watcher.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -483,6 +484,29 @@ void wake_from_a_signal_handler(void**) {
   });
 }
 
+// A thread that is to be cancelled has woken the waiter before it ends, and those after it wake him, too.
+void wake_is_no_cancellation_point(void**) {
+  for_each_kind([](const char* name, Watcher& w) {
+    const auto main = [](void* watcher) -> void* {
+      pthread_cancel(pthread_self());
+      static_cast<Watcher*>(watcher)->wake();
+      pthread_testcancel();
+      return nullptr;
+    };
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, nullptr, main, &w), 0);
+    void* result = nullptr;
+    assert_int_equal(pthread_join(thread, &result), 0);
+    EXPECT(name, result == PTHREAD_CANCELED);
+    for (int i = 0; i < 2; ++i) {
+      if (i > 0) w.wake();
+      const auto start = std::chrono::steady_clock::now();
+      EXPECT(name, wait_for(w, 2s).empty());
+      EXPECT(name, std::chrono::steady_clock::now() - start < 2s);
+    }
+  });
+}
+
 std::chrono::nanoseconds cpu_time(clockid_t of) {
   timespec t{};
   clock_gettime(of, &t);
@@ -703,6 +727,7 @@ int main() {
       cmocka_unit_test(wake_comes_with_what_is_ready),
       cmocka_unit_test(wake_is_lost_never),
       cmocka_unit_test(wake_from_a_signal_handler),
+      cmocka_unit_test(wake_is_no_cancellation_point),
       cmocka_unit_test(sleeping_costs_no_cpu),
       cmocka_unit_test(may_be_made_by_another_thread),
       cmocka_unit_test(its_fds_are_high_and_all_given_back),
