@@ -2,7 +2,6 @@
 #include "provider/engine/active_set.h"
 
 #include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cassert>
@@ -28,7 +27,7 @@ int ActiveSet::open() {
 
 void ActiveSet::close() {
   ready_.close();
-  if (awake_fd_ >= 0) ::close(std::exchange(awake_fd_, -1));
+  if (awake_fd_ >= 0) llp::close_fd(std::exchange(awake_fd_, -1));
   awake_.clear();
 }
 
@@ -193,6 +192,8 @@ std::size_t ActiveSet::batch_of_streams() {
     streams[count++] = stream;
   }
   if (count < kWorthABatch) return 0;
+  // Before the first region is entered: nothing is allocated from then on (llp/gather.h).
+  for (std::size_t i = 0; i < count; ++i) streams[i]->take_buffers();
   for (std::size_t i = 0; i < count; ++i)
     ops[i] = {static_cast<Pollable*>(found_[places[i]])->fd(), false, streams[i]->prepare(), 0};
   batch_->run(std::span(ops.data(), count));

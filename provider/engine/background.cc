@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "llp/futex.h"
 #include "llp/thread.h"
 #include "provider/base/log.h"
 #include "provider/base/options.h"
@@ -89,8 +90,11 @@ void Engine::run_background() {
   const shortage::Scope patience;  // its tasks have no caller
   background_.store(__builtin_thread_pointer(), std::memory_order_relaxed);
   for (;;) {
-    // What is being torn down is not touched any more.
-    while (exiting_.load(std::memory_order_relaxed)) pause();
+    // The process's memory may be about to go. Nobody is to leave anything to this thread meanwhile.
+    while (exiting_.load(std::memory_order_seq_cst) != 0) {
+      spinning_.store(false, std::memory_order_seq_cst);
+      llp::futex_wait(exiting_, 1);
+    }
     run_inbox();
     const auto now = Clock::now();
     if (driver_.wants_pass(now)) background_pass();

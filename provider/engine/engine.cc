@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cassert>
 
+#include "llp/futex.h"
 #include "provider/base/options.h"
 #include "provider/engine/at_exit.h"
 #include "provider/engine/burst_habit.h"
@@ -226,9 +227,12 @@ void Engine::give_staging(std::unique_ptr<std::byte[]> s) {
 // --- fork and exit ---
 
 bool Engine::hold_for_fork() {
-  forked_inside_ = held();
-  if (forked_inside_) return false;
+  if (held()) {
+    forked_inside_ = true;
+    return false;
+  }
   acquire();
+  forked_inside_ = false;
   serve_tasks();
   serve_kicks();
   return true;
@@ -241,6 +245,7 @@ bool Engine::begin_anew_in_child(int own) EWARP_NO_LOCK_ANALYSIS {
   set_.close_in_child(llp::make_batch(options().io_uring));
   asleep_ = inbox_ = running_ = relies_on_sockets_ = false;
   sockets_watched_ = return_watched_ = false;
+  exiting_ = 0;
   driver_.reclaim();
   return true;
 }
@@ -265,27 +270,40 @@ void Engine::close_watched_in_child() EWARP_NO_LOCK_ANALYSIS {
 void Engine::begin_in_child(int own) {
   if (watcher_ != nullptr) watcher_->close_in_child();
   return_.close();
-  forked_ = running_ && !begin_anew_in_child(own);
-  if (forked_) set_.close_in_child(llp::make_batch(false));
+  // Where the thread did not run there is the ring for batches all the same, whose memory a child does not get.
+  const bool ran = running_;
+  const bool anew = begin_anew_in_child(own);
+  forked_ = ran && !anew;
+  if (!anew) set_.close_in_child(llp::make_batch(false));
 }
 
+// Nothing that the background thread uses is ever destroyed, so it may go on until the process has ended.
 void Engine::at_exit(void (*others)(Clock::time_point until)) {
   if (forked_ || !running_) return;
-  exiting_ = true;     // the background thread touches nothing from here on: it is being torn down
-  if (held()) return;  // exit() in a signal handler that interrupted a pass
-  if (!acquire(std::chrono::milliseconds(200))) return;
-  set_relief(nullptr);
+  exiting_ = 1;
+  spinning_ = false;
+  // exit() in a signal handler that interrupted a pass: the background thread stands still for good.
+  if (held()) return;
+  if (acquire(std::chrono::milliseconds(200))) {
+    finish_streams(others);
+    leave();
+  }
+  exiting_ = 0;
+  llp::futex_wake_one(exiting_);
+}
+
+void Engine::finish_streams(void (*others)(Clock::time_point until)) {
   serve_kicks();  // what was left to the background thread
-  set_.for_each([](Pollable& p) { p.finish(); });
   const auto until = Clock::now() + std::chrono::milliseconds(100);
+  set_.for_each([](Pollable& p) { p.finish(); });
   others(until);
   set_.for_each([&](Pollable& p) {
     while (!p.drained() && Clock::now() < until) {
       pollfd ready{p.fd(), POLLIN, 0};
       if (poll(&ready, 1, 20) < 0) break;
     }
+    set_.update(p, false);  // the background thread may sleep on it, and has not seen what this one has taken
   });
-  leave();
 }
 
 }  // namespace ewarp::verbs

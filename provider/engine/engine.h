@@ -123,6 +123,7 @@ class Engine final : public Reactor, public EngineLock {
     asked_.unlock();
     starting_.unlock();
   }
+  // Between the two calls around fork(), in the forking thread.
   bool forked_inside() const { return forked_inside_; }
   void after_fork_parent() EWARP_NO_LOCK_ANALYSIS { leave(); }
   // In the child. Where it was forked inside a pass: its handler may return into that pass, which then finds its
@@ -133,8 +134,8 @@ class Engine final : public Reactor, public EngineLock {
   // As new if nothing was in use yet but `own`, a descriptor that is watched from the start (-1: none); else forked().
   void begin_in_child(int own);
 
-  // What was handed over still leaves (bounded). others(until): what else has to. Exit handlers that run later may use
-  // the engine.
+  // What was handed over still leaves (bounded). others(until): what else has to. The background thread stands still
+  // meanwhile. Exit handlers that run later may use the engine.
   void at_exit(void (*others)(Clock::time_point until));
 
  private:
@@ -148,6 +149,7 @@ class Engine final : public Reactor, public EngineLock {
   bool begin_anew_in_child(int own);
   std::size_t pass() EWARP_REQUIRES(this);
   void hand_over(LargePoster& poster);
+  void finish_streams(void (*others)(Clock::time_point until)) EWARP_REQUIRES(this);
   void look() EWARP_REQUIRES(this);
   // Background thread.
   void run_background();
@@ -187,7 +189,8 @@ class Engine final : public Reactor, public EngineLock {
   std::atomic<bool> asleep_{false};
   std::atomic<bool> spinning_{false};  // the background thread waits for work, and not in the kernel
   std::atomic<bool> inbox_{false};     // something was put into asked_
-  std::atomic<bool> exiting_{false};
+  // 1: the background thread does nothing until it is 0 again. A futex.
+  std::atomic<std::uint32_t> exiting_{0};
   std::atomic<const void*> background_{nullptr};
   // Background thread only.
   Patience idle_;
@@ -202,7 +205,7 @@ class Engine final : public Reactor, public EngineLock {
   std::atomic<bool> running_{false};
   bool shortage_said_ = false;  // that no thread can be started
   bool forked_ = false;
-  bool forked_inside_ = false;  // by a signal handler that interrupted the holder
+  bool forked_inside_ = false;  // by a signal handler that interrupted the holder; written with the engine held
 };
 
 // What a reactor calls: f(object) with the engine held, if the object still lives. object: a shared_ptr or weak_ptr. If

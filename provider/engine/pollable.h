@@ -13,10 +13,13 @@
 
 namespace ewarp::verbs {
 
-// A stream's receives, for who shares a system call between many streams: prepare() fills the message header, the call
-// has a result (octets or -errno), leave_regions() of all of them, then finish_turn() does the rest of the turn.
+// A stream's receives, for who shares a system call between many streams: take_buffers() of all of them, prepare()
+// enters regions and fills the message header, the call has a result (octets or -errno), leave_regions() of all of
+// them, then finish_turn() does the rest of the turn.
 class BatchedReceiver {
  public:
+  // May allocate; prepare() may not.
+  virtual void take_buffers() noexcept = 0;
   virtual msghdr* prepare() noexcept = 0;
   virtual void leave_regions() = 0;
   // How many octets were moved; 0: nothing happened.
@@ -55,9 +58,9 @@ class Pollable {
   // Not null: its receives from fd() can share a system call with others'.
   virtual BatchedReceiver* batched() { return nullptr; }
   // The process ends: what the application has handed over leaves, as much as can without waiting, and the peer is told
-  // that nothing follows.
+  // that nothing follows. From then on turn() discards what arrives.
   virtual void finish() {}
-  // Reads and discards what has arrived since finish(). True: the peer has finished, too.
+  // Reads and discards what has arrived since finish(), a bounded amount. True: the peer has finished, too.
   virtual bool drained() { return true; }
 
   bool in_engine() const { return in_engine_; }

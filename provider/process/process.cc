@@ -2,6 +2,7 @@
 // The one engine of this process, and what is done with it and everything beside it when the process forks or ends.
 #include <pthread.h>
 
+#include <atomic>
 #include <cstdlib>
 
 #include "llp/annotations.h"
@@ -69,18 +70,24 @@ void after_fork_child() EWARP_NO_LOCK_ANALYSIS {
   e.let_go_in_child();
 }
 
-Engine* make_engine() {
+std::atomic<Engine*> the_engine{nullptr};
+
+// Known last: a child of a fork() that the handlers have not seen makes its own.
+void make_engine() {
   auto* e = new Engine;  // outlives every thread
   pthread_atfork(before_fork, after_fork_parent, after_fork_child);
   std::atexit([] { engine().at_exit(DatagramPort::leave_peers); });
-  return e;
+  the_engine.store(e, std::memory_order_release);
 }
 
 }  // namespace
 
 Engine& engine() {
-  static Engine* e = make_engine();
-  return *e;
+  // By pthread_once(): what a thread of the parent had begun, a child begins anew. The guard of a static variable would
+  // be held there for ever.
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  if (the_engine.load(std::memory_order_acquire) == nullptr) pthread_once(&once, make_engine);
+  return *the_engine.load(std::memory_order_acquire);
 }
 
 Reactor& reactor() {

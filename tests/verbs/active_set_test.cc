@@ -6,6 +6,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -51,6 +54,41 @@ struct Socket final : Pollable {
   int armed_rung = 0, armed_silent = 0;
   ActiveSet* set = nullptr;
   Socket* victim = nullptr;
+};
+
+// One whose receives share a system call; `calls` are those of all of them, in their order.
+struct Sharer final : Pollable, ewarp::verbs::BatchedReceiver {
+  explicit Sharer(std::string& of_all) : calls(of_all) {
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends.data()), 0);
+    assert_int_equal(send(ends[1], "0123", 4, 0), 4);
+  }
+  ~Sharer() override {
+    for (const int end : ends) close(end);
+  }
+  int fd() const override { return ends[0]; }
+  std::size_t turn() override { return 0; }
+  bool wants_to_write() const override { return false; }
+  void close_in_child() override {}
+  BatchedReceiver* batched() override { return this; }
+  void take_buffers() noexcept override { calls += 't'; }
+  msghdr* prepare() noexcept override {
+    calls += 'p';
+    piece = {octets.data(), octets.size()};
+    message.msg_iov = &piece;
+    message.msg_iovlen = 1;
+    return &message;
+  }
+  void leave_regions() override { calls += 'l'; }
+  std::size_t finish_turn(ssize_t result) override {
+    calls += 'f';
+    return result > 0 ? static_cast<std::size_t>(result) : 0;
+  }
+
+  std::string& calls;
+  std::array<int, 2> ends{};
+  std::array<char, 16> octets{};
+  iovec piece{};
+  msghdr message{};
 };
 
 struct World {
@@ -216,6 +254,25 @@ void who_holds_something_is_awake(void**) {
   assert_false(is_ready());
 }
 
+// Between the first prepare() and the last leave_regions() no memory is taken (llp/gather.h).
+void buffers_are_taken_before_regions_are_entered(void**) {
+  std::string calls;
+  ActiveSet set(ewarp::llp::make_batch(false));
+  assert_int_equal(set.open(), 0);
+  std::vector<std::unique_ptr<Sharer>> sharers;
+  for (int i = 0; i < 10; ++i) {
+    sharers.push_back(std::make_unique<Sharer>(calls));
+    assert_int_equal(set.add(*sharers.back()), 0);
+  }
+  set.pass([] {});
+  const std::size_t n = calls.size() / 4;
+  assert_true(n >= 8);
+  std::string want;
+  for (const char call : {'t', 'p', 'l', 'f'}) want.append(n, call);
+  assert_string_equal(calls.c_str(), want.c_str());
+  for (auto& sharer : sharers) set.remove(*sharer);
+}
+
 }  // namespace
 
 int main() {
@@ -228,6 +285,7 @@ int main() {
       cmocka_unit_test(wishes),
       cmocka_unit_test(arming),
       cmocka_unit_test(who_holds_something_is_awake),
+      cmocka_unit_test(buffers_are_taken_before_regions_are_entered),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

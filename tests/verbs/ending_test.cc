@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <thread>
 #include <vector>
 
@@ -45,6 +46,7 @@ Pair* pair = nullptr;
 void destroys_in_an_exit_handler() {
   std::atexit([] {
     delete pair;
+    for (int i = 0; i < 10'000 && engine().busy(); ++i) poll(nullptr, 0, 1);
     if (engine().busy()) _exit(3);
   });
   pair = new Pair;
@@ -60,6 +62,88 @@ void posts_in_an_exit_handler() {
   });
   pair = new Pair;
   if (!pair->talks()) _exit(2);
+}
+
+// Tasks, timers and streams are seen to until the process has ended.
+void waits_in_an_exit_handler() {
+  std::atexit([] {
+    std::atomic<bool> ran{false};
+    reactor().add_timer(Reactor::Clock::now() + std::chrono::milliseconds(1), [&] { ran = true; });
+    for (int i = 0; i < 10'000 && !ran; ++i) poll(nullptr, 0, 1);
+    if (!ran) _exit(3);
+    pair->a.qp->disconnect(true);
+    if (!pair->a.disconnects(10'000)) _exit(4);
+  });
+  pair = new Pair;
+  if (!pair->talks()) _exit(2);
+}
+
+// What comes behind the end of a stream is not for memory that its owner may have freed, whoever makes the passes.
+void hears_more_in_an_exit_handler() {
+  static Side* side;
+  static wire::Peer* peer;
+  std::atexit([] {
+    peer->send(wire::write_segment(side->mr->stag(), side->address(0), wire::pattern(64)));
+    peer->wait_until_read();
+    poll(nullptr, 0, 20);
+    ibv_wc wc{};
+    for (int i = 0; i < 100; ++i) side->cq.poll(1, &wc);
+    for (std::size_t i = 0; i < 64; ++i)
+      if (*side->at(i) != std::byte{0}) _exit(3);
+    if (side->observer->disconnected != 0) _exit(4);
+    peer->close();
+    if (!side->disconnects(10'000)) _exit(5);
+  });
+  int fds[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) _exit(2);
+  side = new Side(4096);
+  peer = new wire::Peer(fds[1], false);
+  if (side->qp->attach(llp::tcp_stream(fds[0]), params(false, false, false), side->observer) != 0) _exit(2);
+  peer->send(wire::write_segment(side->mr->stag(), side->address(1024), wire::pattern(64)));
+  for (int i = 0; i < 10'000 && *side->at(1024 + 63) == std::byte{0}; ++i) poll(nullptr, 0, 1);
+  if (*side->at(1024 + 63) == std::byte{0}) _exit(6);
+}
+
+// Once the process ends it gives octets without end, and whenever it takes some, somebody has posted more.
+class Endless final : public llp::Stream {
+ public:
+  explicit Endless(int fd) : inner_(llp::tcp_stream(fd)) {}
+
+  int fd() const override { return inner_->fd(); }
+  bool is_socket() const override { return false; }
+  long receive(std::span<const iovec> into) override {
+    if (!half_closed_) return -EAGAIN;
+    std::memset(into[0].iov_base, 0, into[0].iov_len);
+    return static_cast<long>(into[0].iov_len);
+  }
+  long send(std::span<const iovec> from) override {
+    long taken = 0;
+    for (const iovec& v : from) taken += static_cast<long>(v.iov_len);
+    post();
+    return taken;
+  }
+  short ready() const override { return POLLOUT; }
+  void half_close() override { half_closed_ = true; }
+  void end() override { inner_->end(); }
+  void close() override { inner_->close(); }
+  std::size_t segment_octets() const override { return 0; }
+  std::string peer() const override { return "endless"; }
+  static void post() { side->send(IBV_WR_SEND, {side->sge(0, 8)}, 0, 0, 0); }
+
+  static inline Side* side = nullptr;
+
+ private:
+  std::unique_ptr<llp::Stream> inner_;
+  bool half_closed_ = false;
+};
+
+void exits_beside_an_endless_stream() {
+  int fds[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds) != 0) _exit(2);
+  Endless::side = new Side(4096);
+  if (Endless::side->qp->attach(std::make_unique<Endless>(fds[0]), params(true), Endless::side->observer) != 0)
+    _exit(2);
+  Endless::post();
 }
 
 // A signal handler that interrupts the holder.
@@ -111,6 +195,20 @@ void forks_within_a_pass() {
   if (!pair->talks()) _exit(5);
 }
 
+// Within a pass, while another thread is about to fork and waits for the engine.
+void two_threads_fork() {
+  engine().acquire();
+  if (engine().hold_for_fork()) _exit(2);
+  std::thread other([] {
+    if (!engine().hold_for_fork() || engine().forked_inside()) _exit(3);
+    engine().after_fork_parent();
+  });
+  while (!engine().pushed()) std::this_thread::yield();
+  if (!engine().forked_inside()) _exit(4);
+  engine().leave();
+  other.join();
+}
+
 // Threads of the parent wait for the engine while it forks.
 void forks_while_tasks_wait() {
   pair = new Pair;
@@ -143,12 +241,25 @@ void exit_handlers_may_use_the_engine(void**) {
   check(posts_in_an_exit_handler);
 }
 
+void exit_handlers_may_wait(void**) {
+  check(waits_in_an_exit_handler);
+  check(hears_more_in_an_exit_handler);
+}
+
+void exit_has_an_end(void**) {
+  check(exits_beside_an_endless_stream);
+}
+
 void exit_in_a_pass(void**) {
   check(exits_within_a_pass);
 }
 
 void fork_in_a_pass(void**) {
   check(forks_within_a_pass);
+}
+
+void forks_side_by_side(void**) {
+  check(two_threads_fork);
 }
 
 void fork_with_tasks_pending(void**) {
@@ -160,8 +271,11 @@ void fork_with_tasks_pending(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(exit_handlers_may_use_the_engine),
+      cmocka_unit_test(exit_handlers_may_wait),
+      cmocka_unit_test(exit_has_an_end),
       cmocka_unit_test(exit_in_a_pass),
       cmocka_unit_test(fork_in_a_pass),
+      cmocka_unit_test(forks_side_by_side),
       cmocka_unit_test(fork_with_tasks_pending),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -6,8 +6,11 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <memory>
 #include <thread>
+#include <vector>
 
+#include "provider/engine/engine.h"
 #include "provider/engine/reactor.h"
 #include "provider/verbs/device/device.h"
 #include "provider/verbs/device/port_monitor.h"
@@ -25,6 +28,24 @@ bool a_send_arrives() {
          a.wait().status == IBV_WC_SUCCESS && b.wait().status == IBV_WC_SUCCESS;
 }
 
+// Their receives share a system call.
+bool ten_sends_arrive_at_once() {
+  std::vector<std::unique_ptr<Side>> a, b;
+  for (std::size_t i = 0; i < 10; ++i) {
+    a.push_back(std::make_unique<Side>(4096));
+    b.push_back(std::make_unique<Side>(4096));
+    join(*a[i], *b[i], params(true), params(false));
+    if (b[i]->receive({b[i]->sge(0, 8)}) != 0) return false;
+  }
+  bool good = true;
+  engine().acquire();  // nobody makes a pass
+  for (auto& side : a) good = side->send(IBV_WR_SEND, {side->sge(0, 8)}) == 0 && good;
+  engine().leave();
+  for (auto* sides : {&a, &b})
+    for (auto& side : *sides) good = side->wait().status == IBV_WC_SUCCESS && good;
+  return good;
+}
+
 bool in_child(bool (*body)()) {
   const pid_t child = fork();
   if (child == 0) _exit(body() ? 0 : 1);
@@ -39,30 +60,54 @@ void start_the_engine() {
   poll(nullptr, 0, 20);
 }
 
-// In a child of a process that has not looked for devices: a thread does, and this one forks meanwhile.
-bool a_grandchild_finds_devices(std::chrono::microseconds later) {
-  std::thread looking([] { devices(); });
+// In a child of a process that has made nothing yet: a thread does, and this one forks meanwhile.
+bool a_grandchild_has(bool (*it)(), std::chrono::microseconds later) {
+  std::thread other([it] { it(); });
   std::this_thread::sleep_for(later);
   const pid_t child = fork();
   if (child == 0) {
     alarm(10);  // what hangs ends by it
-    _exit(devices().empty() ? 1 : 0);
+    _exit(it() ? 0 : 1);
   }
-  looking.join();
+  other.join();
   int status = -1;
   return waitpid(child, &status, 0) == child && status == 0;
 }
 
-// First, while nobody has looked for devices.
-void a_child_forked_while_devices_are_looked_for(void**) {
+void forks_while_it_is_made(bool (*it)()) {
   if (kInstrumented) skip();  // the sanitizer's allocator keeps its locks in a child
   for (int i = 0; i < 40; ++i) {
     const pid_t child = fork();
-    if (child == 0) _exit(a_grandchild_finds_devices(std::chrono::microseconds(25 * i)) ? 0 : 1);
+    if (child == 0) _exit(a_grandchild_has(it, std::chrono::microseconds(25 * i)) ? 0 : 1);
     int status = -1;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
   }
+}
+
+// First, while nobody has looked for devices.
+void a_child_forked_while_devices_are_looked_for(void**) {
+  forks_while_it_is_made([] { return !devices().empty(); });
+}
+
+// Nor used the engine.
+void a_child_forked_while_the_engine_is_made(void**) {
+  forks_while_it_is_made([] {
+    engine().run([] {});
+    return !engine().busy();
+  });
+}
+
+// There, too, nothing of its parent's is used: not where the parent's engine has begun anew, nor where it never ran.
+void the_grandchild_of_an_unused_engine(void**) {
+  assert_true(in_child([] {
+    start_the_engine();
+    return in_child([] { return in_child(ten_sends_arrive_at_once); });
+  }));
+  assert_true(in_child([] {
+    engine().run([] {});
+    return in_child(ten_sends_arrive_at_once);
+  }));
 }
 
 // A server that opens its device and then forks its workers.
@@ -166,6 +211,8 @@ void a_child_inherits_no_lock(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(a_child_forked_while_devices_are_looked_for),
+      cmocka_unit_test(a_child_forked_while_the_engine_is_made),
+      cmocka_unit_test(the_grandchild_of_an_unused_engine),
       cmocka_unit_test(the_child_of_an_unused_engine_begins_anew),
       cmocka_unit_test(the_child_of_a_used_engine_leaves_it_alone),
       cmocka_unit_test(a_child_can_be_cancelled_as_its_parent),

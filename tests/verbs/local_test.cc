@@ -7,8 +7,10 @@
 #include <thread>
 #include <vector>
 
+#include "llp/local_agreement.h"
 #include "provider/base/stats.h"
 #include "tests/verbs/by_address.h"
+#include "tests/wire/scene.h"
 
 // Last: cmocka's macros (fail) would cut through other headers.
 extern "C" {
@@ -204,6 +206,32 @@ void nothing_is_left(void**) {
   assert_in_range(open_files(), 0, before);
 }
 
+// What a forked child has, too, is not gone when it is closed here. A failed agreement is watched no more all the same.
+void a_failed_agreement_that_a_child_shares(void**) {
+  int tcp[2];
+  wire::tcp_pair(tcp);
+  auto responder = llp::LocalAgreement::listen(tcp[1]);
+  auto initiator = llp::LocalAgreement::connect(tcp[0]);
+  assert_true(responder != nullptr && initiator != nullptr);
+  const int childs = dup(initiator->fd());
+  {
+    Side a(1 << 14);
+    assert_int_equal(a.qp->attach(llp::tcp_stream(tcp[0], std::move(initiator)), params(true), a.observer), 0);
+    responder.reset();
+    assert_int_equal(a.send(IBV_WR_SEND, {a.sge(0, 100)}), 0);
+    assert_int_equal(a.wait().status, IBV_WC_SUCCESS);  // by TCP
+    poll(nullptr, 0, 50);                               // the background thread goes to sleep
+    const auto before = ewarp::stats::page().background_wakeups.load();
+    poll(nullptr, 0, 100);
+    assert_in_range(ewarp::stats::page().background_wakeups.load() - before, 0, 100);
+  }
+  Side b(1 << 14), c(1 << 14);
+  join_up(b, c);
+  traffic(b, c);
+  close(childs);
+  close(tcp[1]);
+}
+
 // The child has neither the memory nor the sockets; the parent's connection goes on.
 void a_forked_child(void**) {
   if (kInstrumented) skip();
@@ -234,6 +262,7 @@ int main() {
       cmocka_unit_test(the_peer_ends),
       cmocka_unit_test(a_terminate),
       cmocka_unit_test(nothing_is_left),
+      cmocka_unit_test(a_failed_agreement_that_a_child_shares),
       cmocka_unit_test(a_forked_child),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -23,9 +23,12 @@ namespace {
 // from the peer for some 15 us.
 constexpr std::size_t kTransmitBudget = 2048 * 1024;
 constexpr std::size_t kReceiveBudget = 256 * 1024;
+// More than any socket's buffer holds. A peer in shared memory may write on and on.
+constexpr std::uint64_t kMostUnread = 64u << 20;
 // While payload goes direct, so much is read behind it: the trailer, the next header, a small message.
 constexpr std::size_t kBulkTail = 512;
 constexpr std::size_t kBulkHead = 4096;
+constexpr int kReadsAtTheEnd = 256;  // of 4096 octets, in one call of drained()
 
 // A stream without segments (no TCP) gets ULPDUs as large as TCP's largest segment allows.
 constexpr std::size_t kNoSegments = 65483;
@@ -114,6 +117,10 @@ void Connection::stop_agreeing() {
 std::size_t Connection::turn() {
   if (agreeing()) return agree();
   const std::uint64_t before = rx_octets + tx_octets;
+  if (finished_) {
+    if (end_ == End::none && drained()) end_ = End::peer_closed;
+    return progress(false, before, false);
+  }
   const short now = possible();
   const bool any = (now & POLLIN) != 0 && readable() && receive();
   return progress(any, before, (now & POLLOUT) != 0);
@@ -137,15 +144,13 @@ std::size_t Connection::progress(bool any, std::uint64_t octets_before, bool wri
   return std::max<std::size_t>(moved, any ? 1 : 0);
 }
 
-bool Connection::have_staging() noexcept {
+void Connection::have_staging() noexcept {
   engine_.assert_held();
   try {
     if (staging_ == nullptr) staging_ = engine_.take_staging();
-    return true;
   } catch (const std::bad_alloc&) {
     log::error("a stream ends: no memory for what arrives");
     broken();
-    return false;
   }
 }
 
@@ -176,7 +181,7 @@ msghdr* Connection::prepare(bool shared) noexcept {
   message_.msg_iov = vectors_.data();
   message_.msg_iovlen = 1;
   vectors_[0] = iovec{};
-  if (!have_staging()) return &message_;
+  if (staging_ == nullptr) return &message_;
   std::size_t count = shared && endpoint_.direct_is_read() ? 0 : enter_targets();
   std::size_t room = Engine::kStaging - end_at_;
   if (direct_wanted_ > 0)
@@ -242,6 +247,7 @@ bool Connection::receive() {
   bool any = false;
   drained_ = false;
   for (std::size_t total = 0; total < kReceiveBudget && end_ == End::none && readable();) {
+    have_staging();
     const msghdr* m = prepare(false);
     const long n = stream_->receive({m->msg_iov, m->msg_iovlen});
     const bool came = completed(n);
@@ -273,7 +279,7 @@ bool Connection::transmit() {
 
 bool Connection::send() {
   engine_.assert_held();
-  if (fin_sent_ || agreeing() || end_ != End::none) return false;
+  if (fin_sent_ || agreeing() || end_ != End::none || endpoint_.terminated()) return false;
   if (out_ == nullptr) {
     if (!endpoint_.wants_transmit()) return false;
     out_ = engine_.take_gather();
@@ -294,8 +300,10 @@ bool Connection::send() {
         blocked_ = true;
         return false;
       }
-      // A source that its owner took away in the middle of an FPDU: the framing cannot be saved.
-      end_ = n == -EFAULT ? End::local_memory : End::lost;
+      if (n == -EFAULT)  // a source that its owner took away in the middle of an FPDU: the framing cannot be saved
+        end_ = End::local_memory;
+      else
+        lose();
       return true;
     }
     any = true;
@@ -311,6 +319,13 @@ bool Connection::send() {
     engine_.give_gather(std::move(out_));
   }
   return any;
+}
+
+// Nothing can be written any more. What came before is read first: it may be a Terminate, or the end of a message.
+void Connection::lose() {
+  const std::uint64_t most = rx_octets + kMostUnread;
+  while (end_ == End::none && readable() && rx_octets < most && receive()) continue;
+  if (!endpoint_.terminated()) end_ = End::lost;
 }
 
 bool Connection::look(std::chrono::steady_clock::time_point now) {
@@ -343,20 +358,27 @@ void Connection::shut_down() {
   fin_sent_ = true;
 }
 
+// What other threads post meanwhile may be without end: a request of theirs ends it.
 void Connection::finish() {
+  qp_.engine().assert_held();  // the same one as engine_
   stop_agreeing();
-  while (has_output() && transmit() && !blocked()) continue;
+  const std::uint64_t posted = qp_.sq_.tail();
+  while (has_output() && qp_.started_ <= posted && transmit() && !blocked()) continue;
   shut_down();
+  finished_ = true;
 }
 
 // A process that ends with unread octets makes the kernel send RST, which can destroy the peer's last message.
 bool Connection::drained() {
   std::array<std::byte, 4096> sink;
   const iovec into{sink.data(), sink.size()};
-  long n;
-  do n = stream_->receive(std::span(&into, 1));
-  while (n > 0 || n == -EINTR || (n == -EAGAIN && stream_->arm(true, false, true)));
-  return n != -EAGAIN;
+  for (int i = 0; i < kReadsAtTheEnd; ++i) {
+    const long n = stream_->receive(std::span(&into, 1));
+    if (n > 0 || n == -EINTR) continue;
+    if (n != -EAGAIN) return true;
+    if (!stream_->arm(true, false, true)) return false;
+  }
+  return false;
 }
 
 void Connection::rest() {

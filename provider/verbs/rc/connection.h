@@ -51,6 +51,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   // One receive in two halves, so that many streams can share a system call: prepare() fills the message header,
   // completed() takes the result (octets or -errno). True: something arrived. Between the two the regions that octets
   // go to are entered, of all the streams that share the call: neither allocates there, nor throws.
+  void take_buffers() noexcept override { have_staging(); }
   msghdr* prepare() noexcept override { return prepare(true); }
   bool completed(ssize_t result);
   // The system call is over. completed() does it too, but may come after other streams' octets were handled.
@@ -66,7 +67,10 @@ class Connection final : public Pollable, public BatchedReceiver {
   // whether the socket is full.
   bool transmit();
   bool blocked() const { return blocked_; }
-  bool has_output() const { return !fin_sent_ && ((out_ != nullptr && !out_->empty()) || endpoint_.wants_transmit()); }
+  // Behind the peer's Terminate nothing is written.
+  bool has_output() const {
+    return !fin_sent_ && !endpoint_.terminated() && ((out_ != nullptr && !out_->empty()) || endpoint_.wants_transmit());
+  }
   // The stream is lost if the peer's host answers nothing for so long while octets are under way to it; 0: when TCP
   // says so. Peers on this host are not watched.
   void limit_silence(std::chrono::milliseconds limit) { silence_limit_ = limit; }
@@ -87,7 +91,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   std::uint32_t watched_for() const override { return stream_->watched_for(wants_to_read(), wants_to_write()); }
   bool arm(bool rang) override { return !agreeing() && stream_->arm(wants_to_read(), wants_to_write(), rang); }
   void close_in_child() override;
-  BatchedReceiver* batched() override { return !agreeing() && stream_->is_socket() ? this : nullptr; }
+  BatchedReceiver* batched() override { return !agreeing() && !finished_ && stream_->is_socket() ? this : nullptr; }
   bool look(std::chrono::steady_clock::time_point now) override;
   void finish() override;
   bool drained() override;
@@ -100,8 +104,9 @@ class Connection final : public Pollable, public BatchedReceiver {
   short possible() const;
   std::size_t progress(bool any, std::uint64_t octets_before, bool writable);
   bool send();
+  void lose();
   msghdr* prepare(bool shared) noexcept;
-  bool have_staging() noexcept;
+  void have_staging() noexcept;
   std::size_t enter_targets() noexcept;
   bool enter_regions();
   void parse();
@@ -129,6 +134,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   bool blocked_ = false;
   bool drained_ = false;  // the last receive of a large message's octets left nothing
   bool fin_sent_ = false;
+  bool finished_ = false;  // finish() was called: what arrives is read and discarded
   bool fpdu_cut_ = false;  // part of what is in out_ was written
   End end_ = End::none;
 
