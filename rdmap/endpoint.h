@@ -78,6 +78,14 @@ class Endpoint {
   // one; after stop_waiting() it reports the error. The next message has a wait of its own.
   bool stalled() const { return stalled_; }
   void stop_waiting() { patient_ = false; }
+  // In a graceful close: a Send that waits is dropped, with all that come later, and what stands behind it is read.
+  // Requires: !receiving().
+  void drop_sends() {
+    assert(!receiving());
+    drops_sends_ = true;
+    patient_ = false;
+  }
+  bool drops_sends() const { return drops_sends_; }
 
   // The peer closed its half; nothing more arrives. False: in the middle of an FPDU or a message (RFC 5044 section
   // 7.2).
@@ -209,6 +217,7 @@ class Endpoint {
   bool bulk_ = false;
   bool stalled_ = false;
   bool patient_ = true;
+  bool drops_sends_ = false;
   bool receive_open_ = false;       // a receive buffer is taken for the message on queue 0
   bool write_open_ = false;         // inside a Write
   std::uint32_t write_octets_ = 0;  // payload of the Write that is, or has just been, received; 0 after anything else

@@ -41,6 +41,7 @@ bool Endpoint::try_direct(Octets rest, std::size_t& taken) {
   const Octets head = rest.subspan(mpa::kLengthField);
   const std::size_t size = ddp::is_tagged(head) ? ddp::TaggedHeader::kSize : ddp::UntaggedHeader::kSize;
   if (ulpdu < head.size() || ulpdu - head.size() < kDirectThreshold) return false;
+  if (drops_sends_ && !ddp::is_tagged(head)) return false;
   // The first FPDU of a responder may have to be an RTR, which is judged whole.
   if (opening_.awaits_first()) return false;
   if (!may_go_direct(head, ulpdu)) return false;

@@ -149,6 +149,7 @@ std::optional<Fault> Endpoint::begin_send(Segment& seg) {
   // An RTR by Send uses MSN 1 and nothing of the consumer's (docs/protocol/start-up.md section 4).
   if (opening_.awaits_first() && params_.peer_to_peer && (params_.rtr & mpa::kRtrSend) != 0 && seg.payload == 0)
     return queues_.check_offset(h, 0);
+  if (drops_sends_) return queues_.check_offset(h, seg.payload);
   if (!receive_open_) {
     if (!consumer_.take_receive()) return fault::kDdpNoBuffer;
     receive_open_ = true;
@@ -333,7 +334,8 @@ void Endpoint::note_bulk(const Segment& seg) {
 }
 
 bool Endpoint::end_of_stream() {
-  return direct_.idle() && !receive_open_;
+  const bool answering = !outstanding_.empty() && outstanding_.oldest().received > 0;
+  return direct_.idle() && !receive_open_ && !write_open_ && !answering;
 }
 
 // read: its header goes back, too (RFC 5040 section 4.8).

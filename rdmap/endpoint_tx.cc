@@ -111,7 +111,7 @@ bool Endpoint::start_next(llp::Gather& out) {
   return start_request(out, *next);
 }
 
-// A request whose memory is not ours to use fails before an octet of it is on the wire.
+// A request that cannot be sent fails before an octet of it is on the wire.
 void Endpoint::local_failure(SendRequest& request, Status status) {
   consumer_.send_started();
   consumer_.send_done(request, status);
@@ -119,6 +119,11 @@ void Endpoint::local_failure(SendRequest& request, Status status) {
 }
 
 bool Endpoint::start_request(llp::Gather& out, SendRequest& request) {
+  // The owner may have taken it before it was known what the peer consents to (docs/protocol/extensions.md section 2).
+  if (!params_.extensions && (request.immediate || is_atomic(request.operation))) {
+    local_failure(request, Status::remote_invalid);
+    return true;
+  }
   ExtentList pieces;
   if (request.length > 0) {
     const Status s = consumer_.request_memory(request, 0, request.length, pieces);

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <exception>
 
 #include "llp/mutex.h"
+#include "provider/base/log.h"
 #include "provider/engine/engine.h"
 
 namespace ewarp::verbs {
@@ -120,7 +122,12 @@ void SharedReceiveQueue::serve() {
     turn_ = std::max<std::uint64_t>(1, queued() / line_.size());
     forget(qp);
     served_ = &qp;
-    qp.serve();
+    try {
+      qp.serve();
+    } catch (const std::exception& e) {  // no memory: its end, and the others get their turns
+      log::error("a queue pair could not be served: {}", e.what());
+      qp.broken();
+    }
     served_ = nullptr;
     turn_ = 0;
   }

@@ -468,6 +468,57 @@ void a_start_up_that_breaks_off(void**) {
   }
 }
 
+// The raw initiator of this QP's stream, who consents to no extension; its RTR is said.
+constexpr std::uint32_t kRawNumber = 1025;  // smaller, so the QP waits for it
+std::unique_ptr<Peer> raw_peer(Side& s) {
+  mpa::StartupConfig config;
+  config.want_crc = config.extensions = false;
+  config.ird = config.ord = 4;
+  const auto names = verbs::PairNames{number(s), kRawNumber, 0}.emit();
+  const mpa::Initiator initiator(config, names);
+  const Octets octets = initiator.request();
+  const int fd = connect_raw(number(s));
+  assert_int_equal(send(fd, octets.data(), octets.size(), 0), octets.size());
+  assert_int_equal(answer(fd), 'A');
+  auto peer = std::make_unique<Peer>(fd, false);
+  peer->send(write_segment(0, 0, {}));
+  return peer;
+}
+
+// A peer does not leave in the middle of a Write: the QP ends at once.
+void a_fin_between_segments(void**) {
+  Side s(1 << 14);
+  up(s, kRawNumber);
+  assert_int_equal(s.receive({s.sge(0, 64)}), 0);
+  const auto peer = raw_peer(s);
+  peer->send(write_segment(s.mr->stag(), s.address(0), pattern(32), false));
+  peer->shut_down();
+  expect_wc(s, 100, IBV_WC_WR_FLUSH_ERR);
+  assert_true(s.reaches(IBV_QPS_ERR));
+}
+
+// What was posted before the stream stood needs a consent that the peer has not given. It fails by itself, and not a
+// word is said of it.
+void extensions_without_consent(void**) {
+  for (const auto op : {IBV_WR_SEND_WITH_IMM, IBV_WR_RDMA_WRITE_WITH_IMM, IBV_WR_ATOMIC_FETCH_AND_ADD}) {
+    Side s(1 << 14);
+    up(s, kRawNumber);
+    assert_int_equal(s.send(IBV_WR_SEND, {s.sge(0, 8)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
+    if (op == IBV_WR_ATOMIC_FETCH_AND_ADD)
+      assert_int_equal(s.atomic(op, s.sge(0, 8), kFar, kKey, 1, 0, IBV_SEND_SIGNALED, 2), 0);
+    else
+      assert_int_equal(s.send(op, {s.sge(0, 8)}, kFar, kKey, IBV_SEND_SIGNALED, 2), 0);
+    assert_int_equal(s.send(IBV_WR_SEND, {s.sge(0, 8)}, 0, 0, IBV_SEND_SIGNALED, 3), 0);
+    const auto peer = raw_peer(s);
+    assert_int_equal(peer->next_segment().opcode, kSend);
+    peer->expect(terminate(0, 0, 0));
+    expect_wc(s, 1);
+    expect_wc(s, 2, IBV_WC_REM_INV_REQ_ERR);
+    expect_wc(s, 3, IBV_WC_WR_FLUSH_ERR);
+    assert_int_equal(s.event(), IBV_EVENT_QP_FATAL);
+  }
+}
+
 // A QP for which nobody asked by address: no listener, and no start-up of somebody else's reaches it.
 void a_qp_of_rdma_cm_has_no_listener(void**) {
   Side s(64);
@@ -509,6 +560,8 @@ int main() {
       cmocka_unit_test(a_peer_that_left_is_given_up),
       cmocka_unit_test(hostile_requests),
       cmocka_unit_test(a_start_up_that_breaks_off),
+      cmocka_unit_test(a_fin_between_segments),
+      cmocka_unit_test(extensions_without_consent),
       cmocka_unit_test(no_descriptor_left),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -3,9 +3,11 @@
 #include <errno.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstring>
 
-#include "tests/wire/scene.h"
+#include "tests/verbs/srq_hub.h"
 
 using namespace ewarp;
 using namespace ewarp::wire;
@@ -279,6 +281,29 @@ void reads_without_depth(void**) {
   assert_int_equal(s.peer->next_segment().opcode, kSend);
 }
 
+// A half message holds the only receive of a shared queue. rnr_wait_ms is 0 here: nobody waits, not in line either, and
+// the background thread has its time.
+void nobody_waits_for_a_receive(void**) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kSoon = std::chrono::seconds(5);  // half of half_message_ms
+  srq::Hub hub(4);
+  hub.post_all(0, 1);
+  const auto half = hub.add_peer(), other = hub.add_peer();
+  half->send(send_segment(1, pattern(40), 0, false));
+  half->wait_until_read();
+  const Bytes ulpdu = send_segment(1, pattern(40));
+  const auto begin = Clock::now();
+  other->send(ulpdu);
+  other->wait_until_read();
+  std::atomic<bool> ran{false};
+  engine().post([&ran] { ran = true; });
+  while (!ran && Clock::now() - begin < kSoon) poll(nullptr, 0, 1);
+  if (!ran) fail_msg("the background thread does not come to its tasks");
+  other->expect(answer_to(ulpdu, 1, 2, 2));
+  assert_true(Clock::now() - begin < kSoon);
+  hub.expect_event(IBV_EVENT_QP_REQ_ERR, srq::Hub::kQpHandle + 1);
+}
+
 // Holds: RDM-1, RDM-5
 // All opcodes that verbs have for RFC 5040, as they leave.
 void rdm_1_opcodes_on_the_wire(void**) {
@@ -314,10 +339,15 @@ int main() {
   stop_at_first_failure();
   set_waits("500", "0");
   const CMUnitTest tests[] = {
-      cmocka_unit_test(vrb_6_bad_wr),        cmocka_unit_test(vrb_7_full_queues),
-      cmocka_unit_test(vrb_26_inline),       cmocka_unit_test(vrb_27_gather),
-      cmocka_unit_test(vrb_27_scatter),      cmocka_unit_test(vrb_8_signal_all),
-      cmocka_unit_test(reads_without_depth), cmocka_unit_test(rdm_1_opcodes_on_the_wire),
+      cmocka_unit_test(vrb_6_bad_wr),
+      cmocka_unit_test(vrb_7_full_queues),
+      cmocka_unit_test(vrb_26_inline),
+      cmocka_unit_test(vrb_27_gather),
+      cmocka_unit_test(vrb_27_scatter),
+      cmocka_unit_test(vrb_8_signal_all),
+      cmocka_unit_test(reads_without_depth),
+      cmocka_unit_test(nobody_waits_for_a_receive),
+      cmocka_unit_test(rdm_1_opcodes_on_the_wire),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <mutex>
+#include <new>
 #include <set>
 #include <thread>
 
@@ -108,6 +109,27 @@ void who_waits_may_leave(void**) {
       assert_int_equal(hub.index.at(wc.qp_num), q);
     }
   }
+}
+
+// What has no memory to be served ends, and who stands behind it is served all the same.
+void who_cannot_be_served_ends(void**) {
+  struct Failing final : Kickable {
+    void serve() override { throw std::bad_alloc(); }
+    void broken() noexcept override { ended = true; }
+    bool ended = false;
+  } failing;
+  Hub hub(64);
+  auto sides = make_sides(hub, 1);
+  engine().acquire();
+  hub.srq->wait(failing);
+  engine().leave();
+  assert_true(send_message(*sides[0], 0, 0));
+  hub.expect_in_line(2);
+  hub.post_all(0, 2);
+  assert_int_equal(hub.wait().status, IBV_WC_SUCCESS);
+  assert_true(failing.ended);
+  assert_true(send_message(*sides[0], 0, 1));
+  assert_int_equal(hub.wait().status, IBV_WC_SUCCESS);
 }
 
 // Holds: VRB-19
@@ -339,9 +361,10 @@ int main() {
   set_waits("500", "60000");
   const CMUnitTest tests[] = {
       cmocka_unit_test(vrb_20_shared_by_many), cmocka_unit_test(an_empty_queue_is_waited_for_in_line),
-      cmocka_unit_test(who_waits_may_leave),   cmocka_unit_test(vrb_19_limit),
-      cmocka_unit_test(vrb_12_flush),          cmocka_unit_test(what_is_refused),
-      cmocka_unit_test(resize_under_traffic),  cmocka_unit_test(vrb_32_threads),
+      cmocka_unit_test(who_waits_may_leave),   cmocka_unit_test(who_cannot_be_served_ends),
+      cmocka_unit_test(vrb_19_limit),          cmocka_unit_test(vrb_12_flush),
+      cmocka_unit_test(what_is_refused),       cmocka_unit_test(resize_under_traffic),
+      cmocka_unit_test(vrb_32_threads),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -234,6 +234,31 @@ void vrb_33_query_tells_what_is(void**) {
   assert_int_equal(got.max_rd_atomic, 5);
 }
 
+// RESET forgets what the stream has brought, and the rights: the next stream finds a queue pair as new.
+void reset_forgets_the_stream(void**) {
+  InState s(IBV_QPS_INIT), fresh(IBV_QPS_RESET);
+  int fds[2];
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, fds), 0);
+  Peer peer(fds[1], false);
+  mpa::StreamParams p = test::params(true);
+  p.ird = p.ord = 1;
+  assert_int_equal(s.side.qp->attach(llp::tcp_stream(fds[0]), p, s.side.observer), 0);
+  ibv_qp_attr attr{}, want{}, got{};
+  ibv_qp_init_attr init{};
+  attr.qp_state = IBV_QPS_RESET;
+  assert_int_equal(s.side.qp->modify(attr, IBV_QP_STATE), 0);
+  std::uint16_t ird[2], ord[2];
+  fresh.side.qp->get_read_limits(&ird[0], &ord[0]);
+  s.side.qp->get_read_limits(&ird[1], &ord[1]);
+  assert_int_equal(ird[1], ird[0]);
+  assert_int_equal(ord[1], ord[0]);
+  assert_int_equal(fresh.side.qp->query(want, init), 0);
+  assert_int_equal(s.side.qp->query(got, init), 0);
+  assert_int_equal(got.qp_access_flags, want.qp_access_flags);
+  assert_int_equal(got.max_rd_atomic, want.max_rd_atomic);
+  assert_int_equal(got.max_dest_rd_atomic, want.max_dest_rd_atomic);
+}
+
 // Holds: VRB-2, VRB-3
 // What each state makes of a post.
 void vrb_2_3_posting_in_every_state(void**) {
@@ -381,6 +406,7 @@ int main() {
       cmocka_unit_test(vrb_1_every_attribute_of_every_transition),
       cmocka_unit_test(vrb_1_masks_and_values),
       cmocka_unit_test(vrb_33_query_tells_what_is),
+      cmocka_unit_test(reset_forgets_the_stream),
       cmocka_unit_test(vrb_2_3_posting_in_every_state),
       cmocka_unit_test(receives_from_before_the_stream),
       cmocka_unit_test(attach_where_it_cannot_be),

@@ -3,8 +3,10 @@
 // expiry_test.cc.
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "provider/engine/engine.h"
 #include "tests/wire/scene.h"
 
 using namespace ewarp;
@@ -130,6 +132,74 @@ void vrb_13_a_terminate_names_what_is_being_sent(void**) {
     }
 }
 
+// A reset right behind a Terminate: the Terminate is what counts. posts: what meets the reset is a post.
+void a_terminate_outranks_a_reset(void**) {
+  constexpr std::uint32_t kOctets = 20u << 20;
+  for (const bool crc : {false, true})
+    for (const bool posts : {false, true}) {
+      Scene s(Setup{.initiator = true, .crc = crc, .tcp = true}, kOctets);
+      assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
+      assert_int_equal(s.side.send(IBV_WR_RDMA_WRITE, {s.side.sge(0, kOctets)}, kFar, kKey, 0, 2), 0);
+      assert_int_equal(s.side.send(IBV_WR_RDMA_WRITE, {s.side.sge(0, 64)}, kFar, kKey, 0, 3), 0);
+      for (int i = 0; i < 2; ++i) s.peer->next();
+      Scene::Ended ended{{1, IBV_WC_SUCCESS}, {2, IBV_WC_REM_ACCESS_ERR}, {3, IBV_WC_WR_FLUSH_ERR}};
+      engine().acquire();  // both are there before either is seen
+      s.peer->send(terminate(1, 1, 0, 0xc0, concat({u16(1000), write_segment(kKey, kFar, {}, false)})));
+      s.peer->reset();
+      poll(nullptr, 0, 25);  // the background thread asks for a pass, mostly; nothing hangs on it
+      if (posts) {
+        assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, 0, 4), 0);
+        ended.emplace_back(4, IBV_WC_WR_FLUSH_ERR);
+      }
+      engine().leave();
+      s.expect_completions("reset", ended);
+      s.expect_event("reset", IBV_EVENT_QP_ACCESS_ERR);
+      s.expect_ended("reset");
+      s.expect_no_event("reset");
+    }
+}
+
+// A message that came whole before a reset has come, though a post meets the reset before it is read, in most rounds.
+void a_send_ahead_of_a_reset(void**) {
+  for (int round = 0; round < 16; ++round) {
+    Scene s(Setup{.initiator = true, .crc = round % 2 == 0, .tcp = true}, 8192);
+    for (const std::uint64_t id : {100, 101}) assert_int_equal(s.side.receive({s.side.sge(0, 64)}, id), 0);
+    engine().acquire();
+    s.peer->send(send_segment(1, pattern(20)));
+    s.peer->reset();
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, 0, 1), 0);
+    engine().leave();
+    s.expect_completions("reset", {{100, IBV_WC_SUCCESS}, {1, IBV_WC_RETRY_EXC_ERR}, {101, IBV_WC_WR_FLUSH_ERR}});
+    s.expect_ended("reset");
+    s.expect_no_event("reset");
+  }
+}
+
+// Nothing is sent any more, though the peer reads: what was waiting for room does not end well.
+void nothing_is_sent_behind_a_terminate(void**) {
+  constexpr std::uint32_t kOctets = 65536;
+  constexpr std::uint64_t kSends = 99;  // more than are under way at once
+  for (const bool crc : {false, true}) {
+    Scene s(Setup{.initiator = true, .crc = crc}, kOctets);
+    for (std::uint64_t id = 1; id <= kSends; ++id)
+      assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, kOctets)}, 0, 0, IBV_SEND_SIGNALED, id), 0);
+    s.peer->next();
+    engine().acquire();
+    engine().serve_kicks();
+    std::uint64_t done = 0;
+    for (ibv_wc wc; s.side.cq.poll(1, &wc) == 1;) assert_int_equal(wc.wr_id, ++done);
+    while (s.peer->unread() > 70'000) s.peer->next();
+    s.peer->send(terminate(0, 0, 0));
+    poll(nullptr, 0, 25);  // the background thread asks for a pass, mostly; nothing hangs on it
+    engine().leave();
+    Scene::Ended ended;
+    while (done < kSends) ended.emplace_back(++done, IBV_WC_WR_FLUSH_ERR);
+    s.expect_completions("behind a Terminate", ended);
+    s.expect_event("behind a Terminate", IBV_EVENT_QP_FATAL);
+    s.expect_ended("behind a Terminate");
+  }
+}
+
 // Holds: RDM-22
 // A Terminate that is cut short ends the stream all the same, without one in answer.
 void rdm_22_malformed_terminates(void**) {
@@ -224,6 +294,22 @@ void mpa_15_a_fin_inside_a_message(void**) {
       s.peer->shut_down();
       s.expect_completions("between segments", {{100, IBV_WC_WR_FLUSH_ERR}});
     }
+  // Of a Write, and of the answer to a Read.
+  for (const Setup& setup : kSetups)
+    for (const bool answer : {false, true}) {
+      Scene s(setup, 8192);
+      s.open_responder();
+      for (const std::uint64_t id : {1, 2})
+        assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(0, 64)}, kFar, kKey, IBV_SEND_SIGNALED, id), 0);
+      const ReadFields r = dissect_read(s.peer->next_segment());
+      s.peer->next();
+      s.peer->send(answer ? read_response(r.sink_stag, r.sink_to, pattern(32), false)
+                          : write_segment(s.side.mr->stag(), s.side.address(0), pattern(32), false));
+      s.peer->shut_down();
+      s.peer->expect_fin();
+      s.expect_completions("between segments", {{1, IBV_WC_RETRY_EXC_ERR}, {2, IBV_WC_WR_FLUSH_ERR}});
+      s.expect_ended("between segments");
+    }
 }
 
 // Holds: VRB-13
@@ -290,21 +376,58 @@ void a_graceful_disconnect_loses_nothing(void**) {
       }
 }
 
-// An outstanding Read is waited for, too.
+// An outstanding Read is waited for, too, and the Sends ahead of its answer are dropped.
 void a_graceful_disconnect_waits_for_reads(void**) {
-  for (const Setup& setup : kSetups) {
-    Scene s(setup, 8192);
-    s.open_responder();
-    assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(0, 64)}, kFar, kKey, IBV_SEND_SIGNALED, 1), 0);
-    const ReadFields r = dissect_read(s.peer->next_segment());
-    s.side.qp->disconnect(true);
-    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, 0, 2), 0);  // SQD: not started any more
-    s.peer->expect_silence();
-    s.peer->send(read_response(r.sink_stag, r.sink_to, pattern(64)));
+  const std::vector<Bytes> kAhead[] = {
+      {},
+      {send_segment(1, pattern(20))},
+      {send_segment(1, {}, 0, true, kSendInv, 0x1234), send_segment(2, pattern(5000))},
+      {send_segment(1, pattern(5000), 0, false), send_segment(1, pattern(10), 5000)},
+  };
+  for (const Setup& setup : kSetups)
+    for (const auto& ahead : kAhead) {
+      Scene s(setup, 8192);
+      s.open_responder();
+      assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(0, 64)}, kFar, kKey, IBV_SEND_SIGNALED, 1), 0);
+      const ReadFields r = dissect_read(s.peer->next_segment());
+      s.side.qp->disconnect(true);
+      assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, 0, 2), 0);  // SQD: not started any more
+      s.peer->expect_silence();
+      for (const Bytes& ulpdu : ahead) {
+        const Bytes fpdu = s.peer->frame(ulpdu);
+        const std::size_t first = std::min<std::size_t>(fpdu.size(), 100);  // the rest could go direct
+        s.peer->raw(slice(fpdu, 0, first));
+        s.peer->wait_until_read();
+        s.peer->raw(slice(fpdu, first, fpdu.size() - first));
+      }
+      s.peer->send(read_response(r.sink_stag, r.sink_to, pattern(64)));
+      s.peer->expect_fin();
+      s.expect_completions("Read", {{1, IBV_WC_SUCCESS}, {2, IBV_WC_WR_FLUSH_ERR}});
+      assert_memory_equal(s.side.at(0), pattern(64).data(), 64);
+      s.peer->close();
+      s.expect_ended("Read");
+      s.expect_no_event("Read");
+    }
+}
+
+// SQ_DRAINED comes when what was posted has left, to who has asked for it.
+void a_drained_send_queue_is_told(void**) {
+  constexpr std::uint32_t kOctets = 1 << 20;
+  for (const bool asked : {true, false}) {
+    Scene s(Setup{.initiator = true}, kOctets);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, kOctets)}, 0, 0, IBV_SEND_SIGNALED, 1), 0);
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_SQD;
+    attr.en_sqd_async_notify = asked;
+    assert_int_equal(s.side.qp->modify(attr, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY), 0);
+    s.expect_no_event("not yet");
+    while (!s.peer->next_segment().last) continue;
     s.peer->expect_fin();
-    s.expect_completions("Read", {{1, IBV_WC_SUCCESS}, {2, IBV_WC_WR_FLUSH_ERR}});
+    if (asked) s.expect_event("drained", IBV_EVENT_SQ_DRAINED);
+    s.expect_completions("drained", {{1, IBV_WC_SUCCESS}});
     s.peer->close();
-    s.expect_ended("Read");
+    s.expect_ended("drained");
+    s.expect_no_event("drained");
   }
 }
 
@@ -394,6 +517,9 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(rdm_22_a_terminate_flushes_and_gets_no_answer),
       cmocka_unit_test(vrb_13_a_terminate_names_what_is_being_sent),
+      cmocka_unit_test(a_terminate_outranks_a_reset),
+      cmocka_unit_test(a_send_ahead_of_a_reset),
+      cmocka_unit_test(nothing_is_sent_behind_a_terminate),
       cmocka_unit_test(rdm_22_malformed_terminates),
       cmocka_unit_test(rdm_20_two_terminates_cross),
       cmocka_unit_test(a_fin_between_messages),
@@ -402,6 +528,7 @@ int main() {
       cmocka_unit_test(a_reset),
       cmocka_unit_test(a_graceful_disconnect_loses_nothing),
       cmocka_unit_test(a_graceful_disconnect_waits_for_reads),
+      cmocka_unit_test(a_drained_send_queue_is_told),
       cmocka_unit_test(an_abort),
       cmocka_unit_test(vrb_4_reset_and_again),
       cmocka_unit_test(vrb_5_destroy_with_work_outstanding),

@@ -437,6 +437,18 @@ void the_end_of_a_direct_read_is_stored_last(void**) {
   test::expect_octets(concat({r.pieces[0], r.pieces[1], r.pieces[2]}), want, "sink");
 }
 
+// What needs the peer's consent is not said without it, should it have been taken.
+void no_extension_is_sent_without_consent(void**) {
+  for (const auto op : {rdmap::Operation::send, rdmap::Operation::write, rdmap::Operation::fetch_add}) {
+    FakeConsumer consumer;
+    rdmap::Endpoint endpoint(consumer, without_crc(), 1442);
+    FakeRequest& r = consumer.post(op, {Bytes(8)});
+    r.immediate = !rdmap::is_atomic(op);
+    test::expect_octets(drain(endpoint), Peer(-1, false).frame(terminate(0, 0, 0)), "Terminate");
+    assert_true(r.done && r.status == rdmap::Status::remote_invalid);
+  }
+}
+
 // The end arrives octet by octet.
 void the_end_of_a_direct_write_comes_in_pieces(void**) {
   FakeConsumer consumer;
@@ -531,6 +543,7 @@ int main() {
       cmocka_unit_test(the_end_of_a_direct_write_is_stored_last),
       cmocka_unit_test(the_end_of_a_direct_read_is_stored_last),
       cmocka_unit_test(the_end_of_a_direct_write_comes_in_pieces),
+      cmocka_unit_test(no_extension_is_sent_without_consent),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

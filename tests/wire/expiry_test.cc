@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "provider/engine/engine.h"
 #include "tests/vectors/waits.h"
 #include "tests/wire/scene.h"
 
@@ -204,6 +205,33 @@ void a_full_socket_does_not_hold_the_close(void**) {
   }
 }
 
+// Nor can it hold up a Terminate, where a message of its own waits for a receive, and one is posted then.
+void a_full_socket_does_not_hold_the_terminate(void**) {
+  constexpr std::uint32_t kOctets = 1 << 20;
+  for (const bool crc : {false, true})
+    test::expect_to_last(kClose, crc ? "CRC" : "no CRC", [crc] {
+      for (;;) {
+        Scene s(Setup{.initiator = true, .crc = crc}, kOctets);
+        s.peer->send(send_segment(1, pattern(20)));
+        s.peer->wait_until_read();
+        const auto begin = Clock::now();
+        engine().acquire();  // the second is met while the first is not sent yet
+        assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, kOctets)}, 0, 0, 0, 1), 0);
+        assert_int_equal(s.side.send(IBV_WR_SEND, {ibv_sge{s.side.address(0), 8, 0x00bad000}}, 0, 0, 0, 2), 0);
+        engine().leave();
+        EXPECT("Terminate", s.side.reaches(IBV_QPS_ERR));
+        const int event = s.side.event();
+        // This program got no CPU, and the wait for a receive was over first.
+        if (event == IBV_EVENT_QP_REQ_ERR) continue;
+        assert_int_equal(event, IBV_EVENT_QP_FATAL);
+        assert_int_equal(s.side.receive({s.side.sge(0, 64)}), 0);
+        s.expect_completions("Terminate",
+                             {{1, IBV_WC_WR_FLUSH_ERR}, {2, IBV_WC_LOC_PROT_ERR}, {100, IBV_WC_WR_FLUSH_ERR}});
+        return test::since(begin);
+      }
+    });
+}
+
 }  // namespace
 
 int main() {
@@ -220,6 +248,7 @@ int main() {
       cmocka_unit_test(mpa_60_the_wait_for_the_rtr_is_bounded),
       cmocka_unit_test(silence_after_our_fin_is_bounded),
       cmocka_unit_test(a_full_socket_does_not_hold_the_close),
+      cmocka_unit_test(a_full_socket_does_not_hold_the_terminate),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "provider/engine/engine.h"
 #include "tests/wire/scene.h"
 
 using namespace ewarp;
@@ -122,6 +123,7 @@ void rdm_19_a_source_that_goes_away(void**) {
     const Bytes request = read_request(1, 0x55, 0x1000, kOctets, stag, 0);
     s.peer->send(request);
     std::uint64_t got = s.peer->next_segment().payload.size();  // it has begun; the socket cannot take all of it
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 64)}, 0, 0, 0, 1), 0);  // which has no part in it
     s.regions.clear();
     bool cut = false;
     Segment g;
@@ -143,7 +145,10 @@ void rdm_19_a_source_that_goes_away(void**) {
       // Gathered in place: the FPDU that was being sent cannot be finished.
       s.peer->discard_until_end(&cut);
     }
+    s.expect_completions("source gone", {{1, IBV_WC_WR_FLUSH_ERR}});
+    s.expect_event("source gone", IBV_EVENT_QP_ACCESS_ERR);
     s.expect_ended("source gone");
+    s.expect_no_event("source gone");
   }
 }
 
@@ -381,6 +386,25 @@ void sources_that_are_not_ours(void**) {
         }
 }
 
+// Of two that wait to be written, the second loses its memory. It is the one to blame.
+void a_source_that_goes_away(void**) {
+  constexpr std::uint32_t kFirst = 1 << 20, kSecond = 65536;
+  for (const bool crc : {true, false}) {
+    Scene s(Setup{.initiator = true, .crc = crc}, kFirst + kSecond);
+    const MemoryRegion* mr = s.region(s.side.pd, kFirst, kSecond, kAll, s.side.address(kFirst));
+    engine().acquire();  // both are produced at once
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, kFirst)}, 0, 0, 0, 1), 0);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {ibv_sge{s.side.address(kFirst), kSecond, mr->stag()}}, 0, 0, 0, 2), 0);
+    engine().leave();
+    s.peer->next();
+    s.regions.clear();
+    s.peer->discard();
+    s.expect_completions("source", {{1, IBV_WC_WR_FLUSH_ERR}, {2, IBV_WC_LOC_PROT_ERR}});
+    s.expect_event("source", IBV_EVENT_QP_FATAL);
+    s.expect_ended("source");
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -401,6 +425,7 @@ int main() {
       cmocka_unit_test(sinks_that_are_not_ours),
       cmocka_unit_test(a_sink_that_goes_away),
       cmocka_unit_test(sources_that_are_not_ours),
+      cmocka_unit_test(a_source_that_goes_away),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

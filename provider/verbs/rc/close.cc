@@ -5,6 +5,7 @@
 #include "provider/verbs/rc/rc_queue_pair.h"
 
 #include <cassert>
+#include <utility>
 
 namespace ewarp::verbs {
 
@@ -23,7 +24,7 @@ void RcQueuePair::begin_close() {
   flush_receives();
   start_timer(options().close_timeout_ms);
   connection_->transmit();
-  close_progress();
+  stream_progress();
 }
 
 void RcQueuePair::close_progress() {
@@ -36,6 +37,7 @@ void RcQueuePair::close_progress() {
   }
   if (c.endpoint().quiescent() && !c.has_output()) {
     c.shut_down();
+    if (std::exchange(tells_drained_, false)) context().raise(IBV_EVENT_SQ_DRAINED, handle_);
     // Receives are given back already: a Send that still comes is dropped, with what follows, and the stream ends.
     c.endpoint().stop_waiting();
     // One of them may find a receive, posted just now: the next one has a wait of its own, which is over, too.
@@ -43,12 +45,20 @@ void RcQueuePair::close_progress() {
       c.endpoint().stop_waiting();
       c.resume();
     }
-    if (c.endpoint().fault()) {
+    if (c.endpoint().fault() || c.endpoint().drops_sends()) {
       fail_stream(rdmap::Status::flushed);
       return;
     }
+    engine().update(c);
   } else if (c.has_output()) {
     engine().update(c);
+  } else if (c.endpoint().stalled()) {
+    // The answers to our Reads are behind it, and nothing else is missing.
+    c.endpoint().drop_sends();
+    c.resume();
+    engine().update(c);
+    stream_progress();
+    return;
   }
   if (c.fin_sent()) flush_posted();
 }

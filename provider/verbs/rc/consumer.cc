@@ -2,6 +2,7 @@
 // What RDMAP asks of a queue pair (rdmap::Consumer): its work, the memory that work and peers name, completions.
 #include <endian.h>
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -156,6 +157,29 @@ void RcQueuePair::flush_sends(rdmap::Status first) {
     e.status = std::exchange(first, rdmap::Status::flushed);
   }
   retire_sends();
+}
+
+bool RcQueuePair::has_memory(const SendEntry& e) {
+  rdmap::ExtentList pieces;
+  return request_memory(e, 0, e.length, pieces) == rdmap::Status::success &&
+         std::all_of(pieces.begin(), pieces.end(), [this](const llp::Extent& piece) { return readable(piece); });
+}
+
+// Memory that was being written out is there no more: that of a send, which fails, or the source of a Read that the
+// peer asked for.
+void RcQueuePair::blame_for_memory() {
+  engine().assert_held();
+  const std::optional<Fault> known = connection_->endpoint().fault();
+  connection_->endpoint().abandon();  // a send that is known to have failed ends with its own status
+  Fault found = fault::kRdmapInvalidStag;
+  for (std::uint64_t at = sq_.head(); at < started_; ++at) {
+    SendEntry& e = sq_.entry(at);
+    if (e.done || rdmap::has_response(e.operation) || has_memory(e)) continue;
+    found = fault::kRdmapLocalCatastrophic;
+    send_done(e, rdmap::Status::local_protection);
+    break;
+  }
+  if (phase_ != Phase::terminating) raise_for(known.value_or(found));
 }
 
 void RcQueuePair::flush_receives() {

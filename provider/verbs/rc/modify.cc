@@ -196,7 +196,9 @@ int RcQueuePair::modify_now(const ibv_qp_attr& attr, int mask, const PeerAddress
           fail_stream(rdmap::Status::flushed);
           break;
         case IBV_QPS_SQD:
-          if (from == IBV_QPS_RTS) begin_close();
+          if (from != IBV_QPS_RTS) break;
+          tells_drained_ = (mask & IBV_QP_EN_SQD_ASYNC_NOTIFY) != 0 && attr.en_sqd_async_notify != 0;
+          begin_close();
           break;
         default:
           enter_state(to);
@@ -252,9 +254,14 @@ void RcQueuePair::reset_queues() {
     const llp::Guard guard(rq_.lock);
     rq_.retire(rq_.tail());
   }
-  overflowed_ = local_failed_ = false;
+  overflowed_ = local_failed_ = tells_drained_ = false;
   local_.store(false, std::memory_order_relaxed);
   last_receive_told_ = false;
+  // What the last stream brought, and what the application said of it.
+  ird_ = ord_ = kMaxRdAtomic;
+  extensions_ = false;
+  access_ = 0;
+  access_given_ = false;
   given_ = {};
   timeout_given_ = false;
   send_cq_->purge(number_);

@@ -177,6 +177,8 @@ class RcQueuePair final : public QueuePairBase,
   void flush_sends(rdmap::Status first) EWARP_REQUIRES(engine());
   void flush_receives() EWARP_REQUIRES(engine());
   void retire_sends() EWARP_REQUIRES(engine());
+  bool has_memory(const SendEntry& e) EWARP_REQUIRES(engine());
+  void blame_for_memory() EWARP_REQUIRES(engine());
 
   std::atomic<ibv_qp_state> state_{IBV_QPS_RESET};
   std::atomic<bool> destroyed_{false};
@@ -197,6 +199,7 @@ class RcQueuePair final : public QueuePairBase,
   Phase phase_ EWARP_GUARDED_BY(engine()) = Phase::none;
   bool established_told_ EWARP_GUARDED_BY(engine()) = false;
   bool local_failed_ EWARP_GUARDED_BY(engine()) = false;
+  bool tells_drained_ EWARP_GUARDED_BY(engine()) = false;      // SQ_DRAINED is still to be raised
   bool last_receive_told_ EWARP_GUARDED_BY(engine()) = false;  // LAST_WQE_REACHED, since the QP was reset
   bool quiet_ EWARP_GUARDED_BY(engine()) = false;              // the last send that completed did not say so
   std::unique_ptr<WriteHold> hold_;   // the completions of Writes; null: none is (option write_hold_us)

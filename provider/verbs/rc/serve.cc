@@ -23,7 +23,7 @@ void RcQueuePair::serve() {
       flush_posted();
     return;
   }
-  if (stalled_.load(std::memory_order_relaxed) && has_receive()) {
+  if (phase_ == Phase::running && stalled_.load(std::memory_order_relaxed) && has_receive()) {
     // If the message behind this one has to wait too, that is a wait of its own: check_stall() begins it.
     stop_timer();
     leave_stall();
@@ -68,6 +68,7 @@ bool RcQueuePair::leave_stall() {
 // True: its time is up, but others hold receives of the queue, for messages that move on or end soon. It waits on.
 bool RcQueuePair::wait_for_half_messages() {
   engine().assert_held();
+  if (options().rnr_wait_ms == 0) return false;  // nobody waits
   if (srq_ == nullptr || Reactor::Clock::now() - stalled_since_ >= srq_->half_messages().patience()) return false;
   start_timer(options().rnr_wait_ms);
   return true;

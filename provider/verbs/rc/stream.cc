@@ -145,14 +145,15 @@ void RcQueuePair::stream_progress() {
   tell_driver(news);
   if (!established_told_ && endpoint.established()) notify_established();
   if (phase_ == Phase::running) check_stall();
-  if (c.end() != Connection::End::none) {
-    stream_ended();
-  } else if (phase_ == Phase::terminating) {
-    finish_terminate();
-  } else if (endpoint.terminated()) {
+  // First: an end behind the peer's Terminate says less than it.
+  if (endpoint.terminated()) {
     log::debug("QP {:#08x}: peer terminated the stream: {}", number_, rdmap::to_string(endpoint.terminated()->fault));
     raise_for(endpoint.terminated()->fault);
     fail_stream(rdmap::Status::flushed);
+  } else if (c.end() != Connection::End::none) {
+    stream_ended();
+  } else if (phase_ == Phase::terminating) {
+    finish_terminate();
   } else if (endpoint.fault()) {
     stream_fault();
   } else if (phase_ == Phase::closing) {
@@ -181,6 +182,7 @@ void RcQueuePair::stream_fault() {
   enter_state(IBV_QPS_ERR);
   raise_for(f);
   enter_phase(Phase::terminating);
+  leave_stall();  // nothing is received any more
   start_timer(options().close_timeout_ms);
   connection_->transmit();
   publish_counters();
@@ -269,8 +271,8 @@ void RcQueuePair::stream_ended() {
       first = rdmap::Status::connection_lost;
       break;
     case Connection::End::local_memory:
-      log::info("QP {:#08x}: memory of a request was taken away while it was sent", number_);
-      first = rdmap::Status::local_protection;
+      log::info("QP {:#08x}: memory was taken away while it was sent", number_);
+      blame_for_memory();
       break;
     case Connection::End::none:
       break;
