@@ -26,7 +26,7 @@ namespace ewarp::channel {
 
 struct Stored;
 
-// A message that improbe() found; for mrecv(), once.
+// A message that improbe() found; for mrecv() or discard(), one of which it needs.
 class Message {
  public:
   Message();
@@ -91,6 +91,8 @@ class Endpoint {
   // is asked for again gets a new number.
   std::optional<PeerId> peer(const std::string& address);
   PeerId peer(const Address& address);
+  // The same without a new number: nothing if nobody has one, or if the last who had it was lost.
+  std::optional<PeerId> living_peer(const Address& address) const;
   static constexpr PeerId self() { return 0; }
   std::string address_of(PeerId peer) const;
   // Why it was lost; empty if it was not.
@@ -121,7 +123,8 @@ class Endpoint {
   Message improbe(PeerId source, Tag tag, Tag ignore, Status* status);
   // The sender learns nothing of it.
   void discard(Message message);
-  Request mrecv(Message message, MutableOctets buffer, const Report& report = {});
+  // An empty request: there are too many, and the message is the caller's as before.
+  Request mrecv(Message&& message, MutableOctets buffer, const Report& report = {});
 
   // One-sided. A put is done when the buffer may be used again; what is sent to the peer later finds the data there.
   std::optional<Window> expose(MutableOctets memory);
@@ -134,7 +137,7 @@ class Endpoint {
   // so.
   void tell_puts(const Report& report);
   // A question of eager_threshold octets at most to the peer's answerer, whose answer goes to `answer`. The status
-  // tells its length: 0 where there is no answerer.
+  // tells its length: 0 where there is no answerer. An empty request: there are too many, or the path is full.
   Request call(PeerId peer, Octets question, MutableOctets answer, const Report& report = {});
   void answer_with(Answerer* answerer);
 

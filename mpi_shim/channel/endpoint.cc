@@ -64,6 +64,11 @@ PeerId Endpoint::peer(const Address& address) {
   return impl_->transport.peer(address);
 }
 
+std::optional<PeerId> Endpoint::living_peer(const Address& address) const {
+  const llp::Guard lock(impl_->mutex);
+  return impl_->transport.living_peer(address);
+}
+
 std::string Endpoint::address_of(PeerId peer) const {
   const llp::Guard lock(impl_->mutex);
   return impl_->transport.address_of(peer).text();
@@ -161,7 +166,7 @@ void Endpoint::discard(Message message) {
   impl_->machine->discard(std::move(message.stored_));
 }
 
-Request Endpoint::mrecv(Message message, MutableOctets buffer, const Report& report) {
+Request Endpoint::mrecv(Message&& message, MutableOctets buffer, const Report& report) {
   const Impl::Visit visit(*impl_);
   return impl_->machine->receive_matched(std::move(message.stored_), buffer, report);
 }

@@ -73,6 +73,8 @@ Endpoint::~Endpoint() {
     c->sources.remove(*channel_);
     --c->users;
   }
+  // A claimed message may still be arriving until the channel is closed.
+  channel_->close();
   claimed_.clear();
   channel_.reset();
   if (addresses_ != nullptr) --addresses_->users;
@@ -159,12 +161,17 @@ int Endpoint::control_flags(int command, std::uint64_t* flags) {
   return 0;
 }
 
+// A peer that was lost stays so until it comes back by itself: then it has another number.
 channel::PeerId Endpoint::peer_of(fi_addr_t address) {
-  if (const Known* k = peers_.find(address)) [[likely]]
-    if (const channel::PeerId peer = k->peer.load(std::memory_order_relaxed); peer != kUnknown) return peer;
+  channel::PeerId known = kUnknown;
+  if (const Known* k = peers_.find(address)) known = k->peer.load(std::memory_order_relaxed);
+  if (known != kUnknown && !is_lost(known)) [[likely]]
+    return known;
   const auto there = addresses_ != nullptr ? addresses_->find(address) : std::nullopt;
-  if (!there) return kUnknown;
-  const channel::PeerId peer = channel_->peer(*there);
+  if (!there) return known;
+  const auto living = known != kUnknown ? channel_->living_peer(*there) : channel_->peer(*there);
+  if (!living) return known;
+  const channel::PeerId peer = *living;
   peers_.make(address).peer.store(peer);
   origins_.make(peer).at.store(address);
   return peer;

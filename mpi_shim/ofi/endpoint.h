@@ -134,6 +134,7 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   // kUnknown: there is no such address.
   channel::PeerId peer_of(fi_addr_t address);
   // What is injected has no completion to tell that its peer is gone: the call fails.
+  bool is_refused_here(channel::PeerId peer, const Rma& r, std::uint64_t rights, std::uint64_t label);
   bool is_lost(channel::PeerId peer) const {
     return lost_one_.load(std::memory_order_relaxed) && !channel_->why_lost(peer).empty();
   }
@@ -175,7 +176,7 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
     void* context;
     std::byte* results;
     std::size_t octets;
-    std::byte answer[kAnswerHead + kAtomicOctets];
+    std::vector<std::byte> answer;
   };
   Asked& take_asked();
   void give_asked(Asked& asked);

@@ -34,6 +34,7 @@ ssize_t Endpoint::atomic(const Atomic& a) {
   if (a.count == 0 || a.count > kAtomicOctets / *size) return -FI_EINVAL;
   const channel::PeerId peer = peer_of(a.peer);
   if (peer == kUnknown) return -FI_EINVAL;
+  if ((a.flags & FI_INJECT) != 0 && is_lost(peer)) return -FI_ECONNRESET;
   const std::size_t octets = a.count * *size;
   std::byte question[AtomicQuestion::kSize + 2 * kAtomicOctets];
   AtomicQuestion{.kind = a.kind,
@@ -54,8 +55,9 @@ ssize_t Endpoint::atomic(const Atomic& a) {
   asked.results = static_cast<std::byte*>(a.results);
   asked.octets = a.kind == AtomicKind::write ? 0 : octets;
   const std::uint64_t label = label_of(FI_ATOMIC | (a.kind == AtomicKind::write ? FI_WRITE : FI_READ), a.flags);
-  const channel::Request r = channel_->call(peer, {question, length}, {asked.answer, kAnswerHead + asked.octets},
-                                            {.listener = this, .context = &asked, .label = label});
+  asked.answer.resize(kAnswerHead + asked.octets);
+  const channel::Request r =
+      channel_->call(peer, {question, length}, asked.answer, {.listener = this, .context = &asked, .label = label});
   if (r) return 0;
   give_asked(asked);
   return -FI_EAGAIN;
@@ -74,7 +76,7 @@ void Endpoint::answered(const channel::Completion& c) {
   } else {
     error = static_cast<int>(channel::wire::Reader(channel::Octets(asked.answer)).take<std::uint32_t>());
     if (error == 0 && c.status.length == kAnswerHead + asked.octets)
-      std::copy_n(asked.answer + kAnswerHead, asked.octets, asked.results);
+      std::copy_n(asked.answer.data() + kAnswerHead, asked.octets, asked.results);
     else if (error == 0)
       error = FI_EIO;
   }
@@ -126,7 +128,8 @@ ssize_t writev(fid_ep* ep, const fi_ioc* v, void** d, size_t count, fi_addr_t to
 
 ssize_t inject(fid_ep* ep, const void* buffer, size_t count, fi_addr_t to, uint64_t address, uint64_t key,
                fi_datatype datatype, fi_op op) {
-  return ask(ep, AtomicKind::write, buffer, nullptr, nullptr, count, {to, address, key, datatype, op}, 0, nullptr);
+  return ask(ep, AtomicKind::write, buffer, nullptr, nullptr, count, {to, address, key, datatype, op}, FI_INJECT,
+             nullptr);
 }
 
 // One element at most of everything. FI_ATOMIC_READ has no operands.

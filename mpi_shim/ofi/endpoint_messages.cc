@@ -52,8 +52,13 @@ ssize_t Endpoint::peek(const Receive& r, channel::PeerId source) {
     if (there && (r.flags & FI_DISCARD) != 0) {
       channel_->discard(std::move(message));
     } else if (there) {
-      const llp::Guard lock(claiming_);
-      claimed_.insert_or_assign(r.context, std::move(message));
+      channel::Message before;  // of this context, which nobody can have any more
+      {
+        const llp::Guard lock(claiming_);
+        std::swap(claimed_[r.context], message);
+        before = std::move(message);
+      }
+      if (before) channel_->discard(std::move(before));
     }
   } else if (const auto status = channel_->iprobe(source, r.tag, r.ignore)) {
     found.status = *status;
@@ -77,21 +82,23 @@ ssize_t Endpoint::peek(const Receive& r, channel::PeerId source) {
 }
 
 ssize_t Endpoint::claim(const Receive& r) {
-  channel::Message message;
-  {
+  const auto take = [&] {
     const llp::Guard lock(claiming_);
-    auto node = claimed_.extract(r.context);
-    if (!node) return -FI_EINVAL;
-    message = std::move(node.mapped());
-  }
+    return claimed_.extract(r.context);
+  };
+  auto claimed = take();
+  if (!claimed) return -FI_EINVAL;
   if ((r.flags & FI_DISCARD) != 0) {
     report({.context = r.context, .label = label_of(r.label, r.flags), .status = {}, .buffer = {}, .released = false});
-    channel_->discard(std::move(message));
+    channel_->discard(std::move(claimed.mapped()));
     return 0;
   }
-  channel_->mrecv(std::move(message), {static_cast<std::byte*>(r.buffer), r.length},
-                  {.listener = this, .context = r.context, .label = label_of(r.label, r.flags)});
-  return 0;
+  if (channel_->mrecv(std::move(claimed.mapped()), {static_cast<std::byte*>(r.buffer), r.length},
+                      {.listener = this, .context = r.context, .label = label_of(r.label, r.flags)}))
+    return 0;
+  const llp::Guard lock(claiming_);
+  claimed_.insert(std::move(claimed));
+  return -FI_EAGAIN;
 }
 
 ssize_t Endpoint::cancel(void* context_) {

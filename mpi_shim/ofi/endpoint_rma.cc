@@ -9,29 +9,41 @@
 
 namespace ewarp::ofi {
 
+// Of memory of our own no adapter looks at key, range and rights. True: refused, and told.
+bool Endpoint::is_refused_here(channel::PeerId peer, const Rma& r, std::uint64_t rights, std::uint64_t label) {
+  if (peer != channel::Endpoint::self() || r.length == 0) return false;
+  if (domain_.regions.with(r.key, r.address, r.length, rights, [] {})) return false;
+  report_failure({.context = r.context, .label = label, .status = {.source = peer}, .buffer = {}, .released = false},
+                 FI_EACCES);
+  return true;
+}
+
 ssize_t Endpoint::put(const Rma& r) {
   const channel::PeerId peer = peer_of(r.peer);
   if (peer == kUnknown) return -FI_EINVAL;
   const bool inject = (r.flags & FI_INJECT) != 0;
   if (inject && r.length > inject_size(channel_->most_injected())) return -FI_EINVAL;
   if (inject && is_lost(peer)) return -FI_ECONNRESET;
-  const channel::Request request = channel_->put(
-      peer, {static_cast<const std::byte*>(r.buffer), r.length},
-      {.address = r.address, .key = static_cast<std::uint32_t>(r.key)},
-      {.inject = inject,
-       .delivered = (r.flags & (FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE | FI_MATCH_COMPLETE)) != 0,
-       .data = r.data,
-       .report = {.listener = this, .context = r.context, .label = label_of(FI_RMA | FI_WRITE, r.flags)}});
+  const std::uint64_t label = label_of(FI_RMA | FI_WRITE, r.flags);
+  if (is_refused_here(peer, r, FI_REMOTE_WRITE, label)) return 0;
+  const channel::Request request =
+      channel_->put(peer, {static_cast<const std::byte*>(r.buffer), r.length},
+                    {.address = r.address, .key = static_cast<std::uint32_t>(r.key)},
+                    {.inject = inject,
+                     .delivered = (r.flags & (FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE | FI_MATCH_COMPLETE)) != 0,
+                     .data = r.data,
+                     .report = {.listener = this, .context = r.context, .label = label}});
   return request ? 0 : -FI_EAGAIN;
 }
 
 ssize_t Endpoint::get(const Rma& r) {
   const channel::PeerId peer = peer_of(r.peer);
   if (peer == kUnknown) return -FI_EINVAL;
-  const channel::Request request =
-      channel_->get(peer, {static_cast<std::byte*>(const_cast<void*>(r.buffer)), r.length},
-                    {.address = r.address, .key = static_cast<std::uint32_t>(r.key)},
-                    {.listener = this, .context = r.context, .label = label_of(FI_RMA | FI_READ, r.flags)});
+  const std::uint64_t label = label_of(FI_RMA | FI_READ, r.flags);
+  if (is_refused_here(peer, r, FI_REMOTE_READ, label)) return 0;
+  const channel::Request request = channel_->get(peer, {static_cast<std::byte*>(const_cast<void*>(r.buffer)), r.length},
+                                                 {.address = r.address, .key = static_cast<std::uint32_t>(r.key)},
+                                                 {.listener = this, .context = r.context, .label = label});
   return request ? 0 : -FI_EAGAIN;
 }
 

@@ -209,6 +209,19 @@ void a_few_results_decide_nothing(void**) {
   assert_false(usage.announcing());
 }
 
+// Of a peer that is gone.
+void cleared_counts_hold_nothing(void**) {
+  Counters counters;
+  SentNumbers sent(8, counters);
+  for (Tag tag = 1; tag < 6; ++tag) {
+    sent.take(tag);
+    assert_true(sent.store(tag, for_number(1)) == Verdict::stored);
+  }
+  sent.clear();
+  assert_int_equal(sent.stored(), 0);
+  for (Tag tag = 1; tag < 6; ++tag) assert_null(sent.peek(tag));
+}
+
 }  // namespace
 
 int main() {
@@ -225,6 +238,7 @@ int main() {
       cmocka_unit_test(announcing_stops_below_the_threshold_and_resumes),
       cmocka_unit_test(each_resumption_in_vain_is_followed_by_a_longer_pause),
       cmocka_unit_test(a_few_results_decide_nothing),
+      cmocka_unit_test(cleared_counts_hold_nothing),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

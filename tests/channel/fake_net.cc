@@ -302,7 +302,7 @@ bool Net::deliver(PeerId from, PeerId to) {
   switch (p.what) {
     case Packet::What::send:
       p.header.insert(p.header.end(), p.source.begin(), p.source.end());
-      machine.on_received(from, p.header);
+      if (to != deaf) machine.on_received(from, p.header);
       break;
     case Packet::What::write:
       if (!p.source.empty())

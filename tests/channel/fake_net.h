@@ -125,6 +125,7 @@ class Net {
   bool refuse_memory = false;         // expose() finds none
   bool refuse_receives = false;       // add_receives() posts none
   bool silent = false;                // nobody answers a ping
+  std::optional<PeerId> deaf;         // its machine hears of no Send, though its adapter takes them
   std::vector<std::string> failures;  // what fail() was told
   // Told before a Send, or a Write with immediate, reaches its node.
   std::function<void(PeerId from, PeerId to, const Packet&)> on_delivery;

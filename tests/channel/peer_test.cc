@@ -186,6 +186,24 @@ void a_peer_that_breaks_the_protocol_is_cut_off(void**) {
   }
 }
 
+// It gives no credit back, so the answers wait, and more of them than an honest peer can have.
+void a_peer_that_asks_and_takes_no_answers_is_given_up(void**) {
+  for (const auto kind : {wire::Kind::call, wire::Kind::retract}) {
+    Scene s;
+    s.connect(kDead, kMe);
+    s.net.run();
+    s.net.deaf = kDead;
+    wire::Message m;
+    m.kind = kind;
+    int asked = 0;
+    for (; asked < 10'000 && s.net.failures.empty(); ++asked) {
+      s.net.forge(kDead, kMe, octets_of(m));
+      if (s.net.failures.empty()) s.net.run();
+    }
+    assert_in_range(asked, 4096, 4096 + 128);
+  }
+}
+
 // An immediate must name a receive of this peer's that waits for a Write.
 void immediates_that_name_the_wrong_receive(void**) {
   Scene s(small_tuning(), 3);
@@ -271,6 +289,7 @@ int main() {
       cmocka_unit_test(a_silent_peer_whose_credits_are_waited_for_is_given_up),
       cmocka_unit_test(nobody_is_tried_who_is_not_waited_for),
       cmocka_unit_test(a_peer_that_breaks_the_protocol_is_cut_off),
+      cmocka_unit_test(a_peer_that_asks_and_takes_no_answers_is_given_up),
       cmocka_unit_test(immediates_that_name_the_wrong_receive),
       cmocka_unit_test(memory_that_cannot_be_registered),
       cmocka_unit_test(a_message_too_long_for_one_transfer),

@@ -262,6 +262,11 @@ std::string Endpoint::address() const {
 PeerId Endpoint::peer(const Address& a) {
   return impl_->peer(a);
 }
+std::optional<PeerId> Endpoint::living_peer(const Address& a) const {
+  const PeerId p = impl_->peer(a);
+  return impl_->lost(p) ? std::nullopt : std::optional(p);
+}
+void Endpoint::close() {}
 std::string Endpoint::address_of(PeerId p) const {
   return impl_->address_of(p).text();
 }
@@ -294,7 +299,7 @@ Message Endpoint::improbe(PeerId source, Tag tag, Tag ignore, Status* status) {
 void Endpoint::discard(Message message) {
   impl_->machine->discard(std::move(message.stored_));
 }
-Request Endpoint::mrecv(Message message, MutableOctets buffer, const Report& report) {
+Request Endpoint::mrecv(Message&& message, MutableOctets buffer, const Report& report) {
   return impl_->machine->receive_matched(std::move(message.stored_), buffer, report);
 }
 Request Endpoint::put(PeerId p, Octets source, wire::Remote target, const SendOptions& options) {

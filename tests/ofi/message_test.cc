@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Messages, tagged and not: every call, every protocol of the channel, and the ends that are not good ones.
+#include <netinet/in.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "tests/ofi/sides.h"
 
@@ -318,6 +322,13 @@ void nobody_is_sent_to_who_is_not_there(void**) {
   assert_int_equal(fi_tsendv(a.ep, two, nullptr, 2, nobody, 5, nullptr), -FI_EINVAL);
 }
 
+std::string port_of(const Side& side) {
+  sockaddr_in address{};
+  const auto name = side.name();
+  std::memcpy(&address, name.data(), std::min(name.size(), sizeof address));
+  return std::to_string(ntohs(address.sin_port));
+}
+
 // No completion tells of it.
 void inject_until_it_fails(const Side& a, fi_addr_t to) {
   const std::uint64_t word = 7;
@@ -341,6 +352,7 @@ void injecting_fails_when_the_peer_is_gone(void**) {
   b->received();
   b.reset();
   inject_until_it_fails(a, to_b);
+  assert_int_equal(fi_inject_atomic(a.ep, &word, 1, to_b, 0, 0, FI_UINT64, FI_SUM), -FI_ECONNRESET);
   // A peer that refuses may only be late: it is tried again and again, and not lost meanwhile.
   fi_addr_t late;
   assert_int_equal(fi_av_insertsvc(a.addresses, "127.0.0.1", "1", &late, 0, nullptr), 1);
@@ -351,6 +363,35 @@ void injecting_fails_when_the_peer_is_gone(void**) {
     fi_cq_tagged_entry entry{};
     assert_int_equal(fi_cq_read(a.send_queue, &entry, 1), -FI_EAGAIN);
   }
+}
+
+// Another one at the address of the first: once it has sent something, what is sent there is sent to it.
+void a_peer_that_comes_back_is_answered(void**) {
+  Side a;
+  auto b = std::make_unique<Side>();
+  const std::string port = port_of(*b);
+  const fi_addr_t to_b = a.insert(*b);
+  std::uint64_t word = 7, in = 0;
+  MUST(fi_trecv(b->ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 5, 0, nullptr));
+  MUST(fi_tinject(a.ep, &word, 8, to_b, 5));
+  b->received();
+  b.reset();
+  inject_until_it_fails(a, to_b);
+  SideOptions same;
+  same.service = port.c_str();
+  b = std::make_unique<Side>(same);
+  const fi_addr_t to_a = b->insert(a);
+  MUST(fi_trecv(a.ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 6, 0, nullptr));
+  MUST(fi_tinject(b->ep, &word, 8, to_a, 6));
+  fi_cq_tagged_entry e{};
+  fi_addr_t source = FI_ADDR_NOTAVAIL;
+  assert_int_equal(fi_cq_sreadfrom(a.receive_queue, &e, 1, &source, nullptr, kPatienceMs), 1);
+  assert_int_equal(source, to_b);
+  word = 8;
+  MUST(fi_trecv(b->ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 7, 0, nullptr));
+  MUST(fi_tsend(a.ep, &word, 8, nullptr, source, 7, nullptr));
+  b->received();
+  assert_int_equal(in, 8);
 }
 
 // Not before the peer has it; and without a receive, if it is short.
@@ -403,6 +444,7 @@ std::vector<CMUnitTest> message_tests() {
           cmocka_unit_test(a_receive_is_cancelled),
           cmocka_unit_test(nobody_is_sent_to_who_is_not_there),
           cmocka_unit_test(injecting_fails_when_the_peer_is_gone),
+          cmocka_unit_test(a_peer_that_comes_back_is_answered),
           cmocka_unit_test(delivery_is_completion),
           cmocka_unit_test(matching_is_completion)};
 }

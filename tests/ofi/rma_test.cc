@@ -141,6 +141,35 @@ void memory_of_oneself(void**) {
   assert_true(in == out);
 }
 
+// As a peer's: the octets stay as they are, and the request fails.
+void memory_of_oneself_is_guarded_too(void**) {
+  Side a;
+  const fi_addr_t self = a.insert(a);
+  Registered readable(a, 100, FI_REMOTE_READ), writable(a, 100, FI_REMOTE_WRITE);
+  const Bytes before = readable.octets, out(200, 9);
+  Bytes in(200);
+  const auto refused = [&a] {
+    const fi_cq_err_entry e = a.failure(a.send_queue);
+    assert_int_equal(e.err, FI_EACCES);
+    assert_ptr_equal(e.op_context, &context);
+  };
+  MUST(fi_write(a.ep, out.data(), 100, nullptr, self, readable.address(), readable.key(), &context));
+  refused();
+  assert_true(readable.octets == before);
+  MUST(fi_read(a.ep, in.data(), 100, nullptr, self, writable.address(), writable.key(), &context));
+  refused();
+  MUST(fi_read(a.ep, in.data(), 101, nullptr, self, readable.address(), readable.key(), &context));
+  refused();
+  Bytes gone(100);
+  fid_mr* region = nullptr;
+  MUST(fi_mr_reg(a.domain, gone.data(), 100, FI_REMOTE_WRITE, 0, 0, 0, &region, nullptr));
+  const std::uint64_t key = fi_mr_key(region);
+  MUST(fi_close(&region->fid));
+  MUST(fi_write(a.ep, out.data(), 100, nullptr, self, reinterpret_cast<std::uint64_t>(gone.data()), key, &context));
+  refused();
+  assert_true(gone == Bytes(100) && in == Bytes(200));
+}
+
 void memory_is_registered_in_every_way(void**) {
   Pair p;
   Bytes octets(100);
@@ -221,6 +250,7 @@ std::vector<CMUnitTest> rma_tests() {
           cmocka_unit_test(a_low_threshold_bounds_what_is_injected),
           cmocka_unit_test(an_injected_write_is_complete_when_it_was_delivered),
           cmocka_unit_test(memory_of_oneself),
+          cmocka_unit_test(memory_of_oneself_is_guarded_too),
           cmocka_unit_test(memory_is_registered_in_every_way),
           cmocka_unit_test(what_is_not_permitted_fails),
           cmocka_unit_test(lengths_must_agree)};

@@ -41,7 +41,7 @@ Side::Side(const SideOptions& options, Side* in_domain_of) : owns_domain_(in_dom
     hints->caps &= ~(FI_RMA | FI_ATOMIC);
     hints->domain_attr->mr_mode = kOldUnspecified;
   }
-  const Info found(hints.get(), "127.0.0.1", nullptr, FI_SOURCE, options.version);
+  const Info found(hints.get(), "127.0.0.1", options.service, FI_SOURCE, options.version);
   MUST(found.error());
   info = fi_dupinfo(found.get());
   if (owns_domain_) {

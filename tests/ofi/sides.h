@@ -83,6 +83,7 @@ struct SideOptions {
   std::uint64_t send_flags = 0;  // of the endpoint
   std::uint64_t receive_flags = 0;
   bool counters = false;
+  const char* service = nullptr;              // the port; null: any
   std::uint32_t version = FI_VERSION(1, 17);  // before 1.5: without RMA
 };
 

@@ -234,6 +234,7 @@ def strangers(rig):
             ("older", hello(version=HELLO_VERSION - 1), VERSION),
             ("newer and short", hello(version=99)[:4], VERSION),
             ("another's address", hello(ip="192.0.2.1"), STRANGER),
+            ("its own address", hello(port=int(address.rpartition(":")[2])), STRANGER),
             ("another job", hello(proof=1), STRANGER),
             ("another piece", hello(piece=8192), STRANGER if env else MISMATCH),
             ("another depth", hello(depth=63), STRANGER if env else MISMATCH),

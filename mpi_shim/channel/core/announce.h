@@ -66,6 +66,11 @@ class TagTable {
     entries_.pop_back();
     return oldest;
   }
+  // Gives its memory back.
+  void clear() {
+    entries_.clear();
+    index_ = {};
+  }
 
  private:
   std::list<std::pair<Tag, Entry>> entries_;  // the last used first
@@ -95,6 +100,11 @@ class SentNumbers {
   // Where tags that were never used start. Grows.
   std::uint64_t floor() const { return floor_; }
   std::size_t stored() const { return stored_; }
+  // The peer is gone: no tag is counted any more.
+  void clear() {
+    tags_.clear();
+    stored_ = 0;
+  }
 
  private:
   struct Entry {
@@ -140,6 +150,8 @@ class ArrivedNumbers {
   void on_floor(std::uint64_t floor) { floor_ = floor; }
   // Null if the tag is not counted.
   Usage* usage(Tag tag);
+  // The peer is gone: no tag is counted any more.
+  void clear() { tags_.clear(); }
 
  private:
   struct Entry {

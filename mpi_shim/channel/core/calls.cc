@@ -7,6 +7,11 @@
 #include "mpi_shim/channel/core/machine.h"
 
 namespace ewarp::channel {
+namespace {
+
+constexpr std::uint32_t kMostAnswers = 4096;  // that wait, beside those to what was under way; some 2 KiB each
+
+}  // namespace
 
 // Copied at once: questions and answers are short, and their buffers are used again.
 void Machine::queue_small(PeerId peer, wire::Kind kind, std::uint32_t id, Octets payload) {
@@ -20,6 +25,7 @@ void Machine::queue_small(PeerId peer, wire::Kind kind, std::uint32_t id, Octets
 }
 
 Request Machine::call(PeerId peer, Octets question, MutableOctets answer, const Report& report) {
+  if (question.size() <= tuning_.eager_threshold && !may_inject(peer, question.size())) return {};
   Operation* op = start(Operation::Kind::one_sided, peer, answer, true);
   if (op == nullptr) return {};
   const Request name = Operations::name(*op);
@@ -52,7 +58,13 @@ void Machine::answered(Operation& op, Octets answer) {
   finish(op, Error::none);
 }
 
+// So many wait for no honest peer: where our answers do not leave, nor do the credits for its next questions.
+bool Machine::may_answer(PeerId peer) const {
+  return links_[peer]->answers_waiting < kMostAnswers + tuning_.receive_depth;
+}
+
 void Machine::on_call(PeerId peer, const wire::Message& m, Octets question) {
+  if (!may_answer(peer)) return violation(peer, "it asks, and takes no answers");
   queue_small(peer, wire::Kind::answer, m.id, answer_to(peer, question));
 }
 

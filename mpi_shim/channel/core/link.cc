@@ -9,6 +9,15 @@
 #include "mpi_shim/channel/core/room.h"
 
 namespace ewarp::channel {
+namespace {
+
+// To something that the peer has asked for, and may ask for at any time.
+bool is_answer(const Outgoing& o) {
+  return o.what == Outgoing::What::send &&
+         (o.message.kind == wire::Kind::answer || o.message.kind == wire::Kind::retracted);
+}
+
+}  // namespace
 
 Outgoing& OutgoingPool::take(Outgoing::What what, PeerId peer) {
   if (free_.empty()) {
@@ -64,6 +73,9 @@ void Link::set_down() {
   retracting.clear();
   recalled_to_.reset();
   incomplete = {};
+  sent.clear();
+  arrived.clear();
+  answers_waiting = 0;
   copied = 0;
   budget_.give_back(*this, borrowed());
   window_ = kFirstWindow;
@@ -90,6 +102,7 @@ bool Link::push(Outgoing& o, bool followed) {
   const bool waits = !overtakes && !passes(o, other_data);
   (overtakes ? reads_ : waits ? paced_ : queue_).push_back(o);
   o.order = pushed_++;
+  if (is_answer(o)) ++answers_waiting;
   o.holds = waits && !o.paced && (other_data || !o.tells_written());
   if (o.holds) ++holding_up_;
   if (!overtakes && !waits && !paced_.empty() && first_with_room() == nullptr) note_passing(o);
@@ -195,6 +208,7 @@ bool Link::hand_over(Outgoing& o, bool followed) {
   }
   ++under_way_;
   o.handed_over = true;
+  if (is_answer(o)) --answers_waiting;
   if (o.needs_credit()) ++used_;
   if (o.paced) {
     paced_octets_ += o.length;

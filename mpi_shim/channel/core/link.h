@@ -191,7 +191,8 @@ class Link {
   std::optional<std::uint64_t> data_told, data_seen;  // what was attached last, to what was pushed and to theirs
   Incomplete incomplete;
   std::uint64_t heard_at = 0;
-  std::uint64_t pinged_at = 0;  // 0: no ping is out
+  std::uint64_t pinged_at = 0;        // 0: no ping is out
+  std::uint32_t answers_waiting = 0;  // for room or credits, to what the peer has asked
 
  private:
   void enter(State to);  // the only writer of the state

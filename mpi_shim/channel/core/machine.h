@@ -19,7 +19,7 @@
 
 namespace ewarp::channel {
 
-// A message that was taken out of the queue by a matched probe; to be given to receive_matched() once.
+// A message that was taken out of the queue by a matched probe; to be given to receive_matched() or discard().
 struct Stored;
 
 class Machine final : public TransportEvents {
@@ -48,7 +48,8 @@ class Machine final : public TransportEvents {
   // waits: the application will wait for it at once, so that nothing is to be hidden.
   Request receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer, const ReceiveOptions& options = {},
                   bool waits = false);
-  Request receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer, const Report& report = {});
+  // An empty request: there are too many, and the message is the caller's as before.
+  Request receive_matched(std::unique_ptr<Stored>&& message, MutableOctets buffer, const Report& report = {});
   // As if it had been received by a buffer of no octets.
   void discard(std::unique_ptr<Stored> message);
   Request put(PeerId peer, Octets source, wire::Remote target, const SendOptions& options = {});
@@ -140,6 +141,7 @@ class Machine final : public TransportEvents {
                         wire::Remote remote, bool paced = false, std::optional<Tag> unheard = {});
   void queue_control(PeerId peer, wire::Kind kind, Tag tag, std::uint64_t number);
   bool may_inject(PeerId peer, std::size_t octets) const;
+  bool may_answer(PeerId peer) const;
   // By HYBRID, unless it is announced.
   bool goes_hybrid(std::size_t length, const SendOptions& options) const;
   void choose_protocol(Operation& op, const SendOptions& options, std::optional<HybridBuffers::Buffer> copied);

@@ -160,6 +160,7 @@ void Machine::cancel(Request request) {
 }
 
 void Machine::on_retract(PeerId peer, Tag key) {
+  if (!may_answer(peer)) return violation(peer, "it retracts, and takes no answers");
   links_[peer]->sent.retract(key);
   queue_control(peer, wire::Kind::retracted, key, 0);
 }
@@ -195,6 +196,7 @@ void Machine::forget_messages_of(PeerId peer) {
 
 void Machine::on_peer_down(PeerId peer) {
   Link& link = *links_[peer];
+  assert(!self_[peer]);
   if (link.state() == Link::State::down) return;
   counters_.add(Count::peers_lost);
   if (Stored* stored = link.incomplete.stored) stored->incomplete = nullptr;

@@ -45,12 +45,13 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
   return name;
 }
 
-Request Machine::receive_matched(std::unique_ptr<Stored> message, MutableOctets buffer, const Report& report) {
+Request Machine::receive_matched(std::unique_ptr<Stored>&& message, MutableOctets buffer, const Report& report) {
   Operation* op = start(Operation::Kind::receive, message->source, buffer);
   if (op == nullptr) return {};
+  const std::unique_ptr<Stored> taken = std::move(message);
   const Request name = Operations::name(*op);
   op->report = report;
-  deliver_stored(*op, *message);
+  deliver_stored(*op, *taken);
   return name;
 }
 

@@ -70,28 +70,37 @@ PeerId Connections::peer(const Address& address) {
     at(known->second).newcomer = false;  // from now on somebody knows its number
     return known->second;
   }
+  living_.reserve(std::max(living_.size() + 1, std::min(2 * living_.size(), peers_.size())));
   const PeerId peer = owner_.add_peer();
   peers_.resize(std::max<std::size_t>(peers_.size(), peer + 1));
   assert(!peers_[peer].connection && !peers_[peer].dead);
   peers_[peer].address = address;
-  by_address_[address] = peer;  // last: who is in there has a number
+  by_address_[address] = peer;  // who is in there has a number
+  peers_[peer].place = living_.size();
+  living_.push_back(peer);
   return peer;
+}
+
+std::optional<PeerId> Connections::living_peer(const Address& address) const {
+  const auto known = by_address_.find(address);
+  return known != by_address_.end() && !at(known->second).dead ? std::optional(known->second) : std::nullopt;
 }
 
 // The peer of a request. A number is for good, so one whose connection never stood is given to the next one. Nothing if
 // there are too many.
 std::optional<PeerId> Connections::newcomer(const Address& address) {
-  const auto known = by_address_.find(address);
-  if (known != by_address_.end() && !at(known->second).dead) return known->second;
+  if (const auto known = living_peer(address)) return known;
   std::size_t count = 0;
-  for (PeerId id = 0; id < peers_.size(); ++id) {
+  for (const PeerId id : living_) {
     Peer& p = at(id);
-    if (!p.newcomer || p.dead) continue;
+    if (!p.newcomer) continue;
     ++count;
     if (p.connection || p.wanted) continue;
     by_address_.erase(p.address);
+    const std::size_t place = p.place;
     p = Peer{};
     p.address = address;
+    p.place = place;
     p.newcomer = true;
     by_address_[address] = id;
     return id;
@@ -212,7 +221,7 @@ void Connections::refuse(OwnedId id, Hello::Answer answer, const Address& to) {
 // Two requests that cross: that of the smaller address goes on.
 void Connections::on_request(OwnedId id, const std::optional<Hello>& theirs) {
   if (theirs && theirs->version != Hello::kVersion) return refuse(std::move(id), Hello::Answer::version);
-  if (theirs && (!comes_from(id.get(), theirs->address) || !is_of_this_job(*theirs)))
+  if (theirs && (!comes_from(id.get(), theirs->address) || theirs->address == address_ || !is_of_this_job(*theirs)))
     return refuse(std::move(id), Hello::Answer::stranger);
   if (!theirs || theirs->eager_threshold != tuning_.eager_threshold || theirs->eager_piece != tuning_.eager_piece ||
       theirs->receive_depth != tuning_.receive_depth || theirs->ignored_bits != tuning_.ignored_bits)
@@ -304,7 +313,9 @@ bool Connections::handle() {
     handle(copy, theirs);
   }
   const std::uint64_t now = monotonic_ns();
-  for (PeerId peer = 0; peer < peers_.size(); ++peer) {
+  // From behind: one that ends gives its place to the last.
+  for (std::size_t i = living_.size(); i-- > 0;) {
+    const PeerId peer = living_[i];
     try {
       due(peer, now);
     } catch (const std::bad_alloc&) {
@@ -342,8 +353,8 @@ void Connections::due(PeerId peer, std::uint64_t now) {
 std::uint64_t Connections::deadline() const {
   std::uint64_t first = 0;
   const auto earlier = [&first](std::uint64_t t) { first = t != 0 && (first == 0 || t < first) ? t : first; };
-  for (const Peer& p : peers_) {
-    if (p.dead) continue;
+  for (const PeerId peer : living_) {
+    const Peer& p = at(peer);
     earlier(p.retry_at);
     if (p.wanted) earlier(p.give_up_at);
     if (p.connection && p.connection->state() == Connection::State::draining) earlier(p.connection->give_up_at);

@@ -73,6 +73,8 @@ class Connections {
   void add_self();
   // The peer at this address. One that ended and is asked for again is another one.
   PeerId peer(const Address& address);
+  // That one, if there is one that has not ended.
+  std::optional<PeerId> living_peer(const Address& address) const;
   const Address& address_of(PeerId peer) const { return at(peer).address; }
   // Why the connection with it ended; empty if it did not, as between two attempts.
   const std::string& reason(PeerId peer) const { return at(peer).reason; }
@@ -112,6 +114,7 @@ class Connections {
   struct Peer {
     Address address;
     std::unique_ptr<Connection> connection;
+    std::size_t place = 0;  // in living_
     bool dead = false;
     bool newcomer = false;         // it came by itself, and no connection with it has stood yet
     bool wanted = false;           // connect() was called, and nobody was told how it went
@@ -159,6 +162,7 @@ class Connections {
   rdma_event_channel* channel_ = nullptr;
   rdma_cm_id* listener_ = nullptr;
   std::vector<Peer> peers_;
+  std::vector<PeerId> living_;  // all that are not dead, in any order, but for this end
   std::map<Address, PeerId> by_address_;
   std::unordered_map<std::uint32_t, Connection*> by_serial_;
   std::uint32_t next_serial_ = 1;

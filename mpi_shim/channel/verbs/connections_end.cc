@@ -68,6 +68,10 @@ void Connections::give_up(PeerId peer, std::string why) {
   assert(!at(peer).dead);
   if (Connection* c = of(peer)) destroy(*c);
   Peer& p = at(peer);
+  assert(living_[p.place] == peer);
+  at(living_.back()).place = p.place;
+  living_[p.place] = living_.back();
+  living_.pop_back();
   p.dead = true;
   p.wanted = false;
   p.retry_at = 0;

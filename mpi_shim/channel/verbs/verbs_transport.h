@@ -54,6 +54,7 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
 
   const Address& address() const { return connections_.address(); }
   PeerId peer(const Address& address) { return connections_.peer(address); }
+  std::optional<PeerId> living_peer(const Address& address) const { return connections_.living_peer(address); }
   const Address& address_of(PeerId peer) const { return connections_.address_of(peer); }
   // Why the connection with it ended; empty if it did not.
   const std::string& reason(PeerId peer) const { return connections_.reason(peer); }
