@@ -219,14 +219,20 @@ void Job::handle(const Event& event) {
   machine_.on_moved(static_cast<RequestId>(event.label), outcome(event.error));
 }
 
+void Job::handle_all() {
+  while (next_ < handled_.size()) handle(handled_[next_++]);
+  handled_.clear();
+  next_ = 0;
+}
+
 void Job::pump(Proc proc) {
   endpoint_->progress();
+  handle_all();  // where one found no memory, those behind it are left
   {
     const llp::Guard lock(mutex_);
     handled_.swap(events_);
   }
-  for (const Event& event : handled_) handle(event);
-  handled_.clear();
+  handle_all();
   if (proc != kAnySource) machine_.look(proc);
   machine_.look_around();
 }

@@ -84,6 +84,7 @@ class Job final : private Carrier, private channel::Listener {
   // Handles what has come, and looks at this peer and at some others.
   void pump(Proc proc);
   void handle(const Event& event);
+  void handle_all();
   void say_farewell();
   Error find(const void* data, std::size_t size, Local* out);
   // Asks again while the answer is Error::full.
@@ -111,7 +112,8 @@ class Job final : private Carrier, private channel::Listener {
 
   llp::Mutex mutex_;
   std::vector<Event> events_ EWARP_GUARDED_BY(mutex_);
-  std::vector<Event> handled_;  // memory that is used again
+  std::vector<Event> handled_;  // those before next_ are; memory that is used again
+  std::size_t next_ = 0;
 
   std::unique_ptr<channel::Endpoint> endpoint_;  // ends first
 };

@@ -17,13 +17,13 @@ class Buffers {
   // The slot of a buffer that is registered by this key.
   std::uint32_t add(MutableOctets memory, std::uint32_t key) {
     if (free_.empty()) {
-      free_.push_back(static_cast<std::uint32_t>(slots_.size()));
       slots_.emplace_back();
+      free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));  // without memory nobody has the slot
     }
     const std::uint32_t slot = free_.back();
+    by_begin_.emplace(memory.data(), slot);
     free_.pop_back();
     slots_[slot] = {.memory = memory, .key = key};
-    by_begin_.emplace(memory.data(), slot);
     return slot;
   }
   // These octets of a buffer that has all of them; nothing if there is none. Memory of no octets needs no buffer.

@@ -102,8 +102,8 @@ class Requests {
 
   bool grow() {
     if (slots_.size() == kMost) return false;
-    free_.push_back(static_cast<std::uint32_t>(slots_.size()));
     slots_.emplace_back();
+    free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));  // without memory nobody has the slot
     return true;
   }
 
