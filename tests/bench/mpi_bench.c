@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Two ranks: latency, bandwidth, message rate and overlap of whatever carries MPI's messages; a line of JSON per
-// figure. mpi_bench [--quick] [--cpus LIST0 LIST1] [--size OCTETS] [SCENARIO...]
+// Two ranks: latency, bandwidth, message rate and overlap of whatever carries MPI's messages, and kernels of programs;
+// a line of JSON per figure. mpi_bench [--quick] [--cpus LIST0 LIST1] [--size OCTETS] [SCENARIO...]
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "mpi_kernels.h"
 #include "timing.h"
 
 enum { kLargest = 4 << 20, kMostWindow = 64, kTag = 1, kDone = 2, kBulk = 3, kTurns = 7, kTransfers = 9 };
@@ -248,6 +249,21 @@ static void overlap(size_t size, double speed) {
   }
 }
 
+static void kernels(void) {
+  const struct {
+    const char* name;
+    double (*run)(bool quick);
+  } all[] = {{"CG", kernel_cg}, {"MG", kernel_mg}, {"IS", kernel_is}, {"FT", kernel_ft}};
+  for (size_t i = 0; i < sizeof all / sizeof *all; ++i) {
+    const double us = all[i].run(quick);
+    if (us < 0) {
+      fprintf(stderr, "mpi_bench: the result of %s is wrong\n", all[i].name);
+      MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    report(all[i].name, 0, "us", us);
+  }
+}
+
 // Before MPI starts its threads; cpus: 0,2-3
 static void pin(const char* cpus) {
   cpu_set_t set;
@@ -306,6 +322,7 @@ int main(int argc, char** argv) {
     flushed("accumulate", accumulate, 8);
     flushed("accumulate", accumulate, 4096);
   }
+  if (wanted(argc, argv, "kernels", 0)) kernels();
   for (size_t size = 65536; size <= kLargest; size *= 4)
     if (wanted(argc, argv, "overlap", size)) overlap(size, speed);
   MPI_Finalize();

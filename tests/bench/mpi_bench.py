@@ -5,9 +5,9 @@
     tests/bench/mpi_bench.py [--build DIRECTORY] [--output DIRECTORY] [--rounds N] [--peers network|host] [SCENARIO...]
 
 Scenarios: latency, bandwidth, rate, beside (8 octets there and back while a message of 256 MiB is sent to the same
-rank), overlap, put_flush, atomics (fetch_and_op, compare_and_swap and accumulate, each flushed). Two ranks on the
-loopback interface, each on half of the CPUs. --peers network (the default): no rank may know that the other one is on
-its host, over
+rank), overlap, put_flush, atomics (fetch_and_op, compare_and_swap and accumulate, each flushed), kernels (an iteration
+of what NPB's CG, MG, IS and FT do, of class W: mpi_kernels.c). Two ranks on the loopback interface, each on half of the
+CPUs. --peers network (the default): no rank may know that the other one is on its host, over
     etherwarp   pml cm, mtl ofi, provider etherwarp (`etherwarp mpirun`), option local=off
     btl-tcp     pml ob1, btl tcp
     ucx-tcp     pml ucx, UCX_TLS=tcp
@@ -39,7 +39,7 @@ import tempfile
 
 from common import CONGESTION, FEW, Failure, Rig, Skip, at_distance, chart, cpu_sets, fair_namespace, run_to_end
 
-SCENARIOS = ("latency", "bandwidth", "rate", "beside", "overlap", "put_flush", "atomics")
+SCENARIOS = ("latency", "bandwidth", "rate", "beside", "overlap", "put_flush", "atomics", "kernels")
 COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "ofi-tcp": "#7f7f7f",
            "mpich-tcp": "#9467bd", "btl-vader": "#d62728", "ucx-shm": "#2ca02c", "mpich-shm": "#9467bd"}  # fmt: skip
 MPICH = "mpiexec.hydra"

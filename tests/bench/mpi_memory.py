@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 """Memory of MPI ranks by the number of their partners: resident memory, descriptors, and the kernel's for their sockets.
 
-    tests/bench/mpi_memory.py [--build DIRECTORY] [--ranks 16,64] [--partners 0,2,8,all] [--over TRANSPORT,...]
+    tests/bench/mpi_memory.py [--build DIRECTORY] [--ranks 16,64] [--partners 0,2,8,all] [--over TRANSPORT,...] [--most KIB]
 
 All ranks on this machine (--oversubscribe), standing still after an exchange of 8 octets and 64 KiB, 20 times, with each
 partner. Medians of the ranks: private memory (RssAnon), all of it (VmRSS), descriptors, and what `ss -tm` counts for TCP:
-queued (r, t, w) and reserved (f). The transports are those of mpi_bench.py.
+queued (r, t, w) and reserved (f). The transports are those of mpi_bench.py. --most: it is an error if a rank over EtherWARP
+has more private memory.
 """
 import argparse
 import os
@@ -73,6 +74,7 @@ def main():
     parser.add_argument("--ranks", default="16,64")
     parser.add_argument("--partners", default="0,2,8,all")
     parser.add_argument("--over", default="etherwarp,btl-tcp,ucx-tcp,ofi-tcp")
+    parser.add_argument("--most", type=float, default=float("inf"), help="KiB of RssAnon")
     parser.add_argument("--timeout", type=float, default=300)
     a = parser.parse_args()
     a.build = a.build.resolve()
@@ -87,6 +89,8 @@ def main():
                     sys.exit(str(e))
                 print(f"{name:>10} {ranks:6} {partners:8} {found['RssAnon']:9.0f} {found['VmRSS']:9.0f} {found['fds']:5.0f} "
                       f"{found['sockets']:8.0f}", flush=True)  # fmt: skip
+                if name == "etherwarp" and found["RssAnon"] > a.most:
+                    sys.exit(f"a rank has {found['RssAnon']:.0f} KiB, more than {a.most:.0f}")
 
 
 if __name__ == "__main__":

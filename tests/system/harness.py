@@ -221,6 +221,8 @@ class Run:
         for counter in ("crc_errors", "terminates_sent", "terminates_received"):
             check(self.total(counter) == 0 or (terminates and counter.startswith("term")),
                   f"{name}: {self.total(counter)} {counter}")  # fmt: skip
+        if LOCAL and self.total("connections") > 0:
+            check_streams(name, self.processes)
 
 
 class Child:

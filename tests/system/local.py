@@ -6,6 +6,7 @@ import time
 
 from harness import Skip, check, free_port, main, need, wait_until
 from vanished import at_rest
+from veth import DEVICE, SERVER, two_hosts
 
 LOCAL, TCP = ("--local", "auto"), ("--local", "off")
 
@@ -57,6 +58,18 @@ def stays_with_tcp(rig):
     (counted,) = rig.ended()
     check(sum(d["connections"] for d in counted["devices"]) > 0, f"it is not connected: {counted['devices']}")
     check(sum(d["local_streams"] for d in counted["devices"]) == 0, "memory is shared with another user")
+
+
+def other_namespaces(rig):
+    """Two hosts on one machine: nobody offers memory, both ends wanting it."""
+    need("ib_send_lat")
+    hosts, port = two_hosts(rig), free_port()
+    words = ["ib_send_lat", "-R", "-F", "-d", DEVICE, "-n", 100, "-p", port]
+    run = rig.pair("ib_send_lat between namespaces", words, [*words, SERVER], port, 1000,
+                   server_how={"netns": hosts[0], "options": LOCAL}, client_how={"netns": hosts[1], "options": LOCAL},
+                   terminates=True)  # fmt: skip
+    check(run.total("connections") >= 2, f"{run.total('connections')} connections")
+    check(run.total("local_streams") == 0, "memory is shared between namespaces")
 
 
 def stat_tells(rig):
@@ -114,4 +127,4 @@ def stopped_program(rig):
 
 
 if __name__ == "__main__":
-    main(through_memory, stays_with_tcp, stat_tells, stopped_program)
+    main(through_memory, stays_with_tcp, other_namespaces, stat_tells, stopped_program)

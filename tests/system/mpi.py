@@ -100,6 +100,23 @@ def small_beside_large(rig):
     print(f"  {total}", flush=True)
 
 
+def all_to_one(rig):
+    """A rank does not receive for seconds while all others send to it: its memory is bounded, nothing is lost, all go on."""
+    need(DEBIAN_PYTHON)
+    ranks, count, size, limit, shared = 6, 600, 8192, 2 << 20, 1 << 20
+    # The options, and what was under way when the limit was reached: the receives of each, of 16508 octets.
+    most = limit + shared + (ranks - 1) * 64 * 16508 // 4 + (4 << 20)
+    program = [DEBIAN_PYTHON, "-B", "-m", "mpi4py", SCRIPTS / "to_one.py", count, size, most]
+    env = {**KEPT, "EWARP_CHANNEL_UNEXPECTED_LIMIT": str(limit), "EWARP_CHANNEL_RECEIVE_MEMORY": str(shared)}
+    least = (ranks - 1) * count * size
+    check(least > 2 * most, f"{least} octets prove nothing about {most}")
+    output, processes = run_job_counted(rig, "to_one.py", words(rig, ranks, program), ranks, least, 100, env=env)
+    check(output.count(" ok") == ranks, f"to_one.py:\n{output}")
+    total = channel_totals(processes, ("received_unexpected", "credits_held_back"))
+    check(all(total.values()), f"by the channels' counters {total}")
+    print(f"  {total}; {re.search('^rank 0 .*', output, re.M)[0]}", flush=True)
+
+
 def ends_in_order(rig):
     """A medium message ends before the one behind it, as osc pt2pt assumes; nothing waits for a rendezvous."""
     need(DEBIAN_PYTHON)
@@ -249,5 +266,5 @@ def killed(rig):
 
 
 if __name__ == "__main__":
-    main(two_ranks, more_ranks, one_sided, announced, four_protocols, small_beside_large, ends_in_order, registrations_kept,
-         large_counts, mpi4py, netpipe, hpcc, scalapack, killed)  # fmt: skip
+    main(two_ranks, more_ranks, one_sided, announced, four_protocols, small_beside_large, all_to_one, ends_in_order,
+         registrations_kept, large_counts, mpi4py, netpipe, hpcc, scalapack, killed)  # fmt: skip

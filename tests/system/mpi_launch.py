@@ -90,6 +90,17 @@ def secrets(rig):
                 [r"no connection from host\d \(10\.99\.0\.\d:\d+\) to 10\.99\.0\.\d:\d+: it is of another job", "EWARP_CHANNEL_JOB"])
 
 
+OTHER_VERSION = BUILD / "lib/libewarp_other_version.so"
+AS_OTHER_VERSION = f'[ "$(uname -n)" != host2 ] || export LD_PRELOAD="$LD_PRELOAD:{OTHER_VERSION}"; exec "$@"'
+
+
+def versions(rig):
+    """EtherWARP on one host is of another version of the channel."""
+    refused_job(rig, "another version", several_hosts(rig, 2), ["sh", "-c", AS_OTHER_VERSION, "sh", *RING],
+                [r"no connection from host\d \(10\.99\.0\.\d:\d+\) to 10\.99\.0\.\d:\d+: it speaks version \d+ of the channel, "
+                 r"this end version \d+; install the same EtherWARP on all hosts"])  # fmt: skip
+
+
 def firewall(rig):
     """A packet filter between the hosts drops or refuses the ranks' connections, and lets those of mpirun through."""
     need("nft")
@@ -193,4 +204,4 @@ def slurm(rig):
 
 
 if __name__ == "__main__":
-    main(missing, elsewhere, options, secrets, firewall, plain_mpirun, slurm)
+    main(missing, elsewhere, options, secrets, versions, firewall, plain_mpirun, slurm)
