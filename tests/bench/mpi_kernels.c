@@ -187,7 +187,7 @@ static void between(const Level* fine, const Level* coarse, bool to_coarse) {
         const size_t here = plane(fine) * (size_t)(k + 1) + (size_t)(j * fine->n + i);
         const size_t there = plane(coarse) * (size_t)(k / 2 + 1) + (size_t)(j / 2 * coarse->n + i / 2);
         if (to_coarse)
-          coarse->f[there] += fine->residual[here] / 2;
+          coarse->f[there] += fine->residual[here] / 4;
         else
           fine->u[here] += coarse->u[there];
       }

@@ -86,6 +86,8 @@ ELSEWHERE = {
     "python3 tests/bench/acp_bench.py --build build --rounds 5": "takes minutes; acp_bench_smoke runs acp_bench.py --smoke",
     "python3 tests/bench/mpi_bench.py --build build --rounds 20": "takes minutes; mpi_bench_smoke runs mpi_bench.py --smoke",
     "python3 tests/bench/mpi_bench.py --build build --rounds 8 beside": "takes a minute; mpi_bench_smoke runs it with --smoke",
+    "python3 tests/bench/mpi_bench.py --build build --rounds 16 kernels": "takes minutes; mpi_bench_smoke runs it with --smoke",
+    "python3 tests/bench/mpi_bench.py --build build --rounds 7 atomics put_flush": "mpi_bench_smoke runs it with --smoke",
     "EWARP_TEST_FULL=1 tests/system/rd_loss.py one_percent": "10 GiB; system_rd_loss runs rd_loss.py with fewer",
     "EWARP_TEST_FULL=1 tests/system/rd_scale.py": "takes long; system_rd_scale runs rd_scale.py with less",
     "tests/bench/engine_bench.py": "takes an hour; engine_bench_smoke runs engine_bench.py --quick",
