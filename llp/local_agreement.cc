@@ -243,12 +243,16 @@ LocalAgreement::LocalAgreement(bool initiator) : initiator_(initiator), process_
 void LocalAgreement::close_door() {
   if (door_ < 0) return;
   ::shutdown(door_, SHUT_RDWR);
+  bool some_left = false;
   for (int i = 0; i <= kBacklog; ++i) {
     const int fd = ::accept4(door_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    some_left = fd < 0 && errno != EINVAL && errno != EAGAIN;
     if (fd < 0) break;
     is_ours(fd) ? static_cast<void>(::close(fd)) : close_strange(fd);
   }
-  ::close(std::exchange(door_, -1));
+  // Those for whom there is no descriptor go with the door, and may be of another user.
+  const int door = std::exchange(door_, -1);
+  some_left ? close_strange(door) : static_cast<void>(::close(door));
 }
 
 void LocalAgreement::close() {
@@ -310,6 +314,9 @@ LocalAgreement::Arrived LocalAgreement::accept() {
     return Arrived::no_one_of_ours;
   }
   connection_ = fd;
+  // Who comes later is nothing to wake up for. Said before it is closed: a forked child may have the door, too.
+  epoll_ctl(watched_, EPOLL_CTL_DEL, door_, nullptr);
+  close_door();
   return watch(fd) ? Arrived::initiator : Arrived::no_one_of_ours;
 }
 

@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <random>
 #include <string>
@@ -31,20 +33,22 @@ using Bytes = std::vector<std::byte>;
 struct Pair {
   Pair() {
     assert_true(install_copy_guard());
-    int fds[2], memory_fd = -1;
+    int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fds), 0);
     LocalMemory mine, theirs;
     assert_int_equal(LocalMemory::create(&mine, &memory_fd), 0);
     assert_int_equal(LocalMemory::adopt(memory_fd, &theirs), 0);
     assert_int_equal(LocalMemory::adopt(memory_fd, &forged), 0);
-    close(memory_fd);
     a = local_stream(fds[0], std::move(mine), true, "a");
     b = local_stream(fds[1], std::move(theirs), false, "b");
     a_fd = fds[0];
   }
+  ~Pair() { close(memory_fd); }
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
   std::unique_ptr<Stream> a, b;
   LocalMemory forged;
-  int a_fd = -1;
+  int a_fd = -1, memory_fd = -1;
 };
 
 Bytes pattern(std::size_t n, unsigned seed = 1) {
@@ -264,6 +268,68 @@ void a_peer_that_lies(void**) {
   }
 }
 
+// Nobody can take the memory away, but a peer can empty it, which is a lie like others.
+void a_peer_that_empties_the_memory(void**) {
+  Pair p;
+  Bytes got;
+  assert_int_equal(send(*p.a, pattern(kLocalRing)), kLocalRing);
+  assert_int_equal(receive(*p.b, &got, 10), 10);
+  p.a->ready();  // it has seen those
+  assert_int_equal(ftruncate(p.memory_fd, 0), -1);
+  assert_int_equal(ftruncate(p.memory_fd, 1 << 30), -1);
+  const off_t whole = lseek(p.memory_fd, 0, SEEK_END);
+  assert_int_equal(fallocate(p.memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, whole), 0);
+  assert_int_equal(receive(*p.b, &got, 100), -ECONNRESET);
+  assert_int_equal(send(*p.a, pattern(kLocalRing)), -ECONNRESET);
+  assert_int_equal(p.a->ready() & POLLOUT, POLLOUT);
+  assert_int_equal(p.b->ready() & POLLIN, POLLIN);
+}
+
+// Words that change all the time, to what may be and what may not be: whatever is made of them, nothing beyond the
+// rings and the caller's memory is touched, and no call lasts.
+void a_peer_that_scribbles(void**) {
+  Pair p;
+  std::atomic<bool> stop{false};
+  std::thread scribbler([&] {
+    std::minstd_rand random(11);
+    while (!stop)
+      for (const bool from_a : {false, true}) {
+        LocalRing& ring = p.forged.ring(from_a);
+        const std::uint64_t base = random() % 3 == 0 ? std::uint64_t{random()} << 32 : 0;
+        ring.written = base + random() % (2 * kLocalRing);
+        ring.read = base + random() % (2 * kLocalRing);
+        ring.ended = random() % 64 == 0;
+        ring.wants_data = random() % 2 == 0;
+        ring.wants_room = random() % 2 == 0;
+      }
+  });
+  constexpr std::size_t kMost = 5'000;
+  constexpr std::byte kGuard{0x5a};
+  const Bytes octets = pattern(kLocalRing + 1);
+  unsigned wrong = 0, moved = 0;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  for (int i = 0; i < 200'000 && std::chrono::steady_clock::now() < until; ++i)
+    for (Stream* const s : {p.a.get(), p.b.get()}) {
+      Bytes into(kMost + 64, kGuard);
+      const iovec v{into.data(), kMost};
+      const long n = s->receive(std::span(&v, 1));
+      if (n > static_cast<long>(kMost) || (n < 0 && n != -EAGAIN && n != -ECONNRESET)) ++wrong;
+      // What did not come is untouched.
+      const auto came = into.begin() + (n > 0 ? n : 0);
+      if (!std::all_of(came, into.end(), [](std::byte b) { return b == kGuard; })) ++wrong;
+      const Bytes some(octets.begin(), octets.begin() + 1 + i % 30'000);
+      const long m = send(*s, some);
+      if (m > static_cast<long>(some.size()) || m == 0 || (m < 0 && m != -EAGAIN && m != -ECONNRESET)) ++wrong;
+      s->ready();
+      s->arm(true, true, i % 2 == 0);
+      moved += n > 0 || m > 0 ? 1u : 0u;
+    }
+  stop = true;
+  scribbler.join();
+  assert_int_equal(wrong, 0);
+  assert_true(moved > 0);
+}
+
 // Bells for nothing wake nobody for ever.
 void a_peer_that_rings(void**) {
   Pair p;
@@ -421,6 +487,8 @@ int main() {
       cmocka_unit_test(the_peer_dies_before_a_full_ring),
       cmocka_unit_test(memory_that_is_not_there),
       cmocka_unit_test(a_peer_that_lies),
+      cmocka_unit_test(a_peer_that_empties_the_memory),
+      cmocka_unit_test(a_peer_that_scribbles),
       cmocka_unit_test(a_peer_that_rings),
       cmocka_unit_test(only_whole_memory_is_adopted),
       cmocka_unit_test(so_many_and_no_more),

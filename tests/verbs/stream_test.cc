@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The verbs of one stream between two queue pairs: every operation, sizes around every boundary, CRC on and off.
+#include <atomic>
+#include <chrono>
 #include <cstring>
 #include <random>
+#include <thread>
 
 #include "provider/engine/engine.h"
 #include "tests/verbs/two_qps.h"
@@ -161,6 +164,100 @@ void who_was_about_to_poll_does_not(void**) {
   assert_true(arrived >= std::size_t{kOctets} * kWrites);
 }
 
+// What a program does that looks at the memory that a peer writes, instead of asking for a completion. How many octets
+// from the first on have this value.
+[[gnu::noinline, gnu::no_sanitize_thread]] std::size_t how_many_are(const std::byte* at, std::size_t n,
+                                                                    unsigned char value) {
+  const auto* const octets = reinterpret_cast<const volatile unsigned char*>(at);
+  std::size_t i = 0;
+  while (i < n && octets[i] == value) ++i;
+  return i;
+}
+[[gnu::noinline, gnu::no_sanitize_thread]] void take_over(std::byte* at, std::size_t n, unsigned char value) {
+  auto* const octets = reinterpret_cast<volatile unsigned char*>(at);
+  for (std::size_t i = 0; i < n; ++i) octets[i] = value;
+}
+
+// Waits for the last octet of a Write in another thread than the one that stores it, and then writes there itself.
+class Looker {
+ public:
+  static constexpr unsigned char kTaken = 0xff;
+  static unsigned char value_of(unsigned round) { return static_cast<unsigned char>(1 + round % 200); }
+
+  Looker(std::byte* at, std::size_t n) : at_(at), n_(n) {
+    take_over(at_, n_, kTaken);
+    thread_ = std::thread([this] {
+      for (unsigned round = 1; sees_the_last(round); ++round) {
+        if (how_many_are(at_, n_, value_of(round)) != n_) ++wrong_;
+        take_over(at_, n_, kTaken);
+        taken_ = round;
+      }
+    });
+  }
+  Looker(const Looker&) = delete;
+  Looker& operator=(const Looker&) = delete;
+  ~Looker() {
+    stop_ = true;
+    thread_.join();
+  }
+  unsigned taken() const { return taken_; }
+  // Rounds in which the last octet was there and another one was not.
+  unsigned wrong() const { return wrong_; }
+
+ private:
+  bool sees_the_last(unsigned round) const {
+    for (unsigned turn = 1; how_many_are(at_ + n_ - 1, 1, value_of(round)) != 1; ++turn) {
+      if (stop_) return false;
+      if (turn % 1000 == 0) std::this_thread::yield();
+    }
+    return true;
+  }
+  std::byte* const at_;
+  const std::size_t n_;
+  std::atomic<unsigned> taken_{0}, wrong_{0};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+// Who sees the last octet of a Write sees them all, and none is stored after it (docs/design/verbs.md, memory that is
+// waited for). In turns this thread receives the Write, by its polls, and the background thread does.
+void the_last_octet_comes_last(void**) {
+  constexpr unsigned kRounds = 1000;
+  constexpr auto kLongest = std::chrono::milliseconds(150);  // a length; matters where all threads share a CPU
+  for (const bool crc : {false, true}) {
+    Side a, b;
+    join(a, b, params(true, crc), params(false, crc));
+    for (const std::size_t n : {1u, 2u, 8u, 15u, 16u, 17u, 63u, 64u, 65u, 1000u, 4096u, 16'389u, 70'000u, 300'001u}) {
+      unsigned rounds = 0, failed = 0, lost = 0, undone = 0, wrong = 0;
+      {
+        Looker looker(b.at(0), n);
+        using Clock = std::chrono::steady_clock;
+        const auto end = Clock::now() + kLongest;
+        while (rounds < kRounds && failed + lost == 0 && Clock::now() < end) {
+          std::memset(a.at(0), Looker::value_of(++rounds), n);
+          if (a.send(IBV_WR_RDMA_WRITE, {a.sge(0, static_cast<std::uint32_t>(n))}, b.address(0), b.mr->stag()) != 0 ||
+              a.wait().status != IBV_WC_SUCCESS)
+            ++failed;
+          ibv_wc wc;
+          const auto until = Clock::now() + std::chrono::milliseconds(kPatience);
+          while (failed + lost == 0 && looker.taken() != rounds) {
+            if (rounds % 2 == 0)
+              b.cq.poll(1, &wc);
+            else
+              std::this_thread::yield();
+            if (Clock::now() > until) ++lost;
+          }
+          if (failed + lost == 0 && how_many_are(b.at(0), n, Looker::kTaken) != n) ++undone;
+        }
+        wrong = looker.wrong();
+      }
+      if (failed + lost + undone + wrong != 0)
+        fail_msg("%zu octets, crc %d, round %u: %u failed, %u lost, %u not in order, %u stored twice", n, crc, rounds,
+                 failed, lost, wrong, undone);
+    }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -169,6 +266,7 @@ int main() {
       cmocka_unit_test(writes_and_reads),
       cmocka_unit_test(a_write_wakes_who_may_wait_for_it),
       cmocka_unit_test(who_was_about_to_poll_does_not),
+      cmocka_unit_test(the_last_octet_comes_last),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

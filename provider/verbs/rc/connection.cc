@@ -9,6 +9,7 @@
 #include <cassert>
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "provider/base/log.h"
 #include "provider/base/options.h"
@@ -96,10 +97,10 @@ void Connection::settle() {
   engine_.remove(*this);
   const auto agreement = std::move(agreement_);
   if (agreement->step() == llp::LocalAgreement::Outcome::local) {
-    // The background thread may be about to watch it no more, as the start-up has asked it to.
-    engine_.post([tcp = std::shared_ptr<llp::Stream>(std::move(owned_))] {});
-    owned_ = agreement->take(peer_);
+    auto tcp = std::exchange(owned_, agreement->take(peer_));
     stream_ = owned_.get();
+    // The background thread may be about to watch TCP's no more, as the start-up has asked it to.
+    engine_.post([old = std::shared_ptr<llp::Stream>(std::move(tcp))] {});
     qp_.engine().assert_held();  // the same one, by another name
     qp_.stream_is_local();
     log::debug("the stream to {} goes through shared memory", peer_);
