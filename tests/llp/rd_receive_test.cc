@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What a receiver owes: lanes, acknowledgements, SACK, receive buffers, error reports
 // (docs/protocol/reliable-datagrams.md sections 4, 5, 7 and 9).
-#include "tests/llp/rd_no_memory.h"
+#include "tests/llp/no_memory.h"
 #include "tests/llp/rd_scene.h"
 
 using namespace ewarp;

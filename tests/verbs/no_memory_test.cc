@@ -3,46 +3,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <cstdlib>
 #include <future>
-#include <new>
 
 #include "provider/engine/engine.h"
+#include "tests/llp/no_memory.h"
 #include "tests/wire/scene.h"
-
-namespace {
-std::atomic<int> stagings_left{1 << 20};  // how many more can be had
-}
-
-[[gnu::noinline]] void* operator new(std::size_t n) {
-  if (n == ewarp::verbs::Engine::kStaging && --stagings_left < 0) throw std::bad_alloc();
-  void* p = std::malloc(n);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-[[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
-  return std::malloc(n);
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-// Sanitizers bring forms of their own, whose memory is not for free().
-[[gnu::noinline]] void* operator new[](std::size_t n) {
-  return operator new(n);
-}
-[[gnu::noinline]] void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
-  return std::malloc(n);
-}
-[[gnu::noinline]] void operator delete[](void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
-  std::free(p);
-}
 
 using namespace ewarp;
 using namespace ewarp::wire;
@@ -74,7 +40,8 @@ void no_staging_in_a_shared_receive(void**) {
     assert_true(*s.side.at(19000) == payload[19000]);
   }
   engine().run([&] {  // nobody receives meanwhile
-    stagings_left = 3;
+    ewarp::test::scarce_left = 3;
+    ewarp::test::scarce = verbs::Engine::kStaging;
     for (auto& s : scenes) {
       const Bytes fpdu = s->peer->frame(write_segment(s->side.mr->stag(), s->side.address(0), payload));
       s->peer->raw(slice(fpdu, 20000, fpdu.size() - 20000));
@@ -88,7 +55,7 @@ void no_staging_in_a_shared_receive(void**) {
       poll(nullptr, 0, 1);
     (s->side.state() == IBV_QPS_RTS ? whole : ended) += 1;
   }
-  stagings_left = 1 << 20;
+  ewarp::test::scarce = 0;
   assert_int_equal(whole + ended, kStreams);
   assert_true(whole > 0 && ended > 0);
   for (auto& s : scenes) {

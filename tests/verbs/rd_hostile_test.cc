@@ -8,7 +8,7 @@
 #include "ddp/untagged.h"
 #include "llp/rd/header.h"
 #include "rdmap/header.h"
-#include "tests/llp/rd_no_memory.h"
+#include "tests/llp/no_memory.h"
 #include "tests/llp/rd_seal.h"
 #include "tests/verbs/captured_stderr.h"
 #include "tests/verbs/rd_full_sockets.h"
