@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Allocations that fail one after the other, over an adapter in the place of libibverbs's functions: what is refused
 // leaves nothing behind, what ends is told, and no buffer that the program has back is looked at.
-#include <cstdlib>
-#include <limits>
 #include <new>
 #include <set>
 
@@ -12,68 +10,16 @@
 #include "mpi_shim/channel/verbs/registration_cache.h"
 #include "tests/channel/pinning_adapter.h"
 #include "tests/channel/scene.h"
-
-namespace {
-
-constexpr int kAll = std::numeric_limits<int>::max();
-constexpr std::size_t kAnySize = std::numeric_limits<std::size_t>::max();
-// Of this thread.
-thread_local int allocations_left = kAll;
-thread_local std::size_t largest_block = kAnySize;
-
-}  // namespace
-
-[[gnu::noinline]] void* operator new(std::size_t n) {
-  if (n > largest_block || (allocations_left != kAll && --allocations_left < 0)) throw std::bad_alloc();
-  void* p = std::malloc(n > 0 ? n : 1);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-[[gnu::noinline]] void operator delete(void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete(void* p, std::size_t) noexcept {
-  std::free(p);
-}
-// Sanitizers bring forms of their own, whose memory is not for free().
-[[gnu::noinline]] void* operator new[](std::size_t n) {
-  return operator new(n);
-}
-[[gnu::noinline]] void* operator new(std::size_t n, const std::nothrow_t&) noexcept {
-  try {
-    return operator new(n);
-  } catch (const std::bad_alloc&) {
-    return nullptr;
-  }
-}
-[[gnu::noinline]] void* operator new[](std::size_t n, const std::nothrow_t&) noexcept {
-  return operator new(n, std::nothrow);
-}
-[[gnu::noinline]] void operator delete[](void* p) noexcept {
-  std::free(p);
-}
-[[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
-  std::free(p);
-}
+#include "tests/llp/no_memory.h"
 
 using namespace ewarp::channel;
 using namespace ewarp::channel::test;
+using ewarp::test::kAnySize;
+using ewarp::test::lacks_blocks;
+using ewarp::test::lacks_memory;
+using ewarp::test::largest_block;
 
 namespace {
-
-// f() with memory for so many allocations. True: it threw std::bad_alloc.
-template <class F>
-bool lacks_memory(int allocations, F f) {
-  allocations_left = allocations;
-  bool threw = false;
-  try {
-    f();
-  } catch (const std::bad_alloc&) {
-    threw = true;
-  }
-  allocations_left = kAll;
-  return threw;
-}
 
 constexpr int kMore = 20;  // allocations than any of these things needs
 
@@ -211,6 +157,156 @@ void an_injected_message_that_cannot_be_copied_ends_its_connection(void**) {
   assert_true(got == Bytes(kLong));
 }
 
+// --- calls, and what goes on by itself ---
+
+// Of blocks for requests to the transport each of these needs some, at most 6.
+using Begin = Request (*)(Machine&, Bytes&, wire::Remote);
+constexpr Begin kCalls[] = {
+    [](Machine& m, Bytes& data, wire::Remote) { return m.send(kR, 1, Octets(data).first(kSmall)); },
+    [](Machine& m, Bytes& data, wire::Remote) {
+      return m.send(kR, 1, Octets(data).first(kSmall), SendOptions{.delivered = true});
+    },
+    [](Machine& m, Bytes& data, wire::Remote) { return m.send(kR, 1, Octets(data).first(kMedium)); },
+    [](Machine& m, Bytes& data, wire::Remote) { return m.send(kR, 1, data, true); },
+    [](Machine& m, Bytes& data, wire::Remote to) { return m.put(kR, data, to); },
+    [](Machine& m, Bytes& data, wire::Remote to) {
+      return m.put(kR, data, to, {.delivered = true, .data = std::uint64_t{7}});
+    },
+    [](Machine& m, Bytes& data, wire::Remote to) {
+      return m.put(kR, Octets(data).first(kSmall), to, {.inject = true});
+    },
+    [](Machine& m, Bytes& data, wire::Remote from) { return m.get(kR, data, from); },
+    [](Machine& m, Bytes& data, wire::Remote) { return m.call(kR, Octets(data).first(kSmall), data); },
+};
+
+// With one block more each time: true when that was enough.
+bool begins_with(int blocks, Begin begin) {
+  Tuning t = small_tuning();
+  t.eager_piece = 16;
+  Scene s(t);
+  s.net.longest = 300;
+  Bytes data = pattern(kS, 1, kLarge), there = pattern(kR, 2, kLarge), got(kLarge);
+  const Bytes before = there;
+  Exposed* const window = s.net.expose(kR, there);
+  Machine& m = s.net[kS];
+  Request request;
+  const bool lacked = lacks_blocks(sizeof(Outgoing), blocks, [&] { request = begin(m, data, window->remote); });
+  if (lacked) {  // nothing is left of it, and nothing comes of it
+    assert_int_equal(m.pending(), 0);
+    s.net.run();
+    assert_true(m.idle());
+    assert_true(there == before);
+    request = begin(m, data, window->remote);
+  }
+  s.net[kR].receive(kS, 1, 0, got);
+  s.net.run();
+  const auto status = m.test(request);
+  assert_true(status && status->error == Error::none);
+  assert_int_equal(m.pending(), 0);
+  assert_true(s.net.failures.empty());
+  s.net.conceal(kR, window);
+  return !lacked;
+}
+
+void a_call_without_memory_has_done_nothing(void**) {
+  for (const Begin begin : kCalls) {
+    int blocks = 0;
+    while (!begins_with(blocks, begin)) ++blocks;
+    assert_in_range(blocks, 1, 7);
+  }
+}
+
+void a_copy_without_a_request_is_given_back(void**) {
+  Scene s;
+  const Bytes data = pattern(kS, 1, kMedium);
+  Machine& m = s.net[kS];
+  const auto copy = m.copy_ahead(kR, data, {});
+  assert_true(copy.has_value());
+  assert_true(lacks_blocks(sizeof(Operation), 0, [&] { m.send(kR, 1, data, SendOptions{}, copy); }));
+  assert_int_equal(m.pending(), 0);
+  assert_true(m.idle());
+}
+
+// The message is out of the queue, and its sender waits.
+void a_message_that_cannot_be_fetched_ends_its_connection(void**) {
+  Tuning t = small_tuning();
+  t.rendezvous_by_read = true;
+  Scene s(t);
+  s.net.longest = 100;
+  auto& sent = s.send(kS, kR, 1, kLarge);
+  s.net.run();
+  Bytes got(kLarge);
+  Request received;
+  assert_false(lacks_blocks(sizeof(Outgoing), 0, [&] { received = s.net[kR].receive(kS, 1, 0, got); }));
+  s.net.run();
+  assert_int_equal(s.net.failures.size(), 1);
+  s.ends(sent, Error::peer_down);
+  const auto status = s.net[kR].test(received);
+  assert_true(status && status->error == Error::peer_down);
+  assert_int_equal(s.net[kR].pending(), 0);
+}
+
+// Nor can one that is thrown away, if there is no request to do it with.
+void a_message_that_cannot_be_discarded_ends_its_connection(void**) {
+  Scene s;
+  auto& sent = s.send(kS, kR, 1, kLarge);
+  s.net.run();
+  Status status;
+  auto message = s.net[kR].matched_probe(kS, 1, 0, &status);
+  assert_non_null(message.get());
+  assert_false(lacks_blocks(sizeof(Operation), 0, [&] { s.net[kR].discard(std::move(message)); }));
+  s.net.run();
+  assert_int_equal(s.net.failures.size(), 1);
+  s.ends(sent, Error::peer_down);
+}
+
+// What a receiver owes, and credits: with the next tick, though nothing comes any more.
+void a_release_waits_for_memory(void**) {
+  static_assert(sizeof(Outgoing) != sizeof(Stored));
+  Scene s;
+  const Bytes data = pattern(kS, 1, kSmall);
+  const Request sent = s.net[kS].send(kR, 1, data, {.delivered = true});
+  assert_false(lacks_blocks(sizeof(Outgoing), 0, [&] { s.net.run(); }));
+  assert_false(s.net[kS].done(sent));
+  s.net[kR].tick();
+  s.net.run();
+  const auto status = s.net[kS].test(sent);
+  assert_true(status && status->error == Error::none);
+}
+
+void a_cancel_without_memory_can_be_repeated(void**) {
+  Scene s;
+  Bytes got(kLarge);
+  Machine& m = s.net[kR];
+  const Request received = m.receive(kS, 1, 0, got);
+  assert_true(lacks_blocks(sizeof(Outgoing), 0, [&] { m.cancel(received); }));
+  m.cancel(received);
+  s.net.run();
+  const auto status = m.test(received);
+  assert_true(status && status->error == Error::cancelled);
+}
+
+struct Item {
+  std::size_t key = 0;
+  Links<Item> links;
+};
+struct ItemKey {
+  static std::size_t key(const Item& item) { return item.key; }
+  static std::size_t hash(std::size_t key) { return key; }
+};
+
+void a_queue_without_memory_takes_all_the_same(void**) {
+  std::vector<Item> items(1000);
+  for (std::size_t i = 0; i < items.size(); ++i) items[i].key = i;
+  HashedQueue<Item, &Item::links, ItemKey> queue;
+  assert_false(lacks_memory(0, [&] {
+    for (Item& item : items) queue.push_back(item);
+  }));
+  for (Item& item : items) assert_ptr_equal(queue.first(item.key), &item);
+  for (Item& item : items) queue.remove(item);
+  assert_int_equal(queue.size(), 0);
+}
+
 }  // namespace
 
 int main() {
@@ -221,6 +317,13 @@ int main() {
       cmocka_unit_test(a_reason_needs_no_memory),
       cmocka_unit_test(a_send_waits_where_it_cannot_be_copied),
       cmocka_unit_test(an_injected_message_that_cannot_be_copied_ends_its_connection),
+      cmocka_unit_test(a_call_without_memory_has_done_nothing),
+      cmocka_unit_test(a_copy_without_a_request_is_given_back),
+      cmocka_unit_test(a_message_that_cannot_be_fetched_ends_its_connection),
+      cmocka_unit_test(a_message_that_cannot_be_discarded_ends_its_connection),
+      cmocka_unit_test(a_release_waits_for_memory),
+      cmocka_unit_test(a_cancel_without_memory_can_be_repeated),
+      cmocka_unit_test(a_queue_without_memory_takes_all_the_same),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -141,6 +141,24 @@ void nobody_is_tried_who_is_not_waited_for(void**) {
   assert_int_equal(s.count(kMe, Count::peers_lost), 0);
 }
 
+// They are not looked at any more; those that are there still are.
+void who_is_there_is_looked_after_when_others_are_lost(void**) {
+  Scene s(small_tuning(), 4);
+  for (PeerId peer = 1; peer < 4; ++peer) s.connect(kMe, peer);
+  auto& waiting = s.receive(kMe, kAlive, 1, kSmall);
+  s.net.kill(kDead);
+  s.net.kill(3);
+  s.net.silent = true;
+  for (int i = 0; i < 2; ++i) {
+    s.net.now += s.net[kMe].tuning().death_ns / 2 + 1;
+    s.net[kMe].tick();
+    s.net.run();
+  }
+  s.ends(waiting, Error::peer_down);
+  assert_int_equal(s.count(kMe, Count::peers_lost), 3);
+  s.net[kMe].tick();
+}
+
 // Each is one message that no correct peer sends.
 void a_peer_that_breaks_the_protocol_is_cut_off(void**) {
   using wire::Kind;
@@ -288,6 +306,7 @@ int main() {
       cmocka_unit_test(a_silent_peer_is_tried_and_given_up),
       cmocka_unit_test(a_silent_peer_whose_credits_are_waited_for_is_given_up),
       cmocka_unit_test(nobody_is_tried_who_is_not_waited_for),
+      cmocka_unit_test(who_is_there_is_looked_after_when_others_are_lost),
       cmocka_unit_test(a_peer_that_breaks_the_protocol_is_cut_off),
       cmocka_unit_test(a_peer_that_asks_and_takes_no_answers_is_given_up),
       cmocka_unit_test(immediates_that_name_the_wrong_receive),

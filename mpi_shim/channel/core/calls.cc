@@ -3,6 +3,7 @@
 // puts.
 #include <algorithm>
 #include <cassert>
+#include <new>
 
 #include "mpi_shim/channel/core/machine.h"
 
@@ -13,8 +14,9 @@ constexpr std::uint32_t kMostAnswers = 4096;  // that wait, beside those to what
 
 }  // namespace
 
-// Copied at once: questions and answers are short, and their buffers are used again.
+// Copied at once: questions and answers are short, and their buffers are used again. Without memory nothing is queued.
 void Machine::queue_small(PeerId peer, wire::Kind kind, std::uint32_t id, Octets payload) {
+  reserve_message(payload.size());
   Outgoing& first = pool_.take(Outgoing::What::send, peer);
   first.message.kind = kind;
   first.message.id = id;
@@ -32,16 +34,25 @@ Request Machine::call(PeerId peer, Octets question, MutableOctets answer, const 
   op->report = report;
   op->enter(Operation::State::confirming);
   counters_.add(Count::calls);
-  if (question.size() > tuning_.eager_threshold) {
-    finish(*op, Error::too_long);
-  } else if (self_[peer]) {
-    answered(*op, answer_to(peer, question));
-  } else if (links_[peer]->state() == Link::State::down) {
-    finish(*op, Error::peer_down);
-  } else {
-    queue_small(peer, wire::Kind::call, Operations::wire_id(*op), question);
+  try {
+    ask(*op, question);
+  } catch (const std::bad_alloc&) {
+    forget(name);
+    throw;
   }
   return name;
+}
+
+void Machine::ask(Operation& op, Octets question) {
+  if (question.size() > tuning_.eager_threshold) {
+    finish(op, Error::too_long);
+  } else if (self_[op.peer]) {
+    answered(op, answer_to(op.peer, question));
+  } else if (links_[op.peer]->state() == Link::State::down) {
+    finish(op, Error::peer_down);
+  } else {
+    queue_small(op.peer, wire::Kind::call, Operations::wire_id(op), question);
+  }
 }
 
 // In a buffer that the next question uses again.

@@ -19,12 +19,16 @@ bool is_answer(const Outgoing& o) {
 
 }  // namespace
 
-Outgoing& OutgoingPool::take(Outgoing::What what, PeerId peer) {
-  if (free_.empty()) {
+void OutgoingPool::reserve(std::size_t count) {
+  while (free_.size() < count) {
     make_room(all_, free_);
     all_.push_back(std::make_unique<Outgoing>());
     free_.push_back(all_.back().get());
   }
+}
+
+Outgoing& OutgoingPool::take(Outgoing::What what, PeerId peer) {
+  reserve(1);
   Outgoing& o = *free_.back();
   free_.pop_back();
   assert(o.links.previous == nullptr && o.links.next == nullptr);
@@ -72,6 +76,7 @@ void Link::set_down() {
   releases_.clear();
   retracting.clear();
   recalled_to_.reset();
+  starved_ = false;
   incomplete = {};
   sent.clear();
   arrived.clear();
@@ -131,9 +136,14 @@ void Link::flush() {
     reads_.remove(*o);
   }
   send_in_order();
-  use_up_recalled();
-  return_credits();
-  if (releases_.size() >= kReleaseBatch || (urgent_ && !releases_.empty())) push_note();
+  starved_ = false;
+  try {
+    use_up_recalled();
+    return_credits();
+    if (releases_.size() >= kReleaseBatch || (urgent_ && !releases_.empty())) push_note();
+  } catch (const std::bad_alloc&) {
+    starved_ = true;
+  }
   note_stall();
 }
 
@@ -246,16 +256,12 @@ bool Link::send(Outgoing& o, bool reserve, bool followed) {
 void Link::return_credits() {
   if (note_ && consumed_ - *note_ - 1 < kHalf) note_.reset();
   if (note_ || untold() < window_ / 2 + 1) return;
+  pool_.reserve(1);
   widen();
-  Outgoing* note = nullptr;
-  try {
-    note = &pool_.take(Outgoing::What::send, peer_);
-  } catch (const std::bad_alloc&) {  // with the next flush()
-    return;
-  }
-  note->message.kind = wire::Kind::note;
+  Outgoing& note = pool_.take(Outgoing::What::send, peer_);
+  note.message.kind = wire::Kind::note;
   const std::uint32_t before = told_;
-  if (!send(*note, true, false)) return pool_.give(*note);
+  if (!send(note, true, false)) return pool_.give(note);
   note_ = before;
   ++under_way_;
 }
@@ -325,6 +331,7 @@ bool Link::use_receive(bool unused) {
 
 void Link::lend(bool idle) {
   if (state_ != State::up || borrowed() == 0) return;
+  if (idle) pool_.reserve(1);
   most_window_ = idle ? kFirstWindow : window_ - window_ / 2;
   if (!idle) return;
   asked_back_ = true;
@@ -345,15 +352,11 @@ void Link::on_recall(std::uint32_t keep) {
 // As the path takes them: how many there are is the peer's word alone.
 void Link::use_up_recalled() {
   if (!recalled_to_) return;
-  try {
-    while (queue_.empty() && holding_up_ == 0 && credits_left() > *recalled_to_) {
-      Outgoing& o = pool_.take(Outgoing::What::send, peer_);
-      o.message.kind = wire::Kind::unused;
-      push(o, true);
-      send_in_order();
-    }
-  } catch (const std::bad_alloc&) {  // with the next flush()
-    return;
+  while (queue_.empty() && holding_up_ == 0 && credits_left() > *recalled_to_) {
+    Outgoing& o = pool_.take(Outgoing::What::send, peer_);
+    o.message.kind = wire::Kind::unused;
+    push(o, true);
+    send_in_order();
   }
   if (credits_left() <= *recalled_to_) recalled_to_.reset();
 }
@@ -375,8 +378,8 @@ void Link::release(std::uint32_t id, bool at_once) {
 
 void Link::push_note() {
   if (note_queued_) return;
-  note_queued_ = true;
   Outgoing& note = pool_.take(Outgoing::What::send, peer_);
+  note_queued_ = true;
   note.message.kind = wire::Kind::note;
   push(note);
 }

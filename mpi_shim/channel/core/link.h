@@ -85,6 +85,8 @@ class OutgoingPool {
  public:
   Outgoing& take(Outgoing::What what, PeerId peer);
   void give(Outgoing& o);
+  // So many take() in a row find memory. Throws std::bad_alloc.
+  void reserve(std::size_t count);
 
   std::size_t stalled = 0;  // links that are up and have something that could not be handed over
 
@@ -145,8 +147,10 @@ class Link {
   bool push(Outgoing& o, bool followed = false);
   // Replaces the payload of a Send or Write that waits by a copy. False: there is no memory for one.
   bool copy_payload(Outgoing& o);
-  // Hands over as much as the path and the credits allow.
+  // Hands over as much as the path and the credits allow. What it wants to add itself, notes, and finds no memory for,
+  // waits for the next one: starved() says so.
   void flush();
+  bool starved() const { return starved_; }
   bool nothing_waits() const { return queue_.empty() && reads_.empty() && paced_.empty(); }
   // The transport has something, whose completion shows that the peer lives.
   bool under_way() const { return under_way_ > 0; }
@@ -180,6 +184,7 @@ class Link {
   // From now on every release goes out at once.
   void set_peer_closing() { peer_closing_ = urgent_ = true; }
 
+  Links<Link> ups;  // in Machine's list of those that are up
   SentNumbers sent;
   ArrivedNumbers arrived;
   // With ordered_completions: receives that are fetched from buffers of HYBRID, and what came to its end behind them.
@@ -238,6 +243,7 @@ class Link {
   bool peer_closing_ = false, note_queued_ = false, urgent_ = false, stalled_ = false;
   bool holding_ = false;     // credits
   bool short_ = false;       // of receives
+  bool starved_ = false;     // of memory
   bool asked_back_ = false;  // RECALL is out, and nothing else has come since
   // paced_: Writes of rendezvous, what belongs to them, and what may not pass them.
   List<Outgoing, &Outgoing::links> queue_, reads_, paced_;

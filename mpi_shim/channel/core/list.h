@@ -5,6 +5,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -89,9 +90,14 @@ class HashedQueue {
   }
   const Bucket& bucket(const Key& key) const { return buckets_[KeyOf::hash(key) & (buckets_.size() - 1)]; }
   Bucket& bucket(const Key& key) { return buckets_[KeyOf::hash(key) & (buckets_.size() - 1)]; }
-  // Items of one key come out of one old bucket, so their order survives.
+  // Items of one key come out of one old bucket, so their order survives. Without memory the buckets become longer.
   void grow() {
-    std::vector<Bucket> old(buckets_.size() * 2);
+    std::vector<Bucket> old;
+    try {
+      old.resize(buckets_.size() * 2);
+    } catch (const std::bad_alloc&) {
+      return;
+    }
     old.swap(buckets_);
     for (Bucket& from : old)
       while (T* item = from.pop_front()) bucket(KeyOf::key(*item)).push_back(*item);

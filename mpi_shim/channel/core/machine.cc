@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <cassert>
+#include <new>
+#include <utility>
 
 #include "mpi_shim/channel/core/room.h"
 
@@ -47,6 +49,14 @@ Operation* Machine::start(Operation::Kind kind, PeerId peer, MutableOctets buffe
   ++links_[peer]->pending;
   if (kind != Operation::Kind::receive) wait_for(peer);  // a receive may have its message already
   return op;
+}
+
+// The call that began it finds no memory, and nothing of it is out: as if it had never been.
+void Machine::forget(Request request) {
+  Operation* op = operations_.find(request);
+  if (op == nullptr) return;
+  settle(*op, Error::no_memory);
+  operations_.free(*op);
 }
 
 void Machine::settle(Operation& op, Error error) {
@@ -156,32 +166,51 @@ Request Machine::send(PeerId peer, Tag tag, Octets data, const SendOptions& opti
                       const std::optional<HybridBuffers::Buffer>& copy) {
   assert(!options.inject || !options.synchronous);
   if (options.inject && !may_inject(peer, data.size())) return {};
-  // A send only reads what it is given.
-  Operation* op = start(Operation::Kind::send, peer, {const_cast<std::byte*>(data.data()), data.size()},
-                        options.synchronous || options.delivered);
-  if (op == nullptr) {
-    if (copy) hybrid_buffers_.give(copy->id, peer);
-    return {};
+  Request name;
+  std::optional<HybridBuffers::Buffer> copied = copy;
+  try {
+    // A send only reads what it is given.
+    Operation* op = start(Operation::Kind::send, peer, {const_cast<std::byte*>(data.data()), data.size()},
+                          options.synchronous || options.delivered);
+    if (op != nullptr) {
+      name = Operations::name(*op);
+      begin_send(*op, tag, options, copied);
+    } else if (copied) {
+      hybrid_buffers_.give(copied->id, peer);
+    }
+  } catch (const std::bad_alloc&) {
+    if (copied) hybrid_buffers_.give(copied->id, peer);
+    forget(name);
+    throw;
   }
-  const Request name = Operations::name(*op);
-  op->tag = tag;
-  op->key = key_of(tag);
-  op->status.tag = tag;
-  op->status.length = data.size();
-  op->report = options.report;
-  op->attached = options.data;
-  op->confirm = options.delivered;
-  if (self_[peer])
-    send_to_self(*op, options);
-  else if (links_[peer]->state() == Link::State::down)
-    finish(*op, Error::peer_down);  // its buffers are free already
-  else
-    choose_protocol(*op, options, copy);
   return name;
 }
 
+void Machine::begin_send(Operation& op, Tag tag, const SendOptions& options,
+                         std::optional<HybridBuffers::Buffer>& copied) {
+  op.tag = tag;
+  op.key = key_of(tag);
+  op.status.tag = tag;
+  op.status.length = op.length;
+  op.report = options.report;
+  op.attached = options.data;
+  op.confirm = options.delivered;
+  if (self_[op.peer])
+    send_to_self(op, options);
+  else if (links_[op.peer]->state() == Link::State::down)
+    finish(op, Error::peer_down);  // its buffers are free already
+  else
+    choose_protocol(op, options, copied);
+}
+
+// Of the transport's, for a transfer and what may belong to it.
+std::size_t Machine::most_requests(std::size_t octets) const {
+  constexpr std::size_t kBehind = 2;  // WRITTEN or TOLD, and what confirms it
+  return octets / transport_.longest_transfer() + 1 + kBehind;
+}
+
 // A transfer in pieces that the adapter takes. The last one is the caller's, to be completed and pushed: it ends behind
-// the others.
+// the others, and lets them go.
 Outgoing& Machine::push_pieces(PeerId peer, Outgoing::What what, MutableOctets memory, const Exposed* exposed,
                                wire::Remote remote, bool paced, std::optional<Tag> unheard) {
   const std::size_t most = transport_.longest_transfer();
@@ -194,7 +223,7 @@ Outgoing& Machine::push_pieces(PeerId peer, Outgoing::What what, MutableOctets m
     o.paced = paced;
     o.unheard = unheard;
     if (memory.size() <= most) return o;
-    links_[peer]->push(o);
+    links_[peer]->push(o, true);
   }
 }
 
@@ -208,12 +237,14 @@ std::optional<HybridBuffers::Buffer> Machine::copy_ahead(PeerId peer, Octets dat
   return copy(peer, data);
 }
 
-void Machine::choose_protocol(Operation& op, const SendOptions& options, std::optional<HybridBuffers::Buffer> copied) {
+// copied: none when it is the message's, or the peer's.
+void Machine::choose_protocol(Operation& op, const SendOptions& options, std::optional<HybridBuffers::Buffer>& copied) {
   SentNumbers& sent = links_[op.peer]->sent;
   const bool always_eager = !options.synchronous && (options.inject || op.length <= tuning_.always_eager());
   const Announcement* next = always_eager ? nullptr : sent.peek(op.key);
   const bool announced = next != nullptr && next->capacity >= op.length;
   if (!announced && !options.synchronous && op.length <= tuning_.eager_threshold) {
+    reserve_message(op.length);
     const SentNumbers::Turn turn = sent.take(op.key);
     op.number = turn.number;
     if (turn.announcement) counters_.add(Count::got_mispredicted);
@@ -227,15 +258,17 @@ void Machine::choose_protocol(Operation& op, const SendOptions& options, std::op
   if (!copied && !expose(op, read ? Transport::Reach::read : Transport::Reach::own))
     return finish(op, Error::no_memory);
 
+  pool_.reserve(most_requests(op.length));
   const SentNumbers::Turn turn = sent.take(op.key);
+  const auto copy_of_it = std::exchange(copied, std::nullopt);
   op.number = turn.number;
   if (turn.announcement) counters_.add(announced ? Count::got_used : Count::got_too_small);
   if (announced) {
     counters_.add(Count::recv_rndv);
-    return write_into(op, *turn.announcement, copied);
+    return write_into(op, *turn.announcement, copy_of_it);
   }
   const std::uint8_t declined = turn.announcement ? wire::flag::kDeclined : std::uint8_t{0};
-  return copied ? send_hybrid(op, *copied, declined) : send_ready(op, declined);
+  return copy_of_it ? send_hybrid(op, *copy_of_it, declined) : send_ready(op, declined);
 }
 
 void Machine::attach(wire::Message& m, const Operation& op) {
@@ -271,50 +304,64 @@ Request Machine::one_sided(PeerId peer, MutableOctets memory, wire::Remote remot
   op->report = options.report;
   op->attached = options.data;
   op->confirm = options.delivered;
-  if (self_[peer]) {
-    std::byte* other = reinterpret_cast<std::byte*>(remote.address);
-    std::byte* to = what == Outgoing::What::read ? memory.data() : other;
-    std::copy_n(to == other ? memory.data() : other, memory.size(), to);
-    if (options.data) hear_of_put(peer, memory.size(), *options.data);
-    finish(*op, Error::none);
-  } else if (links_[peer]->state() == Link::State::down) {
-    finish(*op, Error::peer_down);
-  } else if (what == Outgoing::What::read && memory.empty()) {
-    finish(*op, Error::none);
-  } else if (memory.size() > tuning_.eager_threshold &&
-             !expose(*op, what == Outgoing::What::read ? Transport::Reach::written : Transport::Reach::own)) {
-    finish(*op, Error::no_memory);
-  } else {
-    push_one_sided(*op, remote, what, options.inject);
+  try {
+    begin_one_sided(*op, remote, what, options);
+  } catch (const std::bad_alloc&) {
+    forget(name);
+    throw;
   }
   return name;
 }
 
+void Machine::begin_one_sided(Operation& op, wire::Remote remote, Outgoing::What what, const SendOptions& options) {
+  const bool reads = what == Outgoing::What::read;
+  if (self_[op.peer]) {
+    std::byte* other = reinterpret_cast<std::byte*>(remote.address);
+    std::copy_n(reads ? other : op.data, op.length, reads ? op.data : other);
+    if (options.data) hear_of_put(op.peer, op.length, *options.data);
+    finish(op, Error::none);
+  } else if (links_[op.peer]->state() == Link::State::down) {
+    finish(op, Error::peer_down);
+  } else if (reads && op.length == 0) {
+    finish(op, Error::none);
+  } else if (op.length > tuning_.eager_threshold &&
+             !expose(op, reads ? Transport::Reach::written : Transport::Reach::own)) {
+    finish(op, Error::no_memory);
+  } else {
+    push_one_sided(op, remote, what, options.inject);
+  }
+}
+
 void Machine::push_one_sided(Operation& op, wire::Remote remote, Outgoing::What what, bool inject) {
+  pool_.reserve(most_requests(op.length));  // from here on nothing fails for want of memory
   Link& link = *links_[op.peer];
+  Outgoing *const told = take_told(op), *const confirm = take_confirm(op);
   Outgoing& o = push_pieces(op.peer, what, op.buffer(), op.memory, remote);
   o.inject = inject;
   o.operation = op.confirm || inject ? nullptr : &op;
   const bool gone = link.push(o);
   if (inject && !gone && !link.copy_payload(o)) lose_message(op.peer);
-  if (op.attached) push_told(op);
-  if (op.confirm) return push_confirm(op);
-  if (inject) finish(op, Error::none);
+  if (told != nullptr) link.push(*told);
+  if (confirm != nullptr) link.push(*confirm);
+  if (inject && confirm == nullptr) finish(op, Error::none);
 }
 
-void Machine::push_told(const Operation& op) {
+// Null if nothing is attached.
+Outgoing* Machine::take_told(const Operation& op) {
+  if (!op.attached) return nullptr;
   Outgoing& o = pool_.take(Outgoing::What::send, op.peer);
   o.message.kind = wire::Kind::told;
   o.message.size = op.length;
   attach(o.message, op);
-  links_[op.peer]->push(o);
+  return &o;
 }
 
-// A Read behind the Write: its answer comes when the Write's data is in place.
-void Machine::push_confirm(Operation& op) {
+// A Read behind the Write: its answer comes when the Write's data is in place. Null if nobody wants to know that.
+Outgoing* Machine::take_confirm(Operation& op) {
+  if (!op.confirm) return nullptr;
   Outgoing& o = pool_.take(Outgoing::What::confirm, op.peer);
   o.operation = &op;
-  links_[op.peer]->push(o);
+  return &o;
 }
 
 Request Machine::put(PeerId peer, Octets source, wire::Remote target, const SendOptions& options) {

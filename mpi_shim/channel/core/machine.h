@@ -131,6 +131,7 @@ class Machine final : public TransportEvents {
   // What tags are numbered, announced and hashed by.
   Tag key_of(Tag tag) const { return tag & ~tuning_.ignored_bits; }
   Operation* start(Operation::Kind kind, PeerId peer, MutableOctets buffer, bool large = false);
+  void forget(Request request);
   void finish(Operation& op, Error error);
   void settle(Operation& op, Error error);
   bool leave_parent(Operation& parent);
@@ -144,20 +145,24 @@ class Machine final : public TransportEvents {
   bool may_answer(PeerId peer) const;
   // By HYBRID, unless it is announced.
   bool goes_hybrid(std::size_t length, const SendOptions& options) const;
-  void choose_protocol(Operation& op, const SendOptions& options, std::optional<HybridBuffers::Buffer> copied);
+  void choose_protocol(Operation& op, const SendOptions& options, std::optional<HybridBuffers::Buffer>& copied);
   void attach(wire::Message& m, const Operation& op);
+  void begin_send(Operation& op, Tag tag, const SendOptions& options, std::optional<HybridBuffers::Buffer>& copied);
   void send_to_self(Operation& op, const SendOptions& options);
   Request one_sided(PeerId peer, MutableOctets memory, wire::Remote remote, Outgoing::What what,
                     const SendOptions& options);
+  void begin_one_sided(Operation& op, wire::Remote remote, Outgoing::What what, const SendOptions& options);
   void push_one_sided(Operation& op, wire::Remote remote, Outgoing::What what, bool inject);
-  void push_confirm(Operation& op);
-  void push_told(const Operation& op);
+  std::size_t most_requests(std::size_t octets) const;
+  Outgoing* take_confirm(Operation& op);
+  Outgoing* take_told(const Operation& op);
 
   // machine_receive.cc: matching
   void arrived(const Incoming& in);
   void take_posted(Operation& op, const Incoming& in);
   void deliver(Operation& op, const Incoming& in);
   void deliver_stored(Operation& op, const Stored& message);
+  void deliver_taken(Operation& op, const Stored& message);
   void store(const Incoming& in);
   std::unique_ptr<Stored> take_stored(Arrival& a);
   bool waits_for(PeerId peer) const;
@@ -171,6 +176,7 @@ class Machine final : public TransportEvents {
   void tell_ends(Link& link, bool all);
 
   // calls.cc
+  void ask(Operation& op, Octets question);
   void on_call(PeerId peer, const wire::Message& m, Octets question);
   void on_answer(PeerId peer, const wire::Message& m, Octets answer);
   Octets answer_to(PeerId peer, Octets question);
@@ -190,6 +196,7 @@ class Machine final : public TransportEvents {
   void forget_messages_of(PeerId peer);
 
   // protocol_eager.cc
+  void reserve_message(std::size_t octets);
   void push_message(Outgoing& first, Octets payload);
   std::size_t waiting_octets() const;
   bool copy_waiting();
@@ -239,7 +246,9 @@ class Machine final : public TransportEvents {
   Unexpected unexpected_;
   Waiting waiting_;
   HybridBuffers hybrid_buffers_;
+  using Up = List<Link, &Link::ups>;
   std::vector<std::unique_ptr<Link>> links_;
+  Up up_;  // of these, those that are up
   std::vector<bool> self_;
   std::size_t stored_ = 0;        // octets of messages in unexpected_, of peers
   bool holding_credits_ = false;  // some link does

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What peers send and do: messages, releases, cancelling with them, their end.
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "mpi_shim/channel/core/machine.h"
@@ -8,7 +9,9 @@
 namespace ewarp::channel {
 
 void Machine::on_peer_up(PeerId peer) {
-  links_[peer]->set_up();
+  Link& link = *links_[peer];
+  up_.push_back(link);
+  link.set_up();
 }
 
 void Machine::on_writable(PeerId peer) {
@@ -29,7 +32,10 @@ void Machine::on_received(PeerId peer, Octets octets) {
   dispatch(peer, *m, octets.subspan(used));
   link.flush();
   if (!link.take_shortage()) return;
-  if (Link* lender = budget_.lender(link)) lender->lend(budget_.idle(*lender));
+  try {
+    if (Link* lender = budget_.lender(link)) lender->lend(budget_.idle(*lender));
+  } catch (const std::bad_alloc&) {  // it is no fault of this peer's
+  }
 }
 
 const char* Machine::misplaced(const Link& link, const wire::Message& m, Octets payload) const {
@@ -151,10 +157,14 @@ void Machine::cancel(Request request) {
     counters_.add(Count::cancelled);
     return end_posted(*op, Error::cancelled);
   }
-  op->cancelling = true;
   std::vector<Tag>& retracting = links_[op->source]->retracting;
-  if (std::find(retracting.begin(), retracting.end(), op->key) != retracting.end()) return;
-  retracting.push_back(op->key);
+  const bool asked = std::find(retracting.begin(), retracting.end(), op->key) != retracting.end();
+  if (!asked) {
+    pool_.reserve(1);  // without memory nothing has changed
+    retracting.push_back(op->key);
+  }
+  op->cancelling = true;
+  if (asked) return;
   counters_.add(Count::retractions);
   queue_control(op->source, wire::Kind::retract, op->key, 0);
 }
@@ -200,6 +210,7 @@ void Machine::on_peer_down(PeerId peer) {
   if (link.state() == Link::State::down) return;
   counters_.add(Count::peers_lost);
   if (Stored* stored = link.incomplete.stored) stored->incomplete = nullptr;
+  if (link.state() == Link::State::up) up_.remove(link);
   link.set_down();
   hybrid_buffers_.give_all_of(peer);
   forget_messages_of(peer);
@@ -216,15 +227,17 @@ void Machine::on_peer_down(PeerId peer) {
 // What waits for credits is not under way; a ping needs none.
 void Machine::tick() {
   const std::uint64_t now = transport_.now(), patience = tuning_.death_ns / 2;
-  for (PeerId peer = 0; peer < links_.size(); ++peer) {
-    Link& link = *links_[peer];
-    if (link.state() != Link::State::up || (link.pending == 0 && link.nothing_waits())) continue;
-    if (link.pinged_at != 0) {
-      if (now - link.pinged_at > patience) transport_.fail(peer, "no answer");
-    } else if (!link.under_way() && now - link.heard_at > patience) {
-      Outgoing& ping = pool_.take(Outgoing::What::ping, peer);
-      link.pinged_at = now;
-      link.push(ping);
+  Link* next = nullptr;
+  for (Link* link = up_.front(); link != nullptr; link = next) {
+    next = Up::after(*link);
+    if (link->starved()) link->flush();
+    if (link->pending == 0 && link->nothing_waits()) continue;
+    if (link->pinged_at != 0) {
+      if (now - link->pinged_at > patience) transport_.fail(link->peer(), "no answer");
+    } else if (!link->under_way() && now - link->heard_at > patience) {
+      Outgoing& ping = pool_.take(Outgoing::What::ping, link->peer());
+      link->pinged_at = now;
+      link->push(ping);
     }
   }
 }

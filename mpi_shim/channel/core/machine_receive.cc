@@ -2,6 +2,7 @@
 // Matching: which receive a message belongs to, and how it gets there.
 #include <algorithm>
 #include <cassert>
+#include <new>
 #include <utility>
 
 #include "mpi_shim/channel/core/machine.h"
@@ -65,7 +66,15 @@ struct Nobody final : Listener {
 
 void Machine::discard(std::unique_ptr<Stored> message) {
   static Nobody nobody;
-  receive_matched(std::move(message), {}, {.listener = &nobody});
+  const PeerId source = message->source;
+  const bool awaited = message->message.kind != wire::Kind::eager;
+  try {
+    if (receive_matched(std::move(message), {}, {.listener = &nobody})) return;
+  } catch (const std::bad_alloc&) {
+  }
+  // No request can be had for it, and nobody is told: its sender must not wait for ever.
+  if (message->own != nullptr) return finish(*message->own, Error::none);
+  if (awaited && links_[source]->state() == Link::State::up) transport_.fail(source, "no memory for a message");
 }
 
 namespace {
@@ -101,11 +110,15 @@ std::unique_ptr<Stored> Machine::matched_probe(PeerId source, Tag tag, Tag ignor
 
 // --- multi-receives ---
 
-// A request for the next message in the buffer; null if there are too many.
+// A request for the next message in the buffer; null if there are too many, or no memory.
 Operation* Machine::carve(Operation& op, PeerId source, std::size_t size) {
   assert(op.multi && op.taken <= op.length);
   const std::size_t free = op.length - op.taken;
-  Operation* child = start(Operation::Kind::receive, source, {op.data + op.taken, std::min(size, free)});
+  Operation* child = nullptr;
+  try {
+    child = start(Operation::Kind::receive, source, {op.data + op.taken, std::min(size, free)});
+  } catch (const std::bad_alloc&) {
+  }
   if (child == nullptr) return nullptr;
   child->report = op.report;
   child->parent = &op;
@@ -193,7 +206,17 @@ void Machine::deliver(Operation& op, const Incoming& in) {
   }
 }
 
+// The message is out of the queue: without memory for what follows its sender would wait for ever.
 void Machine::deliver_stored(Operation& op, const Stored& message) {
+  const PeerId source = message.source;
+  try {
+    deliver_taken(op, message);
+  } catch (const std::bad_alloc&) {
+    transport_.fail(source, "no memory for a message");
+  }
+}
+
+void Machine::deliver_taken(Operation& op, const Stored& message) {
   counters_.add(Count::received_unexpected);
   const Octets payload = message.own != nullptr ? Octets(message.own->buffer())
                                                 : Octets(message.payload.get(), message.size - message.missing);
@@ -250,14 +273,14 @@ bool Machine::waits_for(PeerId peer) const {
 void Machine::wait_for(PeerId peer) {
   if (!holding_credits_) return;
   if (peer != kAnySource) return links_[peer]->give_credits();
-  for (const auto& link : links_) link->give_credits();
+  for (Link* link = up_.front(); link != nullptr; link = Up::after(*link)) link->give_credits();
 }
 
 // Not at the limit itself: credits for one message each would go out with a note each.
 void Machine::look_at_credits() {
   if (!holding_credits_ || stored_ > tuning_.unexpected_limit / 2) return;
   holding_credits_ = false;
-  for (const auto& link : links_) link->give_credits();
+  for (Link* link = up_.front(); link != nullptr; link = Up::after(*link)) link->give_credits();
 }
 
 }  // namespace ewarp::channel

@@ -12,6 +12,13 @@ namespace ewarp::channel {
 
 // --- the sender ---
 
+// What push_message() takes of memory for so much payload is there until something else is pushed.
+void Machine::reserve_message(std::size_t octets) {
+  const std::size_t piece = tuning_.piece(), count = octets <= piece ? 1 : (octets - 1) / piece + 1;
+  pool_.reserve(count);
+  pieces_.reserve(count);
+}
+
 // first: all but the payload.
 void Machine::push_message(Outgoing& first, Octets payload) {
   Link& link = *links_[first.peer];

@@ -3,6 +3,7 @@
 // straight into it. The immediate behind the Write names the receive, so there is no FIN.
 #include <algorithm>
 #include <cassert>
+#include <new>
 
 #include "mpi_shim/channel/core/machine.h"
 
@@ -42,7 +43,12 @@ void Machine::announce(Operation& op, bool waits) {
     counters_.add(Count::announcements_withheld);
     return;
   }
-  if (!expose(op, Transport::Reach::written)) return;
+  try {
+    if (!expose(op, Transport::Reach::written)) return;
+    pool_.reserve(1);
+  } catch (const std::bad_alloc&) {  // its message finds it all the same
+    return;
+  }
   op.announced = true;
   op.announced_for = number;
   ++link.announced;
@@ -152,6 +158,9 @@ void Machine::write_into(Operation& op, const Announcement& a, const std::option
   written.id = a.id;
   if (untold) attach(written, op);
   op.enter(Operation::State::underway);
+  pool_.reserve(most_requests(length));  // from here on nothing fails for want of memory
+  Outgoing* const notice = immediate ? nullptr : &pool_.take(Outgoing::What::send, op.peer);
+  Outgoing* const confirm = take_confirm(op);
   Outgoing& o = push_pieces(op.peer, immediate ? Outgoing::What::write_immediate : Outgoing::What::write,
                             {(copy ? copy->data : op.data) + head, length}, copy ? copy->memory : op.memory, target,
                             !copy, unheard);
@@ -161,15 +170,14 @@ void Machine::write_into(Operation& op, const Announcement& a, const std::option
   o.operation = immediate ? ended : nullptr;
   if (copy) o.buffer = copy->id;
   link.push(o);
-  if (!immediate) {
+  if (notice != nullptr) {
     counters_.add(Count::written_notices);
-    Outgoing& notice = pool_.take(Outgoing::What::send, op.peer);
-    notice.message = written;
-    notice.unheard = unheard;
-    notice.operation = ended;
-    link.push(notice);
+    notice->message = written;
+    notice->unheard = unheard;
+    notice->operation = ended;
+    link.push(*notice);
   }
-  if (op.confirm) return push_confirm(op);
+  if (confirm != nullptr) return static_cast<void>(link.push(*confirm));
   if (!copy) return;
   counters_.add(Count::recv_rndv_copied);
   finish(op, Error::none);

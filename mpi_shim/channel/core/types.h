@@ -58,7 +58,8 @@ struct Completion {
 };
 
 // Told of the ends of requests, instead of test() and wait(). Called under the endpoint's lock by whatever thread found
-// the request done, maybe before the call that began it returns: it must not call the channel.
+// the request done, maybe before the call that began it returns: it must not call the channel. It throws nothing:
+// nobody else is told of that end.
 class Listener {
  public:
   virtual ~Listener() = default;

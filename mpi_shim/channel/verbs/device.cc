@@ -58,7 +58,8 @@ Refusal Device::query() {
   ibv_port_attr port{};
   const std::uint8_t number = id_->port_num != 0 ? id_->port_num : 1;
   if (ibv_query_port(context_, number, &port) != 0) return refused("ibv_query_port");
-  longest_transfer_ = port.max_msg_sz;
+  constexpr std::uint32_t kUsual = 1u << 30;  // of adapters that do not say
+  longest_transfer_ = port.max_msg_sz != 0 ? port.max_msg_sz : kUsual;
   pd_ = ibv_alloc_pd(context_);
   return pd_ == nullptr ? refused("ibv_alloc_pd") : Refusal();
 }
