@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <new>
 
 #include "mpi_shim/gravel/text.h"
 
@@ -62,7 +63,10 @@ Job::Job(const Bootstrap& bootstrap, Boards&& boards, std::shared_ptr<channel::D
 
 Job::~Job() {
   if (endpoint_) {
-    say_farewell();
+    try {
+      say_farewell();
+    } catch (const std::bad_alloc&) {  // who is not told sees that the connection ends
+    }
     endpoint_->close();
   }
   for (const auto& region : regions_)
@@ -155,13 +159,16 @@ std::unique_ptr<Job> Job::start(const Bootstrap& bootstrap, Error* error, std::s
 // A receive that nobody sends for before he leaves: it ends with him, in order or not. It makes the channel look after
 // a silent peer, too. The peer is told, so that it says farewell even if it never has to do with this process.
 bool Job::watch(Proc proc) {
-  if (!is_peer(proc) || peer(proc).watched) return true;
-  const auto request =
-      endpoint_->irecv(peer(proc).id, kFarewell, {}, 0, {.report = report(kEnd | static_cast<std::uint64_t>(proc))});
-  if (!request) return false;
-  peer(proc).watched = true;
-  endpoint_->isend(peer(proc).id, kWatching, {}, {.inject = true, .report = report(kNothing)});
-  return true;
+  if (!is_peer(proc) || peer(proc).told) return true;
+  Peer& p = peer(proc);
+  if (!p.watched) {
+    const auto end = report(kEnd | static_cast<std::uint64_t>(proc));
+    p.watched =
+        events_.expect([&] { return static_cast<bool>(endpoint_->irecv(p.id, kFarewell, {}, 0, {.report = end})); });
+  }
+  if (!p.watched) return false;
+  p.told = static_cast<bool>(endpoint_->isend(p.id, kWatching, {}, {.inject = true, .report = report(kNothing)}));
+  return p.told;
 }
 
 bool Job::watch_source(Proc proc) {
@@ -189,27 +196,25 @@ bool Job::enter(Proc to, std::size_t offset, Octets octets) {
 }
 
 bool Job::put(Proc to, const Local& source, Remote target, RequestId request) {
-  buffers_.use(source);
-  const bool taken =
-      static_cast<bool>(endpoint_->put(peer(to).id, {source.data, source.size}, {target.address, target.key},
-                                       {.report = report(transfer_label(request, source))}));
-  if (!taken) buffers_.leave(source.slot);
+  const bool taken = events_.expect([&] {
+    return static_cast<bool>(endpoint_->put(peer(to).id, {source.data, source.size}, {target.address, target.key},
+                                            {.report = report(transfer_label(request, source))}));
+  });
+  if (taken) buffers_.use(source);  // its end is handled later, by this thread
   return taken;
 }
 
 bool Job::get(Proc from, const Local& target, Remote source, RequestId request) {
-  buffers_.use(target);
-  const bool taken =
-      static_cast<bool>(endpoint_->get(peer(from).id, {target.data, target.size}, {source.address, source.key},
-                                       report(transfer_label(request, target))));
-  if (!taken) buffers_.leave(target.slot);
+  const bool taken = events_.expect([&] {
+    return static_cast<bool>(endpoint_->get(peer(from).id, {target.data, target.size}, {source.address, source.key},
+                                            report(transfer_label(request, target))));
+  });
+  if (taken) buffers_.use(target);
   return taken;
 }
 
 void Job::on_done(const channel::Completion& completion) {
-  if (completion.label == kNothing) return;
-  const llp::Guard lock(mutex_);
-  events_.push_back({completion.label, completion.status.error});
+  if (completion.label != kNothing) events_.add({.label = completion.label, .error = completion.status.error});
 }
 
 void Job::handle(const Event& event) {
@@ -219,20 +224,9 @@ void Job::handle(const Event& event) {
   machine_.on_moved(static_cast<RequestId>(event.label), outcome(event.error));
 }
 
-void Job::handle_all() {
-  while (next_ < handled_.size()) handle(handled_[next_++]);
-  handled_.clear();
-  next_ = 0;
-}
-
 void Job::pump(Proc proc) {
   endpoint_->progress();
-  handle_all();  // where one found no memory, those behind it are left
-  {
-    const llp::Guard lock(mutex_);
-    handled_.swap(events_);
-  }
-  handle_all();
+  events_.handle_all([this](const Event& event) { handle(event); });
   if (proc != kAnySource) machine_.look(proc);
   machine_.look_around();
 }

@@ -9,13 +9,12 @@
 #include <string>
 #include <vector>
 
-#include "llp/annotations.h"
-#include "llp/mutex.h"
 #include "mpi_shim/channel/channel.h"
 #include "mpi_shim/gravel/boards.h"
 #include "mpi_shim/gravel/bootstrap.h"
 #include "mpi_shim/gravel/core/buffers.h"
 #include "mpi_shim/gravel/core/machine.h"
+#include "mpi_shim/gravel/events.h"
 
 namespace ewarp::gravel {
 
@@ -55,11 +54,7 @@ class Job final : private Carrier, private channel::Listener {
     channel::PeerId id = 0;
     Remote board;          // ours, at the peer
     bool watched = false;  // its end will be told
-  };
-  // What on_done() tells the thread that calls.
-  struct Event {
-    std::uint64_t label;
-    channel::Error error;
+    bool told = false;     // it knows of that
   };
 
   Job(const Bootstrap& bootstrap, Boards&& boards, std::shared_ptr<channel::Device> device);
@@ -84,7 +79,6 @@ class Job final : private Carrier, private channel::Listener {
   // Handles what has come, and looks at this peer and at some others.
   void pump(Proc proc);
   void handle(const Event& event);
-  void handle_all();
   void say_farewell();
   Error find(const void* data, std::size_t size, Local* out);
   // Asks again while the answer is Error::full.
@@ -109,11 +103,7 @@ class Job final : private Carrier, private channel::Listener {
   std::vector<std::optional<channel::Device::Region>> regions_;  // of buffers, by slot
   std::vector<Peer> peers_;
   std::string reason_;
-
-  llp::Mutex mutex_;
-  std::vector<Event> events_ EWARP_GUARDED_BY(mutex_);
-  std::vector<Event> handled_;  // those before next_ are; memory that is used again
-  std::size_t next_ = 0;
+  Events events_;  // what on_done() tells the thread that calls
 
   std::unique_ptr<channel::Endpoint> endpoint_;  // ends first
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The calls of the application: memory is looked up, then the machine is asked until it need not wait any more.
 #include <algorithm>
+#include <new>
 
 #include "mpi_shim/gravel/job.h"
 #include "mpi_shim/gravel/patience.h"
@@ -34,11 +35,15 @@ Error Job::say(Error error, Proc proc) {
 
 Error Job::register_buffer(void* data, std::size_t size) {
   const MutableOctets memory(static_cast<std::byte*>(data), size);
+  regions_.resize(std::max(regions_.size(), buffers_.slots() + 1));
   const auto region = device_->expose(memory, true, true);
   if (!region) return say(Error::memory, kAnySource);
-  const std::uint32_t slot = buffers_.add(memory, region->remote.key);
-  if (slot >= regions_.size()) regions_.resize(slot + 1);
-  regions_[slot] = region;
+  try {
+    regions_[buffers_.add(memory, region->remote.key)] = region;
+  } catch (const std::bad_alloc&) {
+    device_->conceal(*region);
+    throw;
+  }
   return Error::none;
 }
 

@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -67,6 +68,7 @@ class Node final : public Carrier {
   std::vector<std::uint32_t> boards;
   bool alive = true;
   std::size_t room = 1000;  // packets on a wire
+  bool no_memory = false;   // for what is asked of the wires
 
  private:
   bool send(Proc to, Packet packet);
@@ -154,6 +156,7 @@ class Net {
 };
 
 inline bool Node::send(Proc to, Packet packet) {
+  if (no_memory) throw std::bad_alloc();
   Net::Wire& wire = net_.wire(self_, to);
   if (wire.size() >= room) return false;
   if (packet.what == Packet::What::get && room > 1 && !wire.empty())

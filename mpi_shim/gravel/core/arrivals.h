@@ -40,7 +40,11 @@ class Arrivals {
     --count_;
     return out;
   }
-  void clear() { *this = {}; }
+  // Needs no memory.
+  void clear() {
+    for (auto& queue : queues_) queue.clear();
+    count_ = 0;
+  }
 
  private:
   std::deque<Entry>& of(Arrival kind) { return queues_[static_cast<std::size_t>(kind)]; }

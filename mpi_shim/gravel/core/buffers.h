@@ -17,6 +17,7 @@ class Buffers {
   // The slot of a buffer that is registered by this key.
   std::uint32_t add(MutableOctets memory, std::uint32_t key) {
     if (free_.empty()) {
+      if (free_.capacity() <= slots_.size()) free_.reserve(2 * slots_.size() + 1);  // what is removed needs no memory
       slots_.emplace_back();
       free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));  // without memory nobody has the slot
     }
@@ -58,6 +59,8 @@ class Buffers {
     slots_[slot] = {};
     free_.push_back(slot);
   }
+  // add() gives a lower one, or this.
+  std::size_t slots() const { return slots_.size(); }
   // Requests and transfers that are not done.
   std::size_t users(std::uint32_t slot) const { return slots_[slot].users; }
   void use(const Local& part) {

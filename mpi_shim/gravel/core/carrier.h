@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // What Gravel asks of the one who carries its octets: one-sided transfers between processes. What is asked for one peer
-// is placed there in this order, but for gets. Implemented over the channel, and in tests by wires in virtual time.
+// is placed there in this order, but for gets. Who finds no memory throws std::bad_alloc, and has done nothing.
+// Implemented over the channel, and in tests by wires in virtual time.
 #pragma once
 
 #include "mpi_shim/gravel/core/types.h"

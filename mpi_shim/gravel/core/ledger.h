@@ -60,11 +60,17 @@ class LedgerWriter {
 
 class LedgerReader {
  public:
-  // The next entry, once. board: of the peer that writes it.
-  std::optional<Entry> take(const std::byte* board, Ledger ledger) {
+  // The next entry; it stays. board: of the peer that writes it.
+  std::optional<Entry> look(const std::byte* board, Ledger ledger) const {
     const std::uint32_t number = taken_ + 1;
-    const auto entry = read(board + board::offset(ledger, number), number);
-    taken_ += entry.has_value();
+    return read(board + board::offset(ledger, number), number);
+  }
+  // It was looked at.
+  void advance() { ++taken_; }
+  // The next entry, once.
+  std::optional<Entry> take(const std::byte* board, Ledger ledger) {
+    const auto entry = look(board, ledger);
+    if (entry) advance();
     return entry;
   }
   std::uint32_t taken() const { return taken_; }

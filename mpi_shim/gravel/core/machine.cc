@@ -36,18 +36,30 @@ Error Machine::enter(Proc to, Ledger ledger, const Entry& entry) {
   return Error::none;
 }
 
+// What a request begins with. If that fails, by std::bad_alloc too, there is no request.
+template <class Begin>
+Error Machine::or_end(RequestId name, Begin&& begin) {
+  try {
+    const Error e = begin();
+    if (e != Error::none) requests_.end(name);
+    return e;
+  } catch (...) {
+    requests_.end(name);
+    throw;
+  }
+}
+
 Error Machine::post(Request::Kind kind, Ledger ledger, Proc proc, const Local& buffer, int tag, RequestId* request) {
   if (const Error e = check_post(proc, tag); e != Error::none) return e;
   const RequestId name = requests_.begin(kind);
   if (name == 0) return Error::memory;
   const bool notice = kind == Request::Kind::notice;
-  const Error e = enter(
-      proc, ledger,
-      {.size = buffer.size, .remote = notice ? Remote{} : buffer.remote(), .tag = tag, .request = notice ? 0 : name});
-  if (e != Error::none) {
-    requests_.end(name);
-    return e;
-  }
+  const Error e = or_end(name, [&] {
+    return enter(
+        proc, ledger,
+        {.size = buffer.size, .remote = notice ? Remote{} : buffer.remote(), .tag = tag, .request = notice ? 0 : name});
+  });
+  if (e != Error::none) return e;
   Request& r = *requests_.find(name);
   r.proc = proc;
   r.own = buffer;
@@ -135,10 +147,7 @@ Error Machine::begin_transfers(Request::Kind kind, Arrival arrival, Proc* from, 
   const RequestId name = requests_.begin(kind);
   if (name == 0) return Error::memory;
   Entry entry;
-  if (const Error e = take(arrival, from, tag, &entry); e != Error::none) {
-    requests_.end(name);
-    return e;
-  }
+  if (const Error e = or_end(name, [&] { return take(arrival, from, tag, &entry); }); e != Error::none) return e;
   Request& r = *requests_.find(name);
   r.proc = *from;
   r.remote = entry.remote;
@@ -171,7 +180,14 @@ Error Machine::move(Request::Kind kind, RequestId request, const Local& own, std
   const bool puts = kind == Request::Kind::put;
   // Counted first: a transfer to oneself ends inside the call.
   ++r->unended;
-  if (!(puts ? carrier_.put(r->proc, own, there, request) : carrier_.get(r->proc, own, there, request))) {
+  bool taken = false;
+  try {
+    taken = puts ? carrier_.put(r->proc, own, there, request) : carrier_.get(r->proc, own, there, request);
+  } catch (...) {
+    --r->unended;
+    throw;
+  }
+  if (!taken) {
     --r->unended;
     return Error::full;
   }

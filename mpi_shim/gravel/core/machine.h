@@ -91,6 +91,8 @@ class Machine {
 
   // machine.cc
   Error enter(Proc to, Ledger ledger, const Entry& entry);
+  template <class Begin>
+  Error or_end(RequestId name, Begin&& begin);
   Error post(Request::Kind kind, Ledger ledger, Proc proc, const Local& buffer, int tag, RequestId* request);
   Error take(Arrival kind, Proc* from, int* tag, Entry* entry);
   bool take_from(Arrival kind, Proc proc, int tag, Entry* entry);

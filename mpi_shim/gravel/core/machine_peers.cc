@@ -34,11 +34,13 @@ bool Machine::receive_counts(Proc proc) {
 
 bool Machine::receive_info(Proc proc, Ledger ledger) {
   Peer& p = peer(proc);
+  LedgerReader& reader = p.in[static_cast<std::size_t>(ledger)];
   while (!p.arrivals.full()) {
-    const auto entry = p.in[static_cast<std::size_t>(ledger)].take(board(proc), ledger);
+    const auto entry = reader.look(board(proc), ledger);
     if (!entry) return true;
     if (!valid(ledger, *entry)) return false;
-    p.arrivals.add(arrival_of(ledger, *entry), *entry);
+    p.arrivals.add(arrival_of(ledger, *entry), *entry);  // without memory it stays in the ledger
+    reader.advance();
   }
   return true;
 }
@@ -120,9 +122,11 @@ void Machine::end_requests(Proc proc) {
   });
 }
 
+// Its FINs have come before. Nobody can use what else it has entered, so this needs no memory, and is never put off.
 void Machine::on_gone(Proc proc, bool in_order) {
-  if (look(proc) != Error::none) return;
-  enter(peer(proc), in_order ? PeerState::left : PeerState::lost);
+  if (peer_state(proc) != PeerState::present) return;
+  const bool good = receive_fins(proc);
+  enter(peer(proc), in_order && good ? PeerState::left : PeerState::lost);
   end_requests(proc);
 }
 

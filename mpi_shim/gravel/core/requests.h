@@ -102,6 +102,7 @@ class Requests {
 
   bool grow() {
     if (slots_.size() == kMost) return false;
+    if (free_.capacity() <= slots_.size()) free_.reserve(2 * slots_.size() + 1);  // so that end() needs no memory
     slots_.emplace_back();
     free_.push_back(static_cast<std::uint32_t>(slots_.size() - 1));  // without memory nobody has the slot
     return true;
