@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 #include "mpi_shim/acp/channels.h"
 
+#include <bit>
 #include <cerrno>
 #include <cstdlib>
 #include <new>
+#include <utility>
 
 namespace ewarp::acp {
 
@@ -39,9 +41,10 @@ End* EndTable::find(std::uint64_t handle) const {
   return all_[number].end;
 }
 
-Channels::Channels(Path& path, Area& area, const Options& options)
+Channels::Channels(Path& path, Area& area, const Options& options, Listener& listener)
     : path_(path),
       area_(area),
+      listener_(listener),
       send_shape_{options.slot_size, options.sb_slots, options.mode},
       receive_shape_{options.slot_size, options.rb_slots, options.mode},
       connect_requests_(area.requests) {}
@@ -56,7 +59,7 @@ std::uint64_t Channels::create(int sender, int receiver) {
   const int other = sends ? receiver : sender;
   if (sender == receiver || (!sends && receiver != own) || other < 0 || other >= procs) return errno = EINVAL, 0;
   Peer& peer = path_.peers[static_cast<std::uint32_t>(other)];
-  if (peer.gone) return errno = ECONNRESET, 0;
+  if (peer.gone || peer.bond != Bond::whole) return errno = ECONNRESET, 0;
   const std::uint32_t number = ends_.reserve();
   if (number == Immediate::kEnds) return errno = EAGAIN, 0;
   std::uint32_t& created = sends ? peer.sends_created : peer.receives_created;
@@ -113,14 +116,17 @@ void Channels::chain(End& end) {
 }
 
 void Channels::advance(std::uint64_t now) {
+  for (std::uint64_t late = std::exchange(late_, 0); late != 0; late &= late - 1)
+    requested(static_cast<std::uint32_t>(std::countr_zero(late)), true);
   End* end = first_;
   first_ = nullptr;
   while (end != nullptr) {
     End* next = end->next;
     end->chained = false;
     const bool again = advance_end(*end, now);
+    report_loss(*end);
     const bool over = end->sends() ? static_cast<Sender*>(end)->over() : static_cast<Receiver*>(end)->over();
-    if (over)
+    if (over && !may_be_named(*end))
       destroy(*end);
     else if (again)
       chain(*end);
@@ -171,7 +177,8 @@ void Channels::completed(const Completion& c, std::uint64_t now) {
   if (end == nullptr) return;
   end->completed();
   if (c.error != 0) {
-    lose(*end, c.error);
+    lose(*end, c.error == EINVAL ? EIO : c.error);  // EINVAL: the two ends do not fit
+    break_bond(end->peer());                        // also of an end that is over: the peer waits for what was posted
   } else if (subject_of(c.id) == Subject::claim) {
     static_cast<Sender&>(*end).claim_done(now);
   } else if (subject_of(c.id) == Subject::put) {
@@ -188,15 +195,53 @@ void Channels::lose(End& end, int error) {
   chain(end);
 }
 
-void Channels::noticed(Immediate i) {
-  if (i.notice == Notice::request) {
-    if (i.end < ConnectRequests::kEntries) {
-      const std::uint32_t rank = area_.requests[i.end].rank;
-      if (connect_requests_.take(i.end)) return match_all(rank);
-    }
+// The peer waits for this end, and cannot hear from it: the way to it is lost, or it broke the protocol. Where two ends
+// do not fit, both know.
+void Channels::report_loss(End& end) {
+  int error = 0;
+  if (end.sends()) {
+    const auto& s = static_cast<const Sender&>(end);
+    if (s.state() == Sender::State::lost) error = s.error();
+  } else {
+    const auto& r = static_cast<const Receiver&>(end);
+    if (r.state() == Receiver::State::lost) error = r.error();
+  }
+  if (error != 0 && error != EINVAL) break_bond(end.peer());
+}
+
+void Channels::break_bond(std::uint32_t rank) {
+  Peer& peer = path_.peers[rank];
+  if (peer.gone || peer.bond != Bond::whole) return;
+  peer.bond = Bond::breaking;
+  listener_.lost(rank);
+}
+
+// What a peer that lives has posted before it heard of a loss may name this end: nobody else gets its number.
+bool Channels::may_be_named(const End& end) const {
+  const Peer& peer = path_.peers[end.peer()];
+  return !peer.gone && peer.bond != Bond::whole;
+}
+
+// Without memory it stays in its entry, and is looked at again: who has sent it is told nothing until it is answered.
+void Channels::requested(std::uint32_t entry, bool again) {
+  if (entry >= ConnectRequests::kEntries) {
     ++strange_;
     return;
   }
+  const std::uint32_t rank = area_.requests[entry].rank;
+  try {
+    if (connect_requests_.take(entry))
+      match_all(rank);
+    else if (!again)  // then its sender may be gone
+      ++strange_;
+  } catch (const std::bad_alloc&) {
+    late_ |= std::uint64_t{1} << entry;
+  }
+}
+
+// Throws nothing: others that were polled with it wait.
+void Channels::noticed(Immediate i) {
+  if (i.notice == Notice::request) return requested(i.end);
   End* end = ends_.at(i.end);
   if (end == nullptr || end->sends() == (i.notice == Notice::slot)) {
     ++strange_;
@@ -218,6 +263,19 @@ void Channels::noticed(Immediate i) {
 
 void Channels::gone(std::uint32_t rank) {
   connect_requests_.forget(rank);
+  lose_all(rank);
+}
+
+// An entry of the CRB that it has claimed stays its own: it may be about to write there.
+void Channels::part(std::uint32_t rank) {
+  Bond& bond = path_.peers[rank].bond;
+  if (bond == Bond::broken) return;
+  bond = Bond::broken;
+  connect_requests_.match(rank);
+  lose_all(rank);
+}
+
+void Channels::lose_all(std::uint32_t rank) {
   ends_.each([&](End& end) {
     if (end.peer() != rank) return;
     look_at_index(end);  // what came before still counts

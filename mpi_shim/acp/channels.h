@@ -46,7 +46,15 @@ class Channels final : private Wire {
  public:
   static constexpr std::uint32_t kRequests = 8192;  // of the program, at a time
 
-  Channels(Path& path, Area& area, const Options& options);
+  class Listener {
+   public:
+    // An end of a channel with this rank was lost, which is not gone as far as is known. Once for each rank.
+    virtual void lost(std::uint32_t rank) = 0;
+
+   protected:
+    ~Listener() = default;
+  };
+  Channels(Path& path, Area& area, const Options& options, Listener& listener);
   ~Channels();
 
   // 0 with errno: see acp_create_ch().
@@ -59,9 +67,11 @@ class Channels final : private Wire {
   void completed(const Completion& c, std::uint64_t now);
   void noticed(Immediate i);
   void gone(std::uint32_t rank);
+  // It lives, and one of the two has lost an end: no channel between them goes on, or can be created.
+  void part(std::uint32_t rank);
   void advance(std::uint64_t now);
   // Something is to be done that no completion will tell of.
-  bool restless() const { return first_ != nullptr; }
+  bool restless() const { return first_ != nullptr || late_ != 0; }
   // Nothing is under way to peers that live.
   bool drained();
   std::uint64_t strange_notices() const { return strange_; }
@@ -81,21 +91,30 @@ class Channels final : private Wire {
 
   End* make(bool sends, const Place& place);
   void destroy(End& end);
+  void requested(std::uint32_t entry, bool again = false);
   void match(Receiver& end);
   void match_all(std::uint32_t rank);
   void chain(End& end);
   void look_at_index(End& end);
   bool advance_end(End& end, std::uint64_t now);
   void lose(End& end, int error);
+  void lose_all(std::uint32_t rank);
+  void report_loss(End& end);
+  void break_bond(std::uint32_t rank);
+  bool may_be_named(const End& end) const;
 
   Path& path_;
   Area& area_;
+  Listener& listener_;
   Shape send_shape_, receive_shape_;
   ConnectRequests connect_requests_;
   RequestPool requests_{kRequests};
   EndTable ends_;
   End* first_ = nullptr;  // the chain of those that have something to do
   End* last_ = nullptr;
+  // Entries of the CRB whose requests found no memory: a bit each.
+  std::uint64_t late_ = 0;
+  static_assert(ConnectRequests::kEntries == 64);
   std::uint64_t strange_ = 0;  // notices that no process of this kind sends
 };
 

@@ -88,7 +88,7 @@ std::string Process::open() {
   if (!transport_->register_memory(area_.get(), sizeof(Area) + options_.starter_size, &area_region_))
     return std::string("ibv_reg_mr: ") + std::strerror(errno);
   path_.reset(new Path{*transport_, *peers_, place_.rank});
-  channels_ = std::make_unique<Channels>(*path_, *area_, options_);
+  channels_ = std::make_unique<Channels>(*path_, *area_, options_, static_cast<Channels::Listener&>(*this));
   regions_ = std::make_unique<OwnRegions>(*path_, *area_, options_.starter_size, area_region_);
   accesses_ = std::make_unique<Accesses>(*path_, *regions_, options_.starter_size);
   Contact own{};
@@ -179,6 +179,17 @@ void Process::gone(std::uint32_t rank) {
   transport_->lose((*peers_)[rank]);
   channels_->gone(rank);
   accesses_->gone(rank);
+}
+
+// The other one may wait for what was lost, and hears of it from the coordinator.
+void Process::lost(std::uint32_t rank) {
+  member_.part(rank);
+}
+
+void Process::parted(std::uint32_t rank) {
+  if (rank >= place_.procs || rank == place_.rank || (*peers_)[rank].gone) return;
+  while (poll_completions(now_ns())) continue;  // what it did before still counts
+  channels_->part(rank);
 }
 
 // The coordinator has ended, and with it the job.

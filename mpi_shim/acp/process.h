@@ -21,7 +21,7 @@
 
 namespace ewarp::acp {
 
-class Process final : private Member::Listener {
+class Process final : private Member::Listener, private Channels::Listener {
  public:
   // Meets the others of the job. Null with a reason.
   static std::unique_ptr<Process> join(const Options& options, const JobPlace& place, std::string* why);
@@ -74,6 +74,8 @@ class Process final : private Member::Listener {
   std::string open() EWARP_REQUIRES(mutex);
   void gone(std::uint32_t rank) override EWARP_REQUIRES(mutex);
   void aborted() override;
+  void parted(std::uint32_t rank) override EWARP_REQUIRES(mutex);
+  void lost(std::uint32_t rank) override EWARP_REQUIRES(mutex);
   void look_at_job() EWARP_REQUIRES(mutex);
   void lose_everybody() EWARP_REQUIRES(mutex);
   bool poll_completions(std::uint64_t now) EWARP_REQUIRES(mutex);

@@ -116,6 +116,33 @@ void no_meeting_with_one_that_is_gone(void**) {
   job.members[0]->hears(Word::abort, 0);
 }
 
+// Both are told, and the one that did not know has its end ended, too. Of one that is gone there is nothing to tell.
+void who_has_lost_a_channel_is_heard(void**) {
+  Job job;
+  job.members[0]->say(Word::parted, 1);
+  job.step();
+  job.members[1]->hears(Word::parted, 0);
+  job.members[0]->hears(Word::parted, 1);
+  job.members[1].reset();
+  job.step();
+  job.members[0]->hears(Word::gone, 1);
+  job.members[0]->say(Word::parted, 1);
+  job.step();
+  job.members[0]->say(Word::abort);
+  job.step();
+  job.members[0]->hears(Word::abort, 0);
+}
+
+// With a rank that is none, or with itself.
+void nobody_has_lost_a_channel_with_nobody(void**) {
+  for (const std::uint32_t other : {0u, kProcs, ~0u}) {
+    Job job;
+    job.members[0]->say(Word::parted, other);
+    job.step();
+    job.members[1]->hears(Word::gone, 0);
+  }
+}
+
 }  // namespace
 }  // namespace ewarp::acp::test
 
@@ -124,6 +151,8 @@ int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(all_arrive),
       cmocka_unit_test(no_meeting_with_one_that_is_gone),
+      cmocka_unit_test(who_has_lost_a_channel_is_heard),
+      cmocka_unit_test(nobody_has_lost_a_channel_with_nobody),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

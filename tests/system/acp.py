@@ -253,7 +253,7 @@ def many_processes(rig):
             connection.settimeout(60)
             word, rank = struct.unpack("<II", take(connection, 8))
             version, told, secret, contact = struct.unpack("<II32s32s", take(connection, 72))
-            check((word, rank, version, told, secret) == (1, 5, 1, procs, b"0" * 32), f"hello: {word, rank, version, told}")
+            check((word, rank, version, told, secret) == (1, 5, 2, procs, b"0" * 32), f"hello: {word, rank, version, told}")
             connection.sendall(struct.pack("<II", 2, procs) + contact * procs)
             check(take(connection, 8) == struct.pack("<II", 4, 0), "no arrival at acp_finalize()")
             connection.sendall(struct.pack("<II", 5, 0))
@@ -266,7 +266,7 @@ def strangers(rig):
     """The coordinator of a job lets in nobody but its members, and each of them once."""
     process = start(rig, 2, "ewarp_acp_death", "init")  # rank 1 is killed; until then there is a coordinator
     process.wait(20)
-    for secret, rank, procs, version in (("1" * 32, 0, 1, 1), (None, 7, 1, 1), (None, 0, 2, 1), (None, 0, 1, 9)):
+    for secret, rank, procs, version in (("1" * 32, 0, 1, 2), (None, 7, 1, 2), (None, 0, 2, 2), (None, 0, 1, 9)):
         outer = rig.start_plain([rig.etherwarp, "acprun", "-n", 1, "sh", "-c", "env | grep ^ACP_; exec sleep 30"], name="sh")
         wait_until(lambda o=outer: "ACP_SECRET=" in o.output() and "ACP_ROOT" in o.output() and "ACP_PROCS" in o.output(), 10,
                    outer.said)  # fmt: skip

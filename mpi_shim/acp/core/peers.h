@@ -19,6 +19,14 @@ struct Contact {
 };
 static_assert(sizeof(Contact) == 32);
 
+// Between this process and another one that lives, for all channels of the two: what one of them has lost the other one
+// cannot be told over the same way.
+enum class Bond : std::uint8_t {
+  whole,
+  breaking,  // an end here was lost, and the coordinator is told
+  broken,    // both have heard of it: no channel between the two goes on
+};
+
 struct Peer {
   Contact contact;
   void* path;  // the transport's; null: not used yet
@@ -28,6 +36,7 @@ struct Peer {
   std::uint32_t receives_created, receives_matched;
   bool gone;
   std::uint8_t refusals;  // of accesses that used an entry of its table from the cache
+  Bond bond;
 };
 static_assert(sizeof(Peer) == 64);  // of the 176 octets that a process may cost
 

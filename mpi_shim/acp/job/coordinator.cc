@@ -137,6 +137,8 @@ bool Coordinator::hear(Member& m, Frame frame) {
       aborted_ = true;
       say_to_all(Word::abort, m.rank);
       return true;
+    case Word::parted:
+      return parted(m, frame.value);
     default:
       return false;
   }
@@ -150,6 +152,17 @@ void Coordinator::arrived(Member& m) {
   arrivals_ = 0;
   for (auto& other : members_) other.arrived = false;
   say_to_all(Word::all_arrived, 0);
+}
+
+// The way between the two is lost, so the other one hears of it here. Of one that is gone both hear in any case.
+bool Coordinator::parted(Member& m, std::uint32_t other) {
+  if (other >= ranks_.size() || other == m.rank) return false;
+  if (ranks_[other] != Rank::here) return true;
+  const auto found =
+      std::find_if(members_.begin(), members_.end(), [&](const Member& o) { return o.fd >= 0 && o.rank == other; });
+  if (found != members_.end()) say(*found, Word::parted, m.rank);
+  say(m, Word::parted, other);
+  return true;
 }
 
 void Coordinator::send_table() {

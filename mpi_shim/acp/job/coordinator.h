@@ -59,6 +59,7 @@ class Coordinator {
   bool welcome(Member& m, std::uint32_t rank, const Hello& hello);
   bool hear(Member& m, Frame frame);
   void arrived(Member& m);
+  bool parted(Member& m, std::uint32_t other);
   void say(Member& m, Word word, std::uint32_t value);
   void say_to_all(Word word, std::uint32_t value);
   void send_table();

@@ -86,9 +86,9 @@ bool Member::read_all(void* to, std::size_t octets) {
   return true;
 }
 
-// Eight octets always find room: there is at most one of each kind under way.
-void Member::say(Word word) {
-  const Frame frame{word, 0};
+// Eight octets always find room: there is at most one of each kind under way, of `parted` one for each rank.
+void Member::say(Word word, std::uint32_t value) {
+  const Frame frame{word, value};
   if (fd_ >= 0)
     (void)!send(fd_, &frame, sizeof frame, MSG_NOSIGNAL);
   else if (word == Word::arrived && !lost_)
@@ -127,6 +127,9 @@ bool Member::hear(Frame frame, Listener& listener) {
       return true;
     case Word::abort:
       listener.aborted();
+      return true;
+    case Word::parted:
+      listener.parted(frame.value);
       return true;
     default:
       return false;

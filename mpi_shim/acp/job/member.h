@@ -27,6 +27,8 @@ class Member {
    public:
     virtual void gone(std::uint32_t rank) = 0;
     virtual void aborted() = 0;
+    // The two have lost their channels, and both live.
+    virtual void parted(std::uint32_t rank) = 0;
 
    protected:
     ~Listener() = default;
@@ -38,11 +40,13 @@ class Member {
   std::uint64_t meetings() const { return meetings_; }
   void leave() { say(Word::leaving); }
   void abort() { say(Word::abort); }
+  // An end of a channel with that rank was lost. parted() follows, unless the rank is gone.
+  void part(std::uint32_t rank) { say(Word::parted, rank); }
 
  private:
   std::string connect_to(const std::string& root);
   bool read_all(void* to, std::size_t octets);
-  void say(Word word);
+  void say(Word word, std::uint32_t value = 0);
   bool hear(Frame frame, Listener& listener);
   bool lose();
 

@@ -6,6 +6,7 @@
 //   member: arrived                      coordinator: all_arrived, when everybody did
 //   member: leaving (then it may close)  coordinator: gone, for a rank that closed without it
 //   member: abort                        coordinator: abort, to all
+//   member: parted                       coordinator: parted, to both, if the other one is there
 #pragma once
 
 #include <cstddef>
@@ -25,6 +26,7 @@ enum class Word : std::uint32_t {
   leaving,      //
   gone,         // value: the rank
   abort,        //
+  parted,       // value: the other rank; a channel between the two was lost, so all of them are
 };
 
 struct Frame {
@@ -33,7 +35,7 @@ struct Frame {
 };
 static_assert(sizeof(Frame) == 8);
 
-inline constexpr std::uint32_t kJobVersion = 1;
+inline constexpr std::uint32_t kJobVersion = 2;
 inline constexpr std::size_t kSecretOctets = 32;  // hexadecimal digits
 
 struct Hello {
