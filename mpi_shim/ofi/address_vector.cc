@@ -35,7 +35,10 @@ int AddressVector::bind(EventQueue& queue) {
 fi_addr_t AddressVector::insert(const channel::Address& address) {
   const llp::Guard lock(mutex_);
   const auto [at, added] = by_address_.try_emplace(address, size_);
-  if (added) entries_.make(size_++).address = address;
+  if (added)
+    entries_.make(size_++).address = address;
+  else
+    repeated_.fetch_add(1, std::memory_order_release);
   ++entries_.find(at->second)->insertions;
   return at->second;
 }

@@ -35,6 +35,8 @@ class AddressVector : public fid_av {
     const Entry* e = entries_.find(at);
     return e != nullptr && e->insertions.load() > 0;
   }
+  // How often an address was inserted that was there already: another peer may have it by now. Takes no lock.
+  unsigned repeated() const { return repeated_.load(std::memory_order_acquire); }
   // FI_ADDR_NOTAVAIL: nobody inserted it.
   fi_addr_t find(const channel::Address& address);
 
@@ -51,6 +53,7 @@ class AddressVector : public fid_av {
   };
   Domain& domain_;
   std::atomic<EventQueue*> queue_{nullptr};
+  std::atomic<unsigned> repeated_{0};
   llp::Mutex mutex_;
   Table<Entry> entries_;  // changed with the lock held
   std::size_t size_ EWARP_GUARDED_BY(mutex_) = 0;

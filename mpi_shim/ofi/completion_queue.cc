@@ -265,7 +265,9 @@ fi_ops_cq queue_ops = {.size = sizeof(fi_ops_cq),
 int open_completion_queue(fid_domain* domain, fi_cq_attr* attributes, fid_cq** out, void* context) noexcept {
   return guarded([&] {
     fi_cq_attr a = attributes != nullptr ? *attributes : fi_cq_attr{};
-    if (a.format == FI_CQ_FORMAT_UNSPEC) a.format = FI_CQ_FORMAT_TAGGED;
+    // Nobody is told which format it became. libfabric's own providers take the shortest, and programs have room for
+    // it.
+    if (a.format == FI_CQ_FORMAT_UNSPEC) a.format = FI_CQ_FORMAT_CONTEXT;
     if (a.format > FI_CQ_FORMAT_TAGGED) return -FI_EINVAL;
     a.wait_obj = waited_for_by(a.wait_obj);
     if (a.wait_obj > FI_WAIT_FD) return -FI_ENOSYS;

@@ -138,6 +138,8 @@ int Endpoint::enable() {
   if (addresses_ == nullptr) return -FI_ENOAV;
   if (send_queue_ == nullptr && counters_[kSent] == nullptr && (caps_ & FI_SEND) != 0) return -FI_ENOCQ;
   if (receive_queue_ == nullptr && counters_[kReceived] == nullptr && (caps_ & FI_RECV) != 0) return -FI_ENOCQ;
+  const bool counts_own = counters_[kSent] != nullptr || counters_[kRead] != nullptr || counters_[kWritten] != nullptr;
+  if (send_queue_ == nullptr && !counts_own && (caps_ & (FI_READ | FI_WRITE)) != 0) return -FI_ENOCQ;
   if (!selective_send_) send_flags_ |= FI_COMPLETION;
   if (!selective_receive_) receive_flags_ |= FI_COMPLETION;
   enter(State::enabled);
@@ -161,18 +163,36 @@ int Endpoint::control_flags(int command, std::uint64_t* flags) {
   return 0;
 }
 
+bool Endpoint::is_outdated(Known& known, channel::PeerId peer, unsigned looked_at) const {
+  if (is_lost(peer)) return true;
+  const unsigned repeated = addresses_->repeated();
+  if (looked_at == repeated) [[likely]]
+    return false;
+  if (!channel_->why_lost(peer).empty()) return true;
+  known.repeated.store(repeated, std::memory_order_release);
+  return false;
+}
+
 // A peer that was lost stays so until it comes back by itself: then it has another number.
 channel::PeerId Endpoint::peer_of(fi_addr_t address) {
   channel::PeerId known = kUnknown;
-  if (const Known* k = peers_.find(address)) known = k->peer.load(std::memory_order_relaxed);
-  if (known != kUnknown && !is_lost(known)) [[likely]]
-    return known;
+  if (Known* k = peers_.find(address)) {
+    const unsigned looked_at =
+        k->repeated.load(std::memory_order_acquire);  // and the peer that was found then, or later
+    known = k->peer.load(std::memory_order_relaxed);
+    if (known != kUnknown && !is_outdated(*k, known, looked_at)) [[likely]]
+      return known;
+  }
   const auto there = addresses_ != nullptr ? addresses_->find(address) : std::nullopt;
   if (!there) return known;
+  const unsigned repeated = addresses_->repeated();
   const auto living = known != kUnknown ? channel_->living_peer(*there) : channel_->peer(*there);
   if (!living) return known;
   const channel::PeerId peer = *living;
-  peers_.make(address).peer.store(peer);
+  if (peer == known) return peer;  // still being taken down: looked for again
+  Known& k = peers_.make(address);
+  k.peer.store(peer, std::memory_order_relaxed);
+  k.repeated.store(repeated, std::memory_order_release);
   origins_.make(peer).at.store(address);
   return peer;
 }
@@ -207,8 +227,14 @@ void Endpoint::on_done(const channel::Completion& c) noexcept {
   report(c);
 }
 
-// That the buffer of a multi-receive is free is told even where messages are not.
 void Endpoint::report(const channel::Completion& c) {
+  tell(c);
+  const CounterOf counter = counter_of(c.label & ~kQuiet);
+  if (counter != kCounters && counters_[counter] != nullptr) counters_[counter]->add(1);
+}
+
+// That the buffer of a multi-receive is free is told even where messages are not.
+void Endpoint::tell(const channel::Completion& c) {
   const std::uint64_t label = c.label & ~kQuiet;
   CompletionQueue* queue = queue_of(label);
   const bool ours = (label & (FI_RECV | FI_REMOTE_WRITE)) == 0, told = (c.label & kQuiet) == 0;
@@ -221,8 +247,6 @@ void Endpoint::report(const channel::Completion& c) {
                 .data = c.status.data.value_or(0),
                 .tag = c.status.tag & kTagMask},
                {.endpoint = this, .peer = ours ? channel::kAnySource : c.status.source});
-  const CounterOf counter = counter_of(label);
-  if (counter != kCounters && counters_[counter] != nullptr) counters_[counter]->add(1);
 }
 
 void Endpoint::report_failure(const channel::Completion& c, int error) {

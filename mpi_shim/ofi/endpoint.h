@@ -138,11 +138,18 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   bool is_lost(channel::PeerId peer) const {
     return lost_one_.load(std::memory_order_relaxed) && !channel_->why_lost(peer).empty();
   }
+  struct Known;
+  // Another one may have its address. Looked at once more when addresses are inserted again: who does so may have heard
+  // of another one, while no request failed of the one that was there.
+  bool is_outdated(Known& known, channel::PeerId peer, unsigned looked_at) const;
   ssize_t peek(const Receive& r, channel::PeerId source);
   ssize_t claim(const Receive& r);
   static CounterOf counter_of(std::uint64_t label);
   CompletionQueue* queue_of(std::uint64_t label) const;
+  // The entry and the count.
   void report(const channel::Completion& c);
+  // The entry alone.
+  void tell(const channel::Completion& c);
   void report_failure(const channel::Completion& c, int error);
   std::uint64_t label_of(std::uint64_t label, std::uint64_t flags) const {
     return (flags & FI_COMPLETION) != 0 ? label : label | kQuiet;
@@ -164,6 +171,7 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   // What addresses are which peers, and back, as far as that was needed.
   struct Known {
     std::atomic<channel::PeerId> peer{kUnknown};
+    std::atomic<unsigned> repeated{0};  // AddressVector::repeated() when the peer was looked at last
   };
   struct Address {
     std::atomic<fi_addr_t> at{FI_ADDR_NOTAVAIL};
@@ -185,7 +193,11 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   std::vector<std::unique_ptr<Asked>> all_asked_ EWARP_GUARDED_BY(asking_);
   std::vector<Asked*> free_asked_ EWARP_GUARDED_BY(asking_);
   llp::Mutex claiming_;
-  std::unordered_map<const void*, channel::Message> claimed_ EWARP_GUARDED_BY(claiming_);  // by context
+  struct Claimed {
+    channel::Message message;
+    channel::Status status;  // what was told when it was claimed
+  };
+  std::unordered_map<const void*, Claimed> claimed_ EWARP_GUARDED_BY(claiming_);  // by context
 };
 
 int open_endpoint(fid_domain* domain, fi_info* info, fid_ep** out, void* context) noexcept;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Messages, tagged and not. They are the same but for one bit of the channel's tags, which keeps them apart.
 #include <algorithm>
+#include <new>
+#include <utility>
 
 #include "mpi_shim/ofi/endpoint.h"
 #include "mpi_shim/ofi/fid.h"
@@ -42,30 +44,35 @@ ssize_t Endpoint::receive(const Receive& r) {
   return request ? 0 : -FI_EAGAIN;
 }
 
-// The answer is an entry like that of the receive, or an error.
+// The answer is an entry like that of the receive, or an error. No counter counts it: nothing was received.
 ssize_t Endpoint::peek(const Receive& r, channel::PeerId source) {
   channel::Completion found{.context = r.context, .label = r.label, .status = {}, .buffer = {}, .released = false};
   bool there = false;
-  if ((r.flags & (FI_CLAIM | FI_DISCARD)) != 0) {
+  if ((r.flags & FI_DISCARD) != 0) {
     channel::Message message = channel_->improbe(source, r.tag, r.ignore, &found.status);
     there = static_cast<bool>(message);
-    if (there && (r.flags & FI_DISCARD) != 0) {
-      channel_->discard(std::move(message));
-    } else if (there) {
-      channel::Message before;  // of this context, which nobody can have any more
-      {
-        const llp::Guard lock(claiming_);
-        std::swap(claimed_[r.context], message);
-        before = std::move(message);
+    if (there) channel_->discard(std::move(message));
+  } else if ((r.flags & FI_CLAIM) != 0) {
+    channel::Message before;  // of this context, which nobody can have any more
+    {
+      const llp::Guard lock(claiming_);
+      const auto [place, made] = claimed_.try_emplace(r.context);  // before there is a message to be lost
+      channel::Message message = channel_->improbe(source, r.tag, r.ignore, &found.status);
+      there = static_cast<bool>(message);
+      if (there) {
+        before = std::exchange(place->second.message, std::move(message));
+        place->second.status = found.status;
+      } else if (made) {
+        claimed_.erase(place);
       }
-      if (before) channel_->discard(std::move(before));
     }
+    if (before) channel_->discard(std::move(before));
   } else if (const auto status = channel_->iprobe(source, r.tag, r.ignore)) {
     found.status = *status;
     there = true;
   }
   if (there)
-    report(found);
+    tell(found);
   else if (receive_queue_ != nullptr)
     receive_queue_->add_error({.op_context = r.context,
                                .flags = r.label,
@@ -87,17 +94,29 @@ ssize_t Endpoint::claim(const Receive& r) {
     return claimed_.extract(r.context);
   };
   auto claimed = take();
-  if (!claimed) return -FI_EINVAL;
+  if (!claimed || !claimed.mapped().message) return -FI_EINVAL;
   if ((r.flags & FI_DISCARD) != 0) {
-    report({.context = r.context, .label = label_of(r.label, r.flags), .status = {}, .buffer = {}, .released = false});
-    channel_->discard(std::move(claimed.mapped()));
+    tell({.context = r.context,
+          .label = label_of(r.label, r.flags),
+          .status = claimed.mapped().status,
+          .buffer = {},
+          .released = false});
+    channel_->discard(std::move(claimed.mapped().message));
     return 0;
   }
-  if (channel_->mrecv(std::move(claimed.mapped()), {static_cast<std::byte*>(r.buffer), r.length},
-                      {.listener = this, .context = r.context, .label = label_of(r.label, r.flags)}))
-    return 0;
-  const llp::Guard lock(claiming_);
-  claimed_.insert(std::move(claimed));
+  const auto put_back = [&] {
+    const llp::Guard lock(claiming_);
+    claimed_.insert(std::move(claimed));
+  };
+  try {
+    if (channel_->mrecv(std::move(claimed.mapped().message), {static_cast<std::byte*>(r.buffer), r.length},
+                        {.listener = this, .context = r.context, .label = label_of(r.label, r.flags)}))
+      return 0;
+  } catch (const std::bad_alloc&) {
+    put_back();
+    throw;
+  }
+  put_back();
   return -FI_EAGAIN;
 }
 

@@ -9,10 +9,13 @@
 
 namespace ewarp::ofi {
 
-// Of memory of our own no adapter looks at key, range and rights. True: refused, and told.
+// Of memory of our own no adapter looks at key, range and rights; and none has a key of more than 32 bits. True:
+// refused, and told.
 bool Endpoint::is_refused_here(channel::PeerId peer, const Rma& r, std::uint64_t rights, std::uint64_t label) {
-  if (peer != channel::Endpoint::self() || r.length == 0) return false;
-  if (domain_.regions.with(r.key, r.address, r.length, rights, [] {})) return false;
+  if (r.length == 0) return false;
+  const bool possible = r.key <= UINT32_MAX;
+  if (possible && peer != channel::Endpoint::self()) return false;
+  if (possible && domain_.regions.with(r.key, r.address, r.length, rights, [] {})) return false;
   report_failure({.context = r.context, .label = label, .status = {.source = peer}, .buffer = {}, .released = false},
                  FI_EACCES);
   return true;

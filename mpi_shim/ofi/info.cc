@@ -36,9 +36,19 @@ std::optional<Address> load(const void* address, std::size_t length) {
   return Address::from(*s);
 }
 
+// The family that an address has to be of, if that is known beforehand: a name may have addresses of both. other: of
+// the other end.
+int family_for(const fi_info* hints, const std::optional<Address>& other) {
+  if (hints != nullptr && hints->addr_format == FI_SOCKADDR_IN) return AF_INET;
+  if (hints != nullptr && hints->addr_format == FI_SOCKADDR_IN6) return AF_INET6;
+  if (!other || other->unspecified()) return AF_UNSPEC;
+  return other->v4() ? AF_INET : AF_INET6;
+}
+
 // 0, or -FI_ENODATA if nobody knows the name. Without a node the address is unspecified.
-int resolve(const char* node, const char* service, std::uint64_t flags, std::optional<Address>* out) {
+int resolve(const char* node, const char* service, std::uint64_t flags, int family, std::optional<Address>* out) {
   addrinfo wanted{};
+  wanted.ai_family = family;
   wanted.ai_socktype = SOCK_STREAM;
   wanted.ai_flags = ((flags & FI_NUMERICHOST) != 0 ? AI_NUMERICHOST : 0) | (node == nullptr ? AI_PASSIVE : 0);
   addrinfo* list = nullptr;
@@ -63,7 +73,8 @@ struct Route {
       if (!ours && node == nullptr) return 0;
       std::optional<Address>& end = ours ? source : destination;
       end.reset();
-      if (const int error = resolve(node, service, flags, &end); error != 0) return error;
+      const int family = family_for(hints, ours ? destination : source);
+      if (const int error = resolve(node, service, flags, family, &end); error != 0) return error;
     }
     if (source || !destination) return 0;
     source = source_towards(*destination);

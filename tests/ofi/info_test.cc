@@ -3,9 +3,11 @@
 #include <dlfcn.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <rdma/rdma_cma.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 
@@ -15,6 +17,7 @@ namespace {
 
 int identifiers_made = 0;
 bool loopback_is_down = false;
+int family_of_localhost = -1;  // that somebody looked for last
 
 }  // namespace
 
@@ -34,6 +37,14 @@ extern "C" [[gnu::visibility("default")]] int getifaddrs(ifaddrs** list) noexcep
     for (ifaddrs* i = *list; i != nullptr; i = i->ifa_next)
       if ((i->ifa_flags & IFF_LOOPBACK) != 0) i->ifa_flags &= ~static_cast<unsigned>(IFF_UP);
   return result;
+}
+
+extern "C" [[gnu::visibility("default")]] int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
+                                                          addrinfo** list) {
+  static const auto real = reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+  if (node != nullptr && std::strcmp(node, "localhost") == 0)
+    family_of_localhost = hints != nullptr ? hints->ai_family : AF_UNSPEC;
+  return real(node, service, hints, list);
 }
 
 namespace ewarp::ofi::test {
@@ -132,6 +143,20 @@ void who_asks_for_more_gets_nothing(void**) {
   }
 }
 
+// Who copies all that he wants to both directions is answered as who does not.
+void what_the_other_direction_does_is_overlooked(void**) {
+  constexpr std::uint64_t kSends = FI_SEND | FI_READ | FI_WRITE, kReceives = FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
+  const Hints hints(FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV | FI_SOURCE | FI_MULTI_RECV | kSends |
+                    kReceives);
+  hints->tx_attr->caps = hints->rx_attr->caps = hints->caps;
+  const Info info(hints.get());
+  MUST(info.error());
+  assert_int_equal(info->tx_attr->caps & (kSends | kReceives), kSends);
+  assert_int_equal(info->rx_attr->caps & (kSends | kReceives), kReceives);
+  hints->tx_attr->caps |= FI_MULTICAST;  // nobody does
+  assert_int_equal(Info(hints.get()).error(), -FI_ENODATA);
+}
+
 // Who allows no registration modes is offered what needs none.
 void memory_is_left_out_where_its_mode_is_not_allowed(void**) {
   const Hints hints;
@@ -161,6 +186,32 @@ void node_and_service(void**) {
 
   assert_int_equal(Info(hints.get(), "not.an.address", "1", FI_NUMERICHOST).error(), -FI_ENODATA);
   assert_int_equal(Info(hints.get(), "192.0.2.77", nullptr, FI_SOURCE).error(), -FI_ENODATA);
+}
+
+// A name may have addresses of both families; one is looked for that goes with the hints and with the other end.
+void a_name_is_looked_up_in_the_family_that_is_wanted(void**) {
+  const auto looked_for = [](const Hints& hints, std::uint64_t flags) {
+    family_of_localhost = -1;
+    const Info info(hints.get(), "localhost", "4000", flags);
+    return family_of_localhost;
+  };
+  const Hints any, four, six, from_four;
+  four->addr_format = FI_SOCKADDR_IN;
+  six->addr_format = FI_SOCKADDR_IN6;
+  for (const std::uint64_t flags : {std::uint64_t{0}, std::uint64_t{FI_SOURCE}}) {
+    assert_int_equal(looked_for(any, flags), AF_UNSPEC);
+    assert_int_equal(looked_for(four, flags), AF_INET);
+    assert_int_equal(looked_for(six, flags), AF_INET6);
+  }
+  sockaddr_in source{};
+  source.sin_family = AF_INET;
+  source.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  from_four->src_addr = std::malloc(sizeof source);
+  assert_non_null(from_four->src_addr);
+  std::memcpy(from_four->src_addr, &source, sizeof source);
+  from_four->src_addrlen = sizeof source;
+  assert_int_equal(looked_for(from_four, 0), AF_INET);
+  assert_int_equal(looked_for(from_four, FI_SOURCE), AF_UNSPEC);  // the name is in its place
 }
 
 // To ask librdmacm for the device of an address costs a hundred times as much as everything else in fi_getinfo(): who
@@ -208,8 +259,10 @@ std::vector<CMUnitTest> info_tests() {
   return {cmocka_unit_test(what_is_offered),
           cmocka_unit_test(what_others_ask_for),
           cmocka_unit_test(who_asks_for_more_gets_nothing),
+          cmocka_unit_test(what_the_other_direction_does_is_overlooked),
           cmocka_unit_test(memory_is_left_out_where_its_mode_is_not_allowed),
           cmocka_unit_test(node_and_service),
+          cmocka_unit_test(a_name_is_looked_up_in_the_family_that_is_wanted),
           cmocka_unit_test(asking_again_is_cheap),
           cmocka_unit_test(what_changes_is_noticed),
           cmocka_unit_test(an_endpoint_has_the_port_that_was_asked_for)};

@@ -394,6 +394,38 @@ void a_peer_that_comes_back_is_answered(void**) {
   assert_int_equal(in, 8);
 }
 
+// So it is without a request that failed, if the address is inserted again: who does so has heard of another one.
+void a_peer_that_is_inserted_again_may_be_another(void**) {
+  Side a;
+  auto b = std::make_unique<Side>();
+  const std::string port = port_of(*b);
+  const fi_addr_t to_b = a.insert(*b);
+  std::uint64_t word = 7, in = 0;
+  MUST(fi_trecv(b->ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 5, 0, nullptr));
+  MUST(fi_tsend(a.ep, &word, 8, nullptr, to_b, 5, nullptr));
+  b->received();
+  a.sent();
+  b.reset();
+  SideOptions same;
+  same.service = port.c_str();
+  b = std::make_unique<Side>(same);
+  const fi_addr_t to_a = b->insert(a);
+  MUST(fi_trecv(a.ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 6, 0, nullptr));
+  MUST(fi_tsend(b->ep, &word, 8, nullptr, to_a, 6, nullptr));
+  a.received();
+  b->sent();
+  assert_int_equal(a.insert(*b), to_b);
+  word = 8;
+  for (int i = 0; i < 2; ++i) {
+    in = 0;
+    MUST(fi_trecv(b->ep, &in, 8, nullptr, FI_ADDR_UNSPEC, 7, 0, nullptr));
+    MUST(fi_tsend(a.ep, &word, 8, nullptr, to_b, 7, nullptr));
+    b->received();
+    a.sent();
+    assert_int_equal(in, 8);
+  }
+}
+
 // Not before the peer has it; and without a receive, if it is short.
 void delivery_is_completion(void**) {
   Pair p({.send_flags = FI_DELIVERY_COMPLETE});
@@ -445,6 +477,7 @@ std::vector<CMUnitTest> message_tests() {
           cmocka_unit_test(nobody_is_sent_to_who_is_not_there),
           cmocka_unit_test(injecting_fails_when_the_peer_is_gone),
           cmocka_unit_test(a_peer_that_comes_back_is_answered),
+          cmocka_unit_test(a_peer_that_is_inserted_again_may_be_another),
           cmocka_unit_test(delivery_is_completion),
           cmocka_unit_test(matching_is_completion)};
 }

@@ -80,7 +80,10 @@ void what_is_discarded_is_gone(void**) {
       if (claim_first) {
         find(p.b, p.to_a, 5, FI_PEEK | FI_CLAIM);
         MUST(ask(p.b, nullptr, 0, 5, FI_CLAIM | FI_DISCARD));
-        assert_ptr_equal(p.b.received().op_context, &context);
+        const fi_cq_tagged_entry e = p.b.received();
+        assert_ptr_equal(e.op_context, &context);
+        assert_int_equal(e.tag, 5);
+        assert_int_equal(e.len, size);
       } else {
         assert_int_equal(find(p.b, p.to_a, 5, FI_PEEK | FI_DISCARD).len, size);
       }
@@ -94,11 +97,34 @@ void what_is_discarded_is_gone(void**) {
     }
 }
 
+// Counters count receives, and nobody has received before the last call.
+void to_look_is_not_to_receive(void**) {
+  Pair p({.counters = true});
+  const Bytes out = pattern(2, 10);
+  Bytes in(10);
+  MUST(fi_tsend(p.a.ep, out.data(), out.size(), nullptr, p.to_b, 5, nullptr));
+  find(p.b, p.to_a, 5, FI_PEEK);
+  find(p.b, p.to_a, 5, FI_PEEK | FI_CLAIM);
+  MUST(ask(p.b, nullptr, 0, 5, FI_CLAIM | FI_DISCARD));
+  p.b.received();
+  p.a.sent();
+  MUST(fi_tsend(p.a.ep, out.data(), out.size(), nullptr, p.to_b, 5, nullptr));
+  find(p.b, p.to_a, 5, FI_PEEK | FI_CLAIM);
+  assert_int_equal(fi_cntr_read(p.b.receives), 0);
+  MUST(ask(p.b, &in, 0, 5, FI_CLAIM));
+  p.b.received();
+  assert_true(in == out);
+  MUST(fi_cntr_wait(p.b.receives, 1, kPatienceMs));
+  assert_int_equal(fi_cntr_read(p.b.receives), 1);
+  assert_int_equal(fi_cntr_readerr(p.b.receives), 0);
+  p.a.sent();
+}
+
 }  // namespace
 
 std::vector<CMUnitTest> peek_tests() {
   return {cmocka_unit_test(what_is_peeked_at_stays), cmocka_unit_test(what_is_claimed_is_for_its_claimer),
-          cmocka_unit_test(what_is_discarded_is_gone)};
+          cmocka_unit_test(what_is_discarded_is_gone), cmocka_unit_test(to_look_is_not_to_receive)};
 }
 
 }  // namespace ewarp::ofi::test

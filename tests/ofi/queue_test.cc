@@ -25,7 +25,7 @@ void one(const Pair& p, void* context, std::uint64_t* in) {
 
 // The formats are beginnings of each other; what a format has not is not written.
 void every_format(void**) {
-  const std::pair<fi_cq_format, std::size_t> kFormats[] = {{FI_CQ_FORMAT_UNSPEC, sizeof(fi_cq_tagged_entry)},
+  const std::pair<fi_cq_format, std::size_t> kFormats[] = {{FI_CQ_FORMAT_UNSPEC, sizeof(fi_cq_entry)},
                                                            {FI_CQ_FORMAT_CONTEXT, sizeof(fi_cq_entry)},
                                                            {FI_CQ_FORMAT_MSG, sizeof(fi_cq_msg_entry)},
                                                            {FI_CQ_FORMAT_DATA, sizeof(fi_cq_data_entry)},

@@ -170,6 +170,23 @@ void memory_of_oneself_is_guarded_too(void**) {
   assert_true(gone == Bytes(100) && in == Bytes(200));
 }
 
+// A key is 32 bits of 64: one that has others, too, is nobody's.
+void a_key_of_more_than_32_bits_opens_nothing(void**) {
+  Pair p;
+  Registered target(p.b, 100);
+  const Bytes before = target.octets, out(100, 9);
+  Bytes in(100);
+  const std::uint64_t wrong = target.key() | std::uint64_t{1} << 32;
+  const auto refused = [&p] { assert_int_equal(p.a.failure(p.a.send_queue).err, FI_EACCES); };
+  MUST(fi_write(p.a.ep, out.data(), 100, nullptr, p.to_b, target.address(), wrong, &context));
+  refused();
+  MUST(fi_read(p.a.ep, in.data(), 100, nullptr, p.to_b, target.address(), wrong, &context));
+  refused();
+  MUST(fi_read(p.a.ep, in.data(), 100, nullptr, p.to_b, target.address(), target.key(), &context));
+  p.a.sent();
+  assert_true(target.octets == before && in == before);
+}
+
 void memory_is_registered_in_every_way(void**) {
   Pair p;
   Bytes octets(100);
@@ -251,6 +268,7 @@ std::vector<CMUnitTest> rma_tests() {
           cmocka_unit_test(an_injected_write_is_complete_when_it_was_delivered),
           cmocka_unit_test(memory_of_oneself),
           cmocka_unit_test(memory_of_oneself_is_guarded_too),
+          cmocka_unit_test(a_key_of_more_than_32_bits_opens_nothing),
           cmocka_unit_test(memory_is_registered_in_every_way),
           cmocka_unit_test(what_is_not_permitted_fails),
           cmocka_unit_test(lengths_must_agree)};

@@ -69,6 +69,32 @@ void an_endpoint_needs_queues_and_addresses(void**) {
   assert_true(fi_enable(ep.get()) < 0);
 }
 
+// What only reads and writes memory of others hears of that, and receives nothing.
+void an_endpoint_for_memory_needs_a_queue_to_hear_of_it(void**) {
+  ONLY_OURS();
+  const Bed bed(FI_RMA);
+  Owned<fid_av> addresses;
+  fi_av_attr av{};
+  MUST(fi_av_open(bed.domain, &av, addresses.out(), nullptr));
+  Owned<fid_cq> queue;
+  fi_cq_attr cq{};
+  MUST(fi_cq_open(bed.domain, &cq, queue.out(), nullptr));
+  Owned<fid_cntr> counter;
+  fi_cntr_attr attributes{};
+  MUST(fi_cntr_open(bed.domain, &attributes, counter.out(), nullptr));
+  for (const bool counts : {false, true}) {
+    Owned<fid_ep> ep;
+    MUST(fi_endpoint(bed.domain, bed.info, ep.out(), nullptr));
+    MUST(fi_ep_bind(ep.get(), &addresses.f(), 0));
+    assert_int_equal(fi_enable(ep.get()), -FI_ENOCQ);
+    if (counts)
+      MUST(fi_ep_bind(ep.get(), &counter.f(), FI_WRITE));
+    else
+      MUST(fi_ep_bind(ep.get(), &queue.f(), FI_TRANSMIT));
+    MUST(fi_enable(ep.get()));
+  }
+}
+
 void what_cannot_be_bound(void**) {
   ONLY_OURS();
   const Bed bed;
@@ -226,10 +252,15 @@ void keys_of_regions_that_stand_differ(void**) {
 }  // namespace
 
 Tests domain_tests() {
-  return {cmocka_unit_test(several_domains),       cmocka_unit_test(what_is_used_stays_open),
-          cmocka_unit_test(names_that_nobody_has), cmocka_unit_test(an_endpoint_needs_queues_and_addresses),
-          cmocka_unit_test(what_cannot_be_bound),  cmocka_unit_test(each_kind_of_counter_is_bound),
-          cmocka_unit_test(an_endpoint_talks),     cmocka_unit_test(a_port_is_taken_once)};
+  return {cmocka_unit_test(several_domains),
+          cmocka_unit_test(what_is_used_stays_open),
+          cmocka_unit_test(names_that_nobody_has),
+          cmocka_unit_test(an_endpoint_needs_queues_and_addresses),
+          cmocka_unit_test(an_endpoint_for_memory_needs_a_queue_to_hear_of_it),
+          cmocka_unit_test(what_cannot_be_bound),
+          cmocka_unit_test(each_kind_of_counter_is_bound),
+          cmocka_unit_test(an_endpoint_talks),
+          cmocka_unit_test(a_port_is_taken_once)};
 }
 
 Tests memory_tests() {
