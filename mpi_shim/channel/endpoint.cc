@@ -168,7 +168,7 @@ void Endpoint::discard(Message message) {
 
 Request Endpoint::mrecv(Message&& message, MutableOctets buffer, const Report& report) {
   const Impl::Visit visit(*impl_);
-  return impl_->machine->receive_matched(std::move(message.stored_), buffer, report);
+  return impl_->machine->receive_matched(message.stored_, buffer, report);
 }
 
 std::optional<Window> Endpoint::expose(MutableOctets memory) {

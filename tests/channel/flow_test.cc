@@ -474,7 +474,7 @@ void probes_see_what_has_come(void**) {
   assert_int_equal(status.length, kLarge);
   for (auto* taken : {&message, &large}) {
     Bytes data(kLarge);
-    const Request r = s.net[kR].receive_matched(std::move(*taken), data);
+    const Request r = s.net[kR].receive_matched(*taken, data);
     s.net.run();
     const auto got = s.net[kR].test(r);
     const Scene::Transfer& from = taken == &message ? *sent[0] : *sent[2];

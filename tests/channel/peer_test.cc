@@ -60,7 +60,7 @@ void a_matched_message_of_a_dead_peer_is_an_error(void**) {
   assert_non_null(message.get());
   s.net.kill(kDead);
   Bytes data(kLarge);
-  const Request r = s.net[kMe].receive_matched(std::move(message), data);
+  const Request r = s.net[kMe].receive_matched(message, data);
   assert_true(s.net[kMe].test(r)->error == Error::peer_down);
 }
 

@@ -67,7 +67,7 @@ void a_message_may_be_taken_out_between_the_pieces(void**) {
     if (when == 1) s.net.run();
     if (when == 2) s.net[kR].discard(std::move(message));
     Bytes data(kLong);
-    const Request r = when == 2 ? Request{} : s.net[kR].receive_matched(std::move(message), data);
+    const Request r = when == 2 ? Request{} : s.net[kR].receive_matched(message, data);
     s.net.run();
     s.ends(sent);
     if (when == 2) continue;
@@ -213,7 +213,7 @@ void what_came_in_part_is_lost_with_its_peer(void**) {
     }
     if (how == 2) {
       Bytes data(kLong);
-      const Request r = s.net[kR].receive_matched(std::move(taken), data);
+      const Request r = s.net[kR].receive_matched(taken, data);
       assert_true(s.net[kR].test(r)->error == Error::peer_down);
     }
     auto& last = s.receive(kR, kS, 9, kLong);

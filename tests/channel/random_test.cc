@@ -238,7 +238,7 @@ class Storm {
     receives_.push_back(std::make_unique<Receive>(Receive{p.at, Bytes(length()), {}, {}}));
     Receive& r = *receives_.back();
     match(receives_.size() - 1, p.match);
-    r.request = net_[p.at].receive_matched(std::move(p.message), r.data);
+    r.request = net_[p.at].receive_matched(p.message, r.data);
     receiving_.push_back(receives_.size() - 1);
   }
 

@@ -238,7 +238,7 @@ class Adversary final : public Transport, public Listener, public Answerer {
     if (a == nullptr)
       machine_->discard(std::move(stored));
     else
-      a->request = machine_->receive_matched(std::move(stored), a->buffer, report(*a));
+      a->request = machine_->receive_matched(stored, a->buffer, report(*a));
   }
 
   // --- the peers ---

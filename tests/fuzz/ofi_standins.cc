@@ -300,7 +300,7 @@ void Endpoint::discard(Message message) {
   impl_->machine->discard(std::move(message.stored_));
 }
 Request Endpoint::mrecv(Message&& message, MutableOctets buffer, const Report& report) {
-  return impl_->machine->receive_matched(std::move(message.stored_), buffer, report);
+  return impl_->machine->receive_matched(message.stored_, buffer, report);
 }
 Request Endpoint::put(PeerId p, Octets source, wire::Remote target, const SendOptions& options) {
   return impl_->machine->put(p, source, target, options);

@@ -49,7 +49,7 @@ class Machine final : public TransportEvents {
   Request receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffer, const ReceiveOptions& options = {},
                   bool waits = false);
   // An empty request: there are too many, and the message is the caller's as before.
-  Request receive_matched(std::unique_ptr<Stored>&& message, MutableOctets buffer, const Report& report = {});
+  Request receive_matched(std::unique_ptr<Stored>& message, MutableOctets buffer, const Report& report = {});
   // As if it had been received by a buffer of no octets.
   void discard(std::unique_ptr<Stored> message);
   Request put(PeerId peer, Octets source, wire::Remote target, const SendOptions& options = {});

@@ -46,7 +46,7 @@ Request Machine::receive(PeerId source, Tag tag, Tag ignore, MutableOctets buffe
   return name;
 }
 
-Request Machine::receive_matched(std::unique_ptr<Stored>&& message, MutableOctets buffer, const Report& report) {
+Request Machine::receive_matched(std::unique_ptr<Stored>& message, MutableOctets buffer, const Report& report) {
   Operation* op = start(Operation::Kind::receive, message->source, buffer);
   if (op == nullptr) return {};
   const std::unique_ptr<Stored> taken = std::move(message);
@@ -69,7 +69,7 @@ void Machine::discard(std::unique_ptr<Stored> message) {
   const PeerId source = message->source;
   const bool awaited = message->message.kind != wire::Kind::eager;
   try {
-    if (receive_matched(std::move(message), {}, {.listener = &nobody})) return;
+    if (receive_matched(message, {}, {.listener = &nobody})) return;
   } catch (const std::bad_alloc&) {
   }
   // No request can be had for it, and nobody is told: its sender must not wait for ever.
