@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // A process that computes and never calls verbs, on a CPU that its own background thread has to share, and a peer that
-// visits it: how long the peer's Reads, Writes and atomics wait, and how often Sends that nobody waits for wake a
-// thread. Plain librdmacm and libibverbs on the loopback interface; progress.py judges what they print.
+// visits it: how long the peer's Reads, Writes and atomics wait, and how often a thread is woken by Sends that nobody
+// waits for, and by Writes that come while the process polls. Plain librdmacm and libibverbs on the loopback interface;
+// progress.py judges what they print.
 //
 //     ewarp_computing host|visitor PORT
 #include <rdma/rdma_cma.h>
@@ -33,6 +34,9 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRounds = 60;   // of each operation
 constexpr int kFlood = 2000;  // Sends that nobody waits for
 constexpr auto kBetween = 200us;
+constexpr int kMeetings =
+    1000;  // Writes to a host that polls in each second slot of the clock, and computes in the others
+constexpr auto kSlot = 400us;
 constexpr int kReceives = 4096;
 
 void must(bool condition, const char* what) {
@@ -59,9 +63,14 @@ void keep_to_cpu(bool first) {
 
 // What the visitor touches. It raises `phase`, which tells the host what to do next.
 struct Shared {
-  std::atomic<std::uint64_t> phase{0}, counter{0}, written{0};
+  std::atomic<std::uint64_t> phase{0}, counter{0}, written{0}, met{0};
 };
-enum : std::uint64_t { kVisits, kFloods, kEnds };
+enum : std::uint64_t { kVisits, kFloods, kMeets, kEnds };
+
+// The clock is the same in both processes.
+bool in_slot_of_polls() {
+  return Clock::now().time_since_epoch() / kSlot % 2 == 1;
+}
 
 struct Offer {
   std::uint64_t address;
@@ -108,6 +117,14 @@ int compute_until(const Shared& shared, std::uint64_t phase) {
   return static_cast<int>(100 * had / std::chrono::duration<double>(Clock::now() - began).count());
 }
 
+void poll_in_turns(rdma_cm_id* id, const Shared& shared, std::uint64_t phase) {
+  ibv_wc wc{};
+  for (const auto until = Clock::now() + 60s; shared.phase.load(std::memory_order_relaxed) < phase;) {
+    must(Clock::now() < until, "nobody tells it to go on");
+    if (in_slot_of_polls()) must(ibv_poll_cq(id->recv_cq, 1, &wc) >= 0, "ibv_poll_cq");
+  }
+}
+
 void host(const char* port) {
   keep_to_cpu(true);
   rdma_cm_id *const listening = endpoint(port, RAI_PASSIVE), *id = nullptr;
@@ -129,13 +146,23 @@ void host(const char* port) {
   parameters.responder_resources = parameters.initiator_depth = 4;
   must(rdma_accept(id, &parameters) == 0, "rdma_accept");
   std::printf("computed %d %% of the time\n", compute_until(shared, kFloods));
-  const long before = switches_of_the_thread();
-  const auto began = Clock::now();
-  compute_until(shared, kEnds);
-  std::printf("woken %ld times by %d Sends in %lld us\n", switches_of_the_thread() - before, kFlood,
-              static_cast<long long>((Clock::now() - began) / 1us));
-  must(shared.counter.load() == kRounds && shared.written.load() == kRounds, "what was visited is not there");
-  rdma_disconnect(id);
+  const auto woken = [](const char* by, int count, auto meanwhile) {
+    const long before = switches_of_the_thread();
+    const auto began = Clock::now();
+    const std::clock_t had = std::clock();
+    meanwhile();
+    const auto us = static_cast<long long>((Clock::now() - began) / 1us);
+    std::printf("woken %ld times by %d %s in %lld us, of which it computed or polled %lld %%\n",
+                switches_of_the_thread() - before, count, by, us, 100 * (std::clock() - had) / us);
+  };
+  woken("Sends", kFlood, [&] { compute_until(shared, kMeets); });
+  woken("Writes", kMeetings, [&] { poll_in_turns(id, shared, kEnds); });
+  must(shared.counter.load() == kRounds && shared.written.load() == kRounds && shared.met.load() == kMeetings,
+       "what was visited is not there");
+  rdma_cm_event* event = nullptr;  // the visitor's last Read is answered before it leaves
+  must(rdma_get_cm_event(id->channel, &event) == 0, "rdma_get_cm_event");
+  must(event->event == RDMA_CM_EVENT_DISCONNECTED, rdma_event_str(event->event));
+  rdma_ack_cm_event(event);
 }
 
 // --- visitor ---
@@ -233,6 +260,20 @@ void visitor(const char* port) {
     while (Clock::now() < next) {
     }
   }
+  v.write(offsetof(Shared, phase), kMeets);
+  int met = 0;  // Writes that were there before the host's polls ended
+  for (int i = 0; i < kMeetings; ++i) {
+    while (in_slot_of_polls()) {
+    }
+    while (!in_slot_of_polls()) {
+    }
+    for (const auto middle = Clock::now() + kSlot / 4; Clock::now() < middle;) {
+    }
+    const auto slot = Clock::now().time_since_epoch() / kSlot;
+    v.write(offsetof(Shared, met), static_cast<std::uint64_t>(i) + 1);
+    met += in_slot_of_polls() && Clock::now().time_since_epoch() / kSlot == slot;
+  }
+  std::printf("met %d times\n", met);
   v.write(offsetof(Shared, phase), kEnds);
   v.leave();
 }

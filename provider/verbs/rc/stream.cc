@@ -128,9 +128,9 @@ void RcQueuePair::tell_driver(const Tally& news) {
   const rdmap::EndpointCounters& n = news.counters;
   const bool received = news.rx_octets != 0, sent = news.tx_octets != 0;
   const bool others = n.rx_messages != n.rx_sends || n.rx_reads != 0 || n.rx_write_segments != 0;
-  if (others || ((sent || (received && n.rx_sends == 0)) && engine().in_background()))
+  if (engine().in_background() && (others || sent || (received && n.rx_sends == 0)))
     engine().came(true);
-  else if (n.rx_sends != 0)
+  else if (others || n.rx_sends != 0)
     engine().came(false);
 }
 
