@@ -54,9 +54,9 @@ class Driver {
     look_from(now, work);
     return true;
   }
-  // A pass has received something, or the background thread has sent. waited_for: a peer may wait for the answer, a
-  // program that makes no passes for what was written, a sleeping thread for its event. Otherwise it is seen by who
-  // polls, whose own pass is soon enough. Engine held.
+  // A pass has received something, or the background thread has sent. waited_for: the background thread has met it, and
+  // a peer may wait for the answer, a program that makes no passes for what was written, a sleeping thread for its
+  // event. Otherwise it is seen by who polls, whose own pass is soon enough. Engine held.
   void came(bool waited_for) {
     const Came what = waited_for ? kWaitedFor : kPatient;
     // Written once a look, whatever comes until then.

@@ -34,8 +34,8 @@ using Clock = std::chrono::steady_clock;
 constexpr int kRounds = 60;   // of each operation
 constexpr int kFlood = 2000;  // Sends that nobody waits for
 constexpr auto kBetween = 200us;
-constexpr int kMeetings =
-    1000;  // Writes to a host that polls in each second slot of the clock, and computes in the others
+// Writes to a host that polls in each second slot of the clock, and computes in the others.
+constexpr int kMeetings = 1000;
 constexpr auto kSlot = 400us;
 constexpr int kReceives = 4096;
 

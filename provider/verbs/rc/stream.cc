@@ -121,8 +121,9 @@ void RcQueuePair::notify_established() {
   if (observer_ != nullptr) engine().post([o = observer_] { o->on_established(); });
 }
 
-// Sends that have come whole are seen by who polls. For Reads and Writes a peer may wait, or a program that looks at
-// its memory; and for room in a socket, where not the application itself makes it.
+// What a pass of the application has received was served at once, and Sends that have come whole are seen by who polls.
+// For Reads and Writes that only the background thread has met a peer may wait, or a program that looks at its memory;
+// and for room in a socket.
 void RcQueuePair::tell_driver(const Tally& news) {
   engine().assert_held();
   const rdmap::EndpointCounters& n = news.counters;
