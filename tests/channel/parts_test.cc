@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The small parts of the channel that need no adapter: addresses, the hello, what is copied and what registered, the
-// records of requests, the states of connections, the rhythm of calls.
+// records of requests, the states of connections, the rhythm of calls, when connections are looked at.
 #include "mpi_shim/channel/rhythm.h"
 #include "mpi_shim/channel/verbs/address.h"
 #include "mpi_shim/channel/verbs/connection.h"
+#include "mpi_shim/channel/verbs/connections_turn.h"
 #include "mpi_shim/channel/verbs/copy_policy.h"
 #include "mpi_shim/channel/verbs/frequent_buffers.h"
 #include "mpi_shim/channel/verbs/hello.h"
@@ -354,6 +355,41 @@ void what_others_take_is_no_pause(void**) {
   assert_in_range(c.asked, 10, 20);
 }
 
+// A program that computes between its calls does not pay for the question each time. Once others do take its CPU, that
+// is found out soon, and asked for every time.
+void what_makes_no_difference_is_seldom_asked_for(void**) {
+  using enum Rhythm::Kind;
+  Calls c;
+  const auto computing = [&c](int calls) {
+    for (int i = 0; i < calls; ++i) {
+      c.compute(300'000);
+      c.call(send);
+      c.call(other);
+      c.call(other);
+    }
+  };
+  computing(100);
+  c.asked = 0;
+  computing(160);
+  assert_in_range(c.asked, 1, 2 * 160 / 8);
+  for (int i = 0; i < 3; ++i) {
+    c.compute(300'000);
+    assert_false(c.call(send));
+  }
+  assert_false(c.followed(send));
+  int late = 0;
+  for (; !c.followed(send); ++late) {
+    c.others(1'000'000);
+    c.call(send);
+  }
+  assert_in_range(late, 1, 16);
+  for (int i = 0; i < 10; ++i) {
+    c.others(1'000'000);
+    c.call(send);
+    assert_true(c.followed(send));
+  }
+}
+
 // Another thread's CPU time is another count.
 void another_thread_that_comes_late_comes_late(void**) {
   using enum Rhythm::Kind;
@@ -371,6 +407,42 @@ void another_thread_that_comes_late_comes_late(void**) {
     }
     assert_false(c.followed(send));
   }
+}
+
+struct Polls {
+  ConnectionsTurn turn;
+  std::uint64_t now = 1'000'000'000;
+
+  // Looks that were taken in so many polls, a step apart.
+  int looks(int polls, std::uint64_t step, bool idly = true) {
+    int n = 0;
+    for (int i = 0; i < polls; ++i) {
+      now += step;
+      turn.poll(now);
+      n += turn.take(now, idly) ? 1 : 0;
+    }
+    return n;
+  }
+};
+
+void who_waits_looks_at_connections(void**) {
+  Polls p;
+  assert_int_equal(p.looks(1, 1), 1);             // the first one
+  assert_in_range(p.looks(10'000, 500), 40, 50);  // in 5 ms
+  assert_int_equal(p.looks(10'000, 500, false), 0);
+  p.turn.ask();
+  assert_int_equal(p.looks(10, 500, false), 1);
+}
+
+// Five polls in a microsecond each, then 300 us of work: nothing but what has to be done now and then.
+void who_comes_back_from_computing_does_not(void**) {
+  Polls p;
+  p.looks(1, 1);
+  int n = 0;
+  for (int i = 0; i < 1000; ++i) n += p.looks(1, 300'000) + p.looks(4, 1000);
+  assert_in_range(n, 50, 61);  // in 304 ms
+  p.turn.ask();
+  assert_int_equal(p.looks(1, 300'000), 1);
 }
 
 }  // namespace
@@ -397,7 +469,10 @@ int main() {
       cmocka_unit_test(the_rhythm_is_of_each_kind),
       cmocka_unit_test(one_pause_breaks_no_rhythm),
       cmocka_unit_test(what_others_take_is_no_pause),
+      cmocka_unit_test(what_makes_no_difference_is_seldom_asked_for),
       cmocka_unit_test(another_thread_that_comes_late_comes_late),
+      cmocka_unit_test(who_waits_looks_at_connections),
+      cmocka_unit_test(who_comes_back_from_computing_does_not),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

@@ -19,7 +19,6 @@ namespace {
 constexpr std::uint32_t kGreeting = 0xffffffff;
 constexpr std::size_t kBatch = 32;
 constexpr std::size_t kReceivesAtOnce = 8;  // registered together
-constexpr std::uint64_t kConnectionsNs = 100'000;
 constexpr std::uint64_t kTryAgainNs = 10'000'000;
 
 }  // namespace
@@ -345,7 +344,7 @@ void VerbsTransport::set_writable(Connection& c) {
 
 // Who was refused for want of memory, and has nothing under way.
 void VerbsTransport::try_again() {
-  if (try_again_at_ == 0 || polled_at_ < try_again_at_) return;
+  if (try_again_at_ == 0 || polled_at() < try_again_at_) return;
   try_again_at_ = 0;
   connections_.for_each([this](Connection& c) {
     if (c.refused && c.sends() == 0) set_writable(c);
@@ -369,7 +368,7 @@ std::uint64_t VerbsTransport::deadline() const {
 }
 
 bool VerbsTransport::poll(std::uint64_t now, bool connections) {
-  polled_at_ = now;
+  connections_turn_.poll(now);
   ibv_wc wcs[kBatch];
   memory_.registrations().look();
   bool anything = false;
@@ -379,11 +378,7 @@ bool VerbsTransport::poll(std::uint64_t now, bool connections) {
     for (std::size_t i = 0; i < n; ++i) completed(wcs[i]);
     anything = anything || n > 0;
   } while (n == kBatch);
-  // The descriptor of connections costs system calls, and seldom has news.
-  if (handled_at_ == 0 || (connections && now - std::min(now, handled_at_) > kConnectionsNs)) {
-    handled_at_ = now;
-    anything = connections_.handle() || anything;
-  }
+  if (connections_turn_.take(now, connections)) anything = connections_.handle() || anything;
   try_again();
   tell_writable();
   connections_.finish_drained();

@@ -22,6 +22,7 @@
 #include "mpi_shim/channel/verbs/clock.h"
 #include "mpi_shim/channel/verbs/completion_queue.h"
 #include "mpi_shim/channel/verbs/connections.h"
+#include "mpi_shim/channel/verbs/connections_turn.h"
 #include "mpi_shim/channel/verbs/device.h"
 #include "mpi_shim/channel/verbs/failed.h"
 #include "mpi_shim/channel/verbs/heartbeat.h"
@@ -65,7 +66,7 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   // now: read from the clock by the caller, when it began.
   bool poll(std::uint64_t now, bool connections = true);
   // The next poll() does that in any case.
-  void look_at_connections() { handled_at_ = 0; }
+  void look_at_connections() { connections_turn_.ask(); }
   // From here on the completion fd becomes readable when that comes; poll() once more before sleeping.
   void arm(Wake wake) { completions_.arm(wake); }
   // Takes the events that made it readable. Needs no lock, but one caller at a time.
@@ -84,7 +85,7 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   RegistrationCache& registrations() { return memory_.registrations(); }
 
   std::uint64_t now() override { return monotonic_ns(); }
-  std::uint64_t polled_at() override { return polled_at_; }
+  std::uint64_t polled_at() override { return connections_turn_.polled_at(); }
   void connect(PeerId peer) override;
   void fail(PeerId peer, const char* why) override;
   Taken send(PeerId peer, Octets header, Octets payload, bool copy, bool solicited, bool followed,
@@ -153,8 +154,7 @@ class VerbsTransport final : public Transport, private ConnectionOwner {
   List<Connection, &Connection::writables> writable_;  // who is told so at the end of poll()
   std::uint64_t try_again_at_ = 0;                     // whoever was refused with nothing under way; 0: nobody was
   bool timers_changed_ = false;
-  std::uint64_t polled_at_ = 0;   // the last time
-  std::uint64_t handled_at_ = 0;  // what rdma_cm has to say; 0: to be done with the next poll()
+  ConnectionsTurn connections_turn_;
 };
 
 }  // namespace ewarp::channel
