@@ -2,6 +2,7 @@
 // DDP segment headers (RFC 5041 section 4, figures 4 and 5): octets <-> values.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 
@@ -19,6 +20,21 @@ inline constexpr std::uint8_t kVersion = 1;
 // Requires: !ulpdu.empty().
 inline bool is_tagged(Octets ulpdu) {
   return (std::to_integer<std::uint8_t>(ulpdu[0]) & kTagged) != 0;
+}
+
+// The four reserved bits of the first octet. Between two of our own that consent to extensions they tell how many
+// segments of the same length follow in the message before its last one, or that there are at least so many
+// (docs/protocol/extensions.md section 7). RFC 5041 has them sent as zero and ignored, so nobody else is told.
+inline constexpr std::uint64_t kMostAhead = 15;
+inline constexpr unsigned kAheadShift = 2;
+
+// header: as emitted, with these bits zero.
+inline void set_ahead(MutableOctets header, std::uint64_t segments) {
+  header[0] |= static_cast<std::byte>(std::min(segments, kMostAhead) << kAheadShift);
+}
+// Requires: !header.empty().
+inline std::size_t ahead(Octets header) {
+  return std::to_integer<std::size_t>(header[0]) >> kAheadShift & kMostAhead;
 }
 
 struct TaggedHeader {

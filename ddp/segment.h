@@ -24,4 +24,9 @@ Cut cut(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::siz
 // ones passes through the kernel as one (UDP_SEGMENT, UDP_GRO), and one that is shorter ends the run.
 Cut cut_evenly(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::size_t header);
 
+// Segments behind this one of a message of `length` octets that are as long, but for the last one.
+constexpr std::uint64_t alike_behind(const Cut& cut, std::uint64_t length) {
+  return cut.last ? 0 : (length - cut.offset - cut.payload - 1) / cut.payload;
+}
+
 }  // namespace ewarp::ddp

@@ -65,6 +65,15 @@ class Endpoint {
   // The end of what a peer writes, or answers to a Read, is not among them: its last octets are stored last.
   ExtentList direct() const { return direct_.extents(); }
   void direct_received(std::size_t octets);
+  // Segments behind the one that goes direct, as its sender has told, whose payload may be received in the same call:
+  // each is as long, and its head and what stands before that are of between() octets, which come by way of staging.
+  // 0 with a CRC, which has to be right first.
+  std::size_t ahead() const;
+  std::size_t between() const;
+  // Where the payload of the i-th of them belongs, i > 0. False: nowhere, or to more than one place.
+  bool find_ahead(std::size_t i, llp::Extent& target);
+  // Whether the whole payload of the segment that goes direct belongs there, and nothing of it has arrived.
+  bool goes_to(const llp::Extent& target) const;
   // With a CRC what has arrived there is read once more, by direct_received(): nobody else may have stored there
   // meanwhile.
   bool direct_is_read() const { return direct_.crc(); }
@@ -98,10 +107,6 @@ class Endpoint {
   // The kernel took the next `octets` of what transmit() produced: completes requests.
   void transmitted(std::size_t octets);
   bool wants_transmit() const;
-  void set_mulpdu(std::size_t mulpdu) {
-    assert(mulpdu > ddp::UntaggedHeader::kSize);
-    mulpdu_ = mulpdu;
-  }
 
   // --- state ---
 
@@ -204,7 +209,7 @@ class Endpoint {
 
   Consumer& consumer_;
   mpa::StreamParams params_;
-  std::size_t mulpdu_;
+  const std::size_t mulpdu_;
   mpa::Framer framer_;
   mpa::Deframer deframer_;
   ddp::UntaggedQueues queues_;

@@ -207,6 +207,7 @@ bool Endpoint::continue_request(llp::Gather& out, const ExtentList* checked) {
     return false;
   std::array<std::byte, UntaggedHeader::kSize> head;
   emit_payload_header(r, ImmediatePlace::header, tx_msn_[0], offset, cut.last, head);
+  if (params_.extensions) ddp::set_ahead(head, ddp::alike_behind(cut, r.length));
   const Octets begin = Octets(head).first(header);
   if (!(copies ? frame_copied(out, begin, pieces.all()) : frame_in_place(out, begin, pieces.all()))) {
     fail_current(Status::local_protection);
@@ -300,6 +301,7 @@ bool Endpoint::continue_response(llp::Gather& out) {
   }
   std::array<std::byte, TaggedHeader::kSize> header;
   emit_read_response_header(q, read.sent, cut.last, header);
+  if (params_.extensions) ddp::set_ahead(header, ddp::alike_behind(cut, q.length));
   if (copies) {
     if (!frame_copied(out, header, std::span(&source, 1))) {
       response_lost(cut.payload);

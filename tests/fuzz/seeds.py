@@ -31,6 +31,11 @@ def own(deed, how=0, length=0):
     return record(16, 0x80 | deed, how, length & 255, length >> 8)
 
 
+# One that tells of so many behind it, and comes together with the next.
+def told(opcode, length, ahead, stag=1):
+    return segment(opcode, length, last=False, stag=stag, extra={14: ahead << 4 | 1})
+
+
 RECEIVE, POST, TRANSMIT = 0, 2, 9
 SEND, WRITE, READ, ADD = 0, 1, 2, 3
 
@@ -47,8 +52,12 @@ def stream():
         "immediate": [own(RECEIVE, 0, 3000), segment(15, 2900), own(RECEIVE, 0, 10), segment(9)],
         "terminate": [own(POST, SEND, 10), segment(7, 0x1200, extra={8: 1, 9: 3, 10: 0, 11: 1})],
         "waits": [segment(3, 50), own(5), own(RECEIVE, 0, 50)],
+        "told": [told(0, 9000, 3), told(0, 9000, 2), told(0, 9000, 1), segment(0, 3000),
+                 own(RECEIVE, 0, 30000), told(3, 9000, 2), told(3, 9000, 1), segment(3, 9000),
+                 own(POST, READ, 25000), told(2, 9000, 1, stag=0), told(2, 9000, 0, stag=0), segment(2, 7000, stag=0)],
+        "misled": [told(0, 9000, 3), told(0, 9000, 2), segment(7, 0x1200, extra={8: 1, 9: 3, 10: 0, 11: 1})],
     }
-    for head, (_, talk) in product((0, 1, 2, 8, 16, 24 + 32), parts.items()):
+    for head, (_, talk) in product((0, 1, 2, 8, 9, 16, 24 + 32), parts.items()):
         yield bytes([head, 1, 3, 0]) + b"".join(talk)
     yield bytes([0, 3, 5, 0]) + b"".join(b"".join(talk) for talk in parts.values())
 

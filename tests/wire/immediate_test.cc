@@ -58,7 +58,7 @@ void rdm_30_a_write_and_its_immediate(void**) {
         bool read = false, immediately = false, whole = false;
         while (!read || !immediately) {
           const Bytes ulpdu = s.peer->next();
-          const Segment g = dissect(ulpdu);
+          const Segment g = dissect(ulpdu, true);
           if (whole && !immediately) {
             test::expect_octets(ulpdu, immediate(msn, eight(), solicited ? kImmediateSe : kImmediate), "Immediate");
             immediately = true;

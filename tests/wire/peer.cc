@@ -142,10 +142,11 @@ Bytes answer_to(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code
                    concat({u16(static_cast<unsigned>(ulpdu.size())), slice(ulpdu, 0, header)}));
 }
 
-Segment dissect(const Bytes& ulpdu) {
+Segment dissect(const Bytes& ulpdu, bool consenting) {
   Segment s;
   const unsigned ddp = std::to_integer<unsigned>(ulpdu.at(0)), ulp = std::to_integer<unsigned>(ulpdu.at(1));
-  if ((ddp & 0x3f) != 1 || (ulp & 0xf0) != 0x40) fail_msg("control octets %02x %02x", ddp, ulp);
+  s.ahead = consenting ? ddp >> 2 & 0x0f : 0;
+  if ((ddp & 0x3f) != (1 | s.ahead << 2) || (ulp & 0xf0) != 0x40) fail_msg("control octets %02x %02x", ddp, ulp);
   s.is_tagged = (ddp & 0x80) != 0;
   s.last = (ddp & 0x40) != 0;
   s.opcode = ulp & 0x0f;

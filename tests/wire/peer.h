@@ -58,13 +58,15 @@ Bytes answer_to(const Bytes& ulpdu, unsigned layer, unsigned type, unsigned code
 // The fields of a segment that our code sent.
 struct Segment {
   bool is_tagged = false, last = false;
+  unsigned ahead = 0;  // segments that it tells of
   unsigned opcode = 0;
   std::uint32_t stag = 0, word = 0, qn = 0, msn = 0, mo = 0;
   std::uint64_t to = 0;
   Bytes payload;
 };
-// Fails the test on a segment with wrong versions, or with reserved bits set.
-Segment dissect(const Bytes& ulpdu);
+// Fails the test on a segment with wrong versions, or with reserved bits set. consenting: but for those that have a
+// meaning between two ends that agreed on extensions.
+Segment dissect(const Bytes& ulpdu, bool consenting = false);
 
 struct ReadFields {
   std::uint32_t sink_stag, octets, source_stag;
@@ -100,7 +102,7 @@ class Peer {
   // Octets that have come and were not taken.
   int unread() const;
   Bytes next();
-  Segment next_segment() { return dissect(next()); }
+  Segment next_segment() { return dissect(next(), consenting); }
   void expect(const Bytes& ulpdu, const std::string& what = "ULPDU");
   // Nothing arrives for a while.
   void expect_silence(int milliseconds = 25);
@@ -111,6 +113,7 @@ class Peer {
   // Reads single octets: sees the stream's end, and how much came before it.
   std::size_t discard_until_end(bool* reset);
 
+  bool consenting = false;  // extensions were agreed on
   // Largest ULPDU seen.
   std::size_t largest = 0;
 

@@ -67,6 +67,7 @@ Scene::Scene(const Setup& s, std::size_t buffer) : side(buffer), other_pd(side.c
     theirs = socket_end(fds[1]);
   }
   peer = std::make_unique<Peer>(std::move(theirs), s.crc, s.rx_markers, s.tx_markers);
+  peer->consenting = s.extensions;
   assert_int_equal(side.qp->attach(std::move(ours), stream_params(s), side.observer), 0);
 }
 

@@ -23,12 +23,8 @@ namespace {
 // Octets handed to the kernel at once. Between two calls it frees what was acknowledged, which keeps the next octets
 // from the peer for some 15 us.
 constexpr std::size_t kTransmitBudget = 2048 * 1024;
-constexpr std::size_t kReceiveBudget = 256 * 1024;
 // More than any socket's buffer holds. A peer in shared memory may write on and on.
 constexpr std::uint64_t kMostUnread = 64u << 20;
-// While payload goes direct, so much is read behind it: the trailer, the next header, a small message.
-constexpr std::size_t kBulkTail = 512;
-constexpr std::size_t kBulkHead = 4096;
 constexpr int kReadsAtTheEnd = 256;  // of 4096 octets, in one call of drained()
 
 // A stream without segments (no TCP) gets ULPDUs as large as TCP's largest segment allows.
@@ -51,7 +47,7 @@ Connection::Connection(Engine& engine, RcQueuePair& qp, std::size_t pieces, std:
       agreement_(stream_->take_agreement()),
       endpoint_(qp, params, ulpdu_limit(*stream_, params)),
       peer_(stream_->peer()),
-      vectors_(pieces + 1),
+      vectors_(pieces + 1 + 2 * kMostAhead),
       distant_(stream_->is_distant()) {
   llp::no_stream();  // is made now: an end is not to need memory for it
 }
@@ -143,121 +139,6 @@ std::size_t Connection::progress(bool any, std::uint64_t octets_before, bool wri
   const std::uint64_t moved = rx_octets + tx_octets - octets_before;
   if (any || end_ != End::none) qp_.stream_progress();
   return std::max<std::size_t>(moved, any ? 1 : 0);
-}
-
-void Connection::have_staging() noexcept {
-  engine_.assert_held();
-  try {
-    if (staging_ == nullptr) staging_ = engine_.take_staging();
-  } catch (const std::bad_alloc&) {
-    log::error("a stream ends: no memory for what arrives");
-    broken();
-  }
-}
-
-// How many vectors were filled: all or none.
-std::size_t Connection::enter_targets() noexcept {
-  std::size_t count = 0;
-  for (const llp::Extent& e : endpoint_.direct()) {
-    direct_gone_ = e.region != nullptr && !memory().enter(e.region, e.ticket);
-    if (direct_gone_) {
-      leave_regions();
-      direct_wanted_ = 0;
-      return 0;
-    }
-    assert(count < vectors_.size() - 1);
-    ++direct_entered_;
-    vectors_[count++] = iovec{e.address, e.length};
-    direct_wanted_ += e.length;
-  }
-  return count;
-}
-
-// Shared: other streams' octets are stored before this one's are looked at, and what a CRC is to be computed of could
-// be stored over by them where two buffers are one. A copy out of staging is not.
-msghdr* Connection::prepare(bool shared) noexcept {
-  asked_ = direct_wanted_ = direct_entered_ = 0;
-  direct_gone_ = false;
-  message_ = msghdr{};
-  message_.msg_iov = vectors_.data();
-  message_.msg_iovlen = 1;
-  vectors_[0] = iovec{};
-  if (staging_ == nullptr) return &message_;
-  std::size_t count = shared && endpoint_.direct_is_read() ? 0 : enter_targets();
-  std::size_t room = Engine::kStaging - end_at_;
-  if (direct_wanted_ > 0)
-    room = std::min(room, kBulkTail);
-  else if (endpoint_.bulk())
-    room = std::min(room, kBulkHead);
-  vectors_[count++] = iovec{staging_.get() + end_at_, room};
-  asked_ = direct_wanted_ + room;
-  message_.msg_iovlen = count;
-  return &message_;
-}
-
-void Connection::leave_regions() {
-  if (direct_entered_ == 0) return;
-  const rdmap::ExtentList targets = endpoint_.direct();
-  for (const llp::Extent& e : targets.all().first(direct_entered_))
-    if (e.region != nullptr) memory().leave(e.region);
-  direct_entered_ = 0;
-}
-
-bool Connection::completed(ssize_t result) {
-  assert(result <= static_cast<ssize_t>(asked_));
-  leave_regions();
-  if (end_ != End::none) return true;
-  if (direct_gone_) endpoint_.direct_failed();
-  if (result == -EAGAIN || result == -EWOULDBLOCK || result == -EINTR) return false;
-  if (result == -EFAULT && direct_wanted_ > 0) {
-    endpoint_.direct_failed();
-    return true;
-  }
-  if (result < 0) {
-    end_ = End::lost;
-    return true;
-  }
-  if (result == 0) {
-    const bool clean = begin_ == end_at_ && endpoint_.end_of_stream();
-    end_ = clean ? End::peer_closed : End::peer_closed_early;
-    return true;
-  }
-  const auto n = static_cast<std::size_t>(result);
-  rx_octets += n;
-  const std::size_t direct = std::min(n, direct_wanted_);
-  if (direct > 0) endpoint_.direct_received(direct);
-  end_at_ += n - direct;
-  parse();
-  return true;
-}
-
-void Connection::parse() {
-  assert(begin_ <= end_at_ && end_at_ <= Engine::kStaging);
-  begin_ += endpoint_.receive(Octets(staging_.get() + begin_, end_at_ - begin_));
-  if (begin_ == end_at_) {
-    begin_ = end_at_ = 0;
-  } else if (begin_ > 0 && Engine::kStaging - end_at_ < mpa::fpdu_octets(65535)) {
-    // The largest FPDU (with markers) must fit behind what is left.
-    std::memmove(staging_.get(), staging_.get() + begin_, end_at_ - begin_);
-    end_at_ -= begin_;
-    begin_ = 0;
-  }
-}
-
-bool Connection::receive() {
-  bool any = false;
-  drained_ = false;
-  for (std::size_t total = 0; total < kReceiveBudget && end_ == End::none && readable();) {
-    have_staging();
-    const msghdr* m = prepare(false);
-    const long n = stream_->receive({m->msg_iov, m->msg_iovlen});
-    const bool came = completed(n);
-    any |= came;
-    drained_ = n < static_cast<long>(asked_) && endpoint_.bulk();
-    if (!came || n < static_cast<long>(asked_)) break;
-    total += static_cast<std::size_t>(n);
-  }
-  return any;
 }
 
 bool Connection::enter_regions() {

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -108,6 +109,10 @@ class Connection final : public Pollable, public BatchedReceiver {
   msghdr* prepare(bool shared) noexcept;
   void have_staging() noexcept;
   std::size_t enter_targets() noexcept;
+  std::size_t find_ahead() noexcept;
+  std::size_t enter_ahead(std::size_t found, std::size_t count) noexcept;
+  std::size_t arrived_ahead(std::size_t octets);
+  void look_for_terminate(const llp::Extent& target, std::size_t octets);
   bool enter_regions();
   void parse();
 
@@ -127,6 +132,11 @@ class Connection final : public Pollable, public BatchedReceiver {
   std::size_t direct_wanted_ = 0;   // octets of message_ that go to the direct target
   std::size_t direct_entered_ = 0;  // extents whose regions are held
   bool direct_gone_ = false;        // one that could not be
+  // Where what follows the direct target in message_ belongs, each piece behind some octets that go to staging.
+  static constexpr std::size_t kMostAhead = 3;
+  std::array<llp::Extent, kMostAhead> ahead_;
+  std::size_t ahead_count_ = 0;
+  std::size_t between_ = 0;  // those octets
   std::size_t asked_ = 0;
   std::uint64_t regions_entered_ = 0;  // bit per region of out_
 

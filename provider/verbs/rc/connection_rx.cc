@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// The receive side of a queue pair's stream: where octets go, and what they are.
+#include <errno.h>
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+#include <span>
+
+#include "llp/guarded_copy.h"
+#include "provider/base/log.h"
+#include "provider/engine/engine.h"
+#include "provider/verbs/memory/memory.h"
+#include "provider/verbs/rc/connection.h"
+
+namespace ewarp::verbs {
+namespace {
+
+// Octets of one turn.
+constexpr std::size_t kReceiveBudget = 256 * 1024;
+// While payload goes direct, so much is read behind it: the trailer, the next header, a small message.
+constexpr std::size_t kBulkTail = 512;
+constexpr std::size_t kBulkHead = 4096;
+
+}  // namespace
+
+void Connection::have_staging() noexcept {
+  engine_.assert_held();
+  try {
+    if (staging_ == nullptr) staging_ = engine_.take_staging();
+  } catch (const std::bad_alloc&) {
+    log::error("a stream ends: no memory for what arrives");
+    broken();
+  }
+}
+
+// How many vectors were filled: all or none.
+std::size_t Connection::enter_targets() noexcept {
+  std::size_t count = 0;
+  for (const llp::Extent& e : endpoint_.direct()) {
+    direct_gone_ = e.region != nullptr && !memory().enter(e.region, e.ticket);
+    if (direct_gone_) {
+      leave_regions();
+      direct_wanted_ = 0;
+      return 0;
+    }
+    assert(count < vectors_.size() - 1 - 2 * kMostAhead);
+    ++direct_entered_;
+    vectors_[count++] = iovec{e.address, e.length};
+    direct_wanted_ += e.length;
+  }
+  return count;
+}
+
+// What follows in the same message, as its sender told. It is stored before its heads are looked at: where the peer may
+// write in any case, or where the message goes that it is a part of.
+std::size_t Connection::find_ahead() noexcept {
+  const std::size_t told = std::min(endpoint_.ahead(), kMostAhead);
+  std::size_t found = 0;
+  while (found < told && endpoint_.find_ahead(found + 1, ahead_[found])) ++found;
+  return found;
+}
+
+// As enter_targets(), behind its vectors.
+std::size_t Connection::enter_ahead(std::size_t found, std::size_t count) noexcept {
+  assert(begin_ == 0 && end_at_ == 0);
+  between_ = endpoint_.between();
+  for (; ahead_count_ < found; ++ahead_count_) {
+    const llp::Extent& e = ahead_[ahead_count_];
+    if (e.region != nullptr && !memory().enter(e.region, e.ticket)) break;
+    vectors_[count++] = iovec{staging_.get() + ahead_count_ * between_, between_};
+    vectors_[count++] = iovec{e.address, e.length};
+    asked_ += between_ + e.length;
+  }
+  return count;
+}
+
+// Shared: other streams' octets are stored before this one's are looked at, and what a CRC is to be computed of could
+// be stored over by them where two buffers are one. A copy out of staging is not.
+msghdr* Connection::prepare(bool shared) noexcept {
+  asked_ = direct_wanted_ = direct_entered_ = ahead_count_ = 0;
+  direct_gone_ = false;
+  message_ = msghdr{};
+  message_.msg_iov = vectors_.data();
+  message_.msg_iovlen = 1;
+  vectors_[0] = iovec{};
+  if (staging_ == nullptr) return &message_;
+  const std::size_t found = find_ahead();  // before any region is held
+  std::size_t count = shared && endpoint_.direct_is_read() ? 0 : enter_targets();
+  if (direct_wanted_ > 0 && found > 0) count = enter_ahead(found, count);
+  const std::size_t at = end_at_ + ahead_count_ * between_;
+  std::size_t room = Engine::kStaging - at;
+  if (direct_wanted_ > 0)
+    room = std::min(room, kBulkTail);
+  else if (endpoint_.bulk())
+    room = std::min(room, kBulkHead);
+  vectors_[count++] = iovec{staging_.get() + at, room};
+  asked_ += direct_wanted_ + room;
+  message_.msg_iovlen = count;
+  return &message_;
+}
+
+void Connection::leave_regions() {
+  if (direct_entered_ == 0) return;
+  for (const llp::Extent& e : std::span(ahead_).first(ahead_count_))
+    if (e.region != nullptr) memory().leave(e.region);
+  const rdmap::ExtentList targets = endpoint_.direct();
+  for (const llp::Extent& e : targets.all().first(direct_entered_))
+    if (e.region != nullptr) memory().leave(e.region);
+  direct_entered_ = 0;
+}
+
+bool Connection::completed(ssize_t result) {
+  assert(result <= static_cast<ssize_t>(asked_));
+  leave_regions();
+  if (end_ != End::none) return true;
+  if (direct_gone_) endpoint_.direct_failed();
+  if (result == -EAGAIN || result == -EWOULDBLOCK || result == -EINTR) return false;
+  if (result == -EFAULT && direct_wanted_ > 0) {
+    endpoint_.direct_failed();
+    return true;
+  }
+  if (result < 0) {
+    end_ = End::lost;
+    return true;
+  }
+  if (result == 0) {
+    const bool clean = begin_ == end_at_ && endpoint_.end_of_stream();
+    end_ = clean ? End::peer_closed : End::peer_closed_early;
+    return true;
+  }
+  const auto n = static_cast<std::size_t>(result);
+  rx_octets += n;
+  const std::size_t direct = std::min(n, direct_wanted_);
+  if (direct > 0) endpoint_.direct_received(direct);
+  const std::size_t staged = arrived_ahead(n - direct);
+  end_at_ += staged;
+  parse();
+  return true;
+}
+
+// Octets that came behind the direct target's. How many of them stand in staging, from end_at_ on.
+std::size_t Connection::arrived_ahead(std::size_t octets) {
+  for (std::size_t i = 0; i < ahead_count_ && octets > 0; ++i) {
+    // Of the ones before nothing is left.
+    begin_ = end_at_ = i * between_;
+    if (octets <= between_) return octets;
+    end_at_ += between_;
+    octets -= between_;
+    parse();
+    if (endpoint_.fault() || endpoint_.terminated()) return 0;
+    if (!endpoint_.goes_to(ahead_[i])) {
+      look_for_terminate(ahead_[i], octets);
+      return 0;
+    }
+    const std::size_t here = std::min(octets, ahead_[i].length);
+    endpoint_.direct_received(here);
+    octets -= here;
+  }
+  if (ahead_count_ > 0 && octets > 0) begin_ = end_at_ = ahead_count_ * between_;
+  return octets;
+}
+
+// What was told does not follow: a peer that cannot go on with a message says so, and nothing else. That is short.
+void Connection::look_for_terminate(const llp::Extent& target, std::size_t octets) {
+  const bool is_short = endpoint_.direct().empty();
+  octets = std::min({octets, target.length, kBulkTail});
+  assert(end_at_ + octets <= Engine::kStaging);
+  if (is_short && (target.region == nullptr || memory().enter(target.region, target.ticket))) {
+    if (llp::guarded_copy(staging_.get() + end_at_, target.address, octets)) end_at_ += octets;
+    if (target.region != nullptr) memory().leave(target.region);
+    parse();
+  }
+  if (!endpoint_.terminated() && !endpoint_.fault()) endpoint_.fail(fault::kDdpLocalCatastrophic);
+}
+
+void Connection::parse() {
+  assert(begin_ <= end_at_ && end_at_ <= Engine::kStaging);
+  begin_ += endpoint_.receive(Octets(staging_.get() + begin_, end_at_ - begin_));
+  if (begin_ == end_at_) {
+    begin_ = end_at_ = 0;
+  } else if (begin_ > 0 && Engine::kStaging - end_at_ < mpa::fpdu_octets(65535)) {
+    // The largest FPDU (with markers) must fit behind what is left.
+    std::memmove(staging_.get(), staging_.get() + begin_, end_at_ - begin_);
+    end_at_ -= begin_;
+    begin_ = 0;
+  }
+}
+
+bool Connection::receive() {
+  bool any = false;
+  drained_ = false;
+  for (std::size_t total = 0; total < kReceiveBudget && end_ == End::none && readable();) {
+    have_staging();
+    const msghdr* m = prepare(false);
+    const long n = stream_->receive({m->msg_iov, m->msg_iovlen});
+    const bool came = completed(n);
+    any |= came;
+    drained_ = n < static_cast<long>(asked_) && endpoint_.bulk();
+    if (!came || n < static_cast<long>(asked_)) break;
+    total += static_cast<std::size_t>(n);
+  }
+  return any;
+}
+
+}  // namespace ewarp::verbs
