@@ -21,13 +21,18 @@ from common import ROOT, cpu_model, end_well, in_turn, keep_report, load_remark,
 TOOLS = ("ib_send_lat", "ib_write_lat", "ib_read_lat", "ib_write_bw")
 SIZES = [1 << i for i in range(24)]  # 1 B to 8 MiB
 WAYS = ("auto", "off")
+# Before perftest sends anything each end fills two buffers of the size with random octets: 1 GiB takes some 40 s.
+FILLED_IN_A_SECOND = 25 << 20  # octets of the size
+LONG = 64 << 20  # octets: of these fewer make a run
 
 
 class Bench(bench.Bench):
     def figure(self, tool, size, way):
         """Latency: the median in µs, of half a round trip (ib_read_lat: a whole one). Bandwidth: Gbit/s."""
         octets = self.a.octets
-        iterations = min(self.a.iterations, max(100 if tool.endswith("_lat") else 20, octets // size))
+        least = 100 if tool.endswith("_lat") else 20
+        iterations = min(self.a.iterations, max(least if size < LONG else 10, octets // size))
+        self.a.timeout = 60 + 2 * size // FILLED_IN_A_SECOND
         before, self.options = self.options, [o for o in self.options if not o.startswith("local=")] + [f"local={way}"]
         try:
             return self.perftest(tool, size, iterations, "by_path")[4 if tool.endswith("_lat") else 3]

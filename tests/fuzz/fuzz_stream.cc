@@ -18,7 +18,6 @@ namespace ewarp::fuzz {
 namespace {
 
 using Bytes = std::vector<std::byte>;
-using rdmap::Opcode;
 using rdmap::Operation;
 using rdmap::Status;
 

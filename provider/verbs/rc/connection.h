@@ -133,7 +133,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   std::size_t direct_entered_ = 0;  // extents whose regions are held
   bool direct_gone_ = false;        // one that could not be
   // Where what follows the direct target in message_ belongs, each piece behind some octets that go to staging.
-  static constexpr std::size_t kMostAhead = 3;
+  static constexpr std::size_t kMostAhead = 7;
   std::array<llp::Extent, kMostAhead> ahead_;
   std::size_t ahead_count_ = 0;
   std::size_t between_ = 0;  // those octets
