@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // The background thread: drives the engine when no application thread does, and sleeps in the kernel otherwise.
 #include <pthread.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -150,6 +151,8 @@ Engine::Passed Engine::background_pass() {
   auto passed = Passed::busy;
   if (try_enter()) {
     const Leaver leaver{*this};
+    background_cpu_.store(sched_getcpu(), std::memory_order_relaxed);
+    const AtExit left([this] { background_cpu_.store(-1, std::memory_order_relaxed); });
     const bool kicked = pushed();
     serve_tasks();
     serve_kicks();

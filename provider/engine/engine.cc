@@ -3,6 +3,7 @@
 #include "provider/engine/engine.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <time.h>
 
 #include <algorithm>
@@ -133,9 +134,16 @@ void Engine::application_pass(bool armed) {
   if (looks) poster_habit.ended(poster_time());
 }
 
+// If the background thread holds the engine where this thread polls, it has lost the CPU in the middle of its pass, and
+// nothing is served before it goes on.
+void Engine::let_background_go_on() const {
+  const int cpu = background_cpu_.load(std::memory_order_relaxed);
+  if (cpu >= 0 && cpu == sched_getcpu()) sched_yield();
+}
+
 // worked: so long this thread has posted before.
 void Engine::make_pass(bool armed, Clock::duration worked) {
-  if (!try_enter()) return;
+  if (!try_enter()) return let_background_go_on();
   const Leaver leaver{*this};
   std::size_t moved = 0;
   {

@@ -157,6 +157,7 @@ class Engine final : public Reactor, public EngineLock {
   void stand_aside();
   bool is_seen_to() const;
   void serve_pushed();
+  void let_background_go_on() const;
   void make_pass(bool armed, Clock::duration worked);
   Passed background_pass();
   Passed pass_for_background(bool kicked) EWARP_REQUIRES(this);
@@ -183,9 +184,10 @@ class Engine final : public Reactor, public EngineLock {
   Driver driver_;
   // The background thread sleeps on the sockets, or is about to. Set with the engine held.
   std::atomic<bool> relies_on_sockets_{false};
-  std::atomic<bool> passing_{false};  // an application's thread makes a pass; written by the holder
-  llp::Alarm return_;                 // of the background thread that stands aside
-  std::atomic<bool> buried_{false};   // there is something in the graveyard
+  std::atomic<int> background_cpu_{-1};  // where the background thread began the pass that it makes
+  std::atomic<bool> passing_{false};     // an application's thread makes a pass; written by the holder
+  llp::Alarm return_;                    // of the background thread that stands aside
+  std::atomic<bool> buried_{false};      // there is something in the graveyard
   std::atomic<bool> asleep_{false};
   std::atomic<bool> spinning_{false};  // the background thread waits for work, and not in the kernel
   std::atomic<bool> inbox_{false};     // something was put into asked_
