@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstdint>
 #include <optional>
+#include <span>
 
 #include "ddp/untagged.h"
 #include "mpa/framing.h"
@@ -72,8 +73,14 @@ class Endpoint {
   std::size_t between() const;
   // Where the payload of the i-th of them belongs, i > 0. False: nowhere, or to more than one place.
   bool find_ahead(std::size_t i, llp::Extent& target);
-  // Whether the whole payload of the segment that goes direct belongs there, and nothing of it has arrived.
-  bool goes_to(const llp::Extent& target) const;
+  // Behind the payload that went direct `octets` more have come: `between` of them at the begin of `staging`, then a
+  // target's, in turns; what no target takes stands behind the last of those in staging. What of it receive() is to
+  // get.
+  struct Standing {
+    std::size_t begin = 0, octets = 0;
+  };
+  Standing receive_ahead(std::span<std::byte> staging, std::size_t between, std::span<const llp::Extent> targets,
+                         std::size_t octets);
   // With a CRC what has arrived there is read once more, by direct_received(): nobody else may have stored there
   // meanwhile.
   bool direct_is_read() const { return direct_.crc(); }
@@ -183,6 +190,9 @@ class Endpoint {
   bool try_direct(Octets rest, std::size_t& taken);
   std::size_t direct_from_staging(Octets rest);
   bool finish_direct(Octets rest, std::size_t& taken);
+  // And of segments ahead (endpoint_ahead.cc).
+  bool goes_to(const llp::Extent& target) const;
+  void misled(std::span<std::byte> staging, std::size_t left, const llp::Extent& target, std::size_t octets);
 
   // Transmit side (endpoint_tx.cc). The bools: false when there was no room.
   bool transmit_terminate(llp::Gather& out);

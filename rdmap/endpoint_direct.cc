@@ -94,47 +94,6 @@ bool Endpoint::finish_direct(Octets rest, std::size_t& taken) {
   return true;
 }
 
-std::size_t Endpoint::ahead() const {
-  const bool told = direct_.state() == DirectPayload::State::payload && !direct_.crc() && params_.extensions;
-  return told && !segment_.last ? ddp::ahead(segment_.header) : 0;
-}
-
-std::size_t Endpoint::between() const {
-  return mpa::pad_octets(segment_.ulpdu) + mpa::kCrcField + mpa::kLengthField + segment_.header.size();
-}
-
-bool Endpoint::find_ahead(std::size_t i, llp::Extent& target) {
-  assert(i > 0 && i <= ahead());
-  const std::uint64_t by = i * segment_.payload;
-  ExtentList found;
-  if (segment_.kind == Kind::write) {
-    const ddp::TaggedHeader& h = segment_.tagged;
-    return consumer_.resolve(h.stag, h.offset + by, segment_.payload, RemoteRight::write, target) == ddp::Verdict::ok;
-  }
-  if (segment_.kind == Kind::read_response) {
-    const OutstandingRequest& read = outstanding_.oldest();
-    const std::uint64_t at = read.received + by;
-    if (at + segment_.payload > read.length ||
-        consumer_.request_memory(*read.request, at, segment_.payload, found) != Status::success)
-      return false;
-  } else {
-    assert(segment_.kind == Kind::send);
-    const std::uint64_t at = segment_.untagged.mo + by;
-    if (at + segment_.payload > consumer_.receive_capacity() ||
-        consumer_.receive_memory(static_cast<std::uint32_t>(at), segment_.payload, found) != Status::success)
-      return false;
-  }
-  if (found.count != 1) return false;
-  target = found.front();
-  return true;
-}
-
-bool Endpoint::goes_to(const llp::Extent& target) const {
-  if (direct_.state() != DirectPayload::State::payload || direct_.position() != 0) return false;
-  const ExtentList at = direct_.extents();
-  return at.count == 1 && at.front().address == target.address && at.front().length == target.length;
-}
-
 void Endpoint::direct_received(std::size_t octets) {
   assert(octets <= direct_.left());
   if (!direct_.crc()) {

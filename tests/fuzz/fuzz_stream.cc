@@ -13,6 +13,7 @@
 
 #include "rdmap/endpoint.h"
 #include "tests/fuzz/records.h"
+#include "tests/wire/ahead.h"
 
 namespace ewarp::fuzz {
 namespace {
@@ -267,6 +268,7 @@ class Connection {
     static constexpr std::size_t kPieces[] = {1, 7, 60, 511, 1448, 3000, 9000, 30000, 70000};
     std::size_t room = std::min(octets.size(), kPieces[random_() % std::size(kPieces)]);
     std::size_t taken = 0, stored = 0;
+    Ahead ahead(endpoint);
     const bool gone = !side_.mapped && !endpoint.direct().empty() && random_() % 2;
     if (gone) {
       endpoint.direct_failed();
@@ -278,9 +280,9 @@ class Connection {
         taken += n;
         stored += n;
       }
-      const Ahead ahead = stored > 0 ? find_ahead() : Ahead{};
       if (stored > 0) endpoint.direct_received(stored);
-      taken += receive_ahead(ahead, octets.subspan(taken, room - taken));
+      if (stored > 0 && endpoint.direct().empty() && ahead.room() > 0)
+        return taken + receive_ahead(ahead, octets.subspan(taken));
     }
     if (endpoint.fault() || endpoint.terminated()) return room;
     // A connection offers little staging while payload goes direct.
@@ -290,42 +292,14 @@ class Connection {
     parse();
     return taken + staged;
   }
-  struct Ahead {
-    std::vector<llp::Extent> targets;
-    std::size_t between = 0;
-  };
-  // What one system call reaches behind the payload that goes direct.
-  Ahead find_ahead() {
-    Ahead ahead;
-    if (endpoint.ahead() == 0) return ahead;
-    ahead.between = endpoint.between();
-    for (llp::Extent e; ahead.targets.size() < endpoint.ahead() && endpoint.find_ahead(ahead.targets.size() + 1, e);)
-      ahead.targets.push_back(e);
-    return ahead;
-  }
-  // As many of these octets as come to stand there; or what would have is not what was told of.
-  std::size_t receive_ahead(const Ahead& ahead, Octets octets) {
-    std::size_t taken = 0;
-    for (const llp::Extent& e : ahead.targets) {
-      if (octets.size() - taken <= ahead.between) break;
-      const Octets between = octets.subspan(taken, ahead.between);
-      staged_.insert(staged_.end(), between.begin(), between.end());
-      taken += ahead.between;
-      const Octets here = octets.subspan(taken, std::min(e.length, octets.size() - taken));
-      std::memcpy(e.address, here.data(), here.size());
-      parse();
-      if (endpoint.fault() || endpoint.terminated()) return octets.size();
-      if (!endpoint.goes_to(e)) {
-        side_.story.misled = true;
-        if (endpoint.direct().empty()) staged_.insert(staged_.end(), here.begin(), here.end());
-        parse();
-        if (!endpoint.fault() && !endpoint.terminated()) endpoint.fail(fault::kDdpLocalCatastrophic);
-        return octets.size();
-      }
-      endpoint.direct_received(here.size());
-      taken += here.size();
-    }
-    return taken;
+  // What the same receive brings behind the payload that went direct. Returns how many octets.
+  std::size_t receive_ahead(Ahead& ahead, Octets octets) {
+    octets = octets.first(std::min<std::size_t>(octets.size(), random_() % (ahead.room() + 513)));
+    const Bytes standing = ahead.arrived(octets);
+    side_.story.misled |= endpoint.fault() == fault::kDdpLocalCatastrophic || endpoint.terminated();
+    staged_.insert(staged_.end(), standing.begin(), standing.end());
+    parse();
+    return octets.size();
   }
   bool direct_;
   std::minstd_rand random_;

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "rdmap/endpoint.h"
+#include "tests/wire/ahead.h"
 #include "tests/wire/fake_consumer.h"
 #include "tests/wire/peer.h"
 
@@ -241,6 +242,7 @@ bool End::transmit() {
 bool End::take() {
   if (wire.empty() || endpoint.stalled()) return false;
   std::size_t n = 1 + pick(pick(3) == 0 ? wire.size() - 1 : std::min<std::size_t>(wire.size() - 1, 2000));
+  Ahead ahead(endpoint);
   while (n > 0 && !endpoint.direct().empty()) {
     const llp::Extent e = endpoint.direct().front();
     const std::size_t take = std::min({n, e.length, 1 + pick(e.length)});
@@ -250,7 +252,8 @@ bool End::take() {
     n -= take;
   }
   const auto end = wire.begin() + static_cast<std::ptrdiff_t>(n);
-  staged_.insert(staged_.end(), wire.begin(), end);
+  const Bytes behind(wire.begin(), end), standing = ahead.arrived(behind);
+  staged_.insert(staged_.end(), standing.begin(), standing.end());
   wire.erase(wire.begin(), end);
   digest();
   return true;

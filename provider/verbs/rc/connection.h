@@ -111,8 +111,6 @@ class Connection final : public Pollable, public BatchedReceiver {
   std::size_t enter_targets() noexcept;
   std::size_t find_ahead() noexcept;
   std::size_t enter_ahead(std::size_t found, std::size_t count) noexcept;
-  std::size_t arrived_ahead(std::size_t octets);
-  void look_for_terminate(const llp::Extent& target, std::size_t octets);
   bool enter_regions();
   void parse();
 

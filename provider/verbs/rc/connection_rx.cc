@@ -7,7 +7,6 @@
 #include <cstring>
 #include <span>
 
-#include "llp/guarded_copy.h"
 #include "provider/base/log.h"
 #include "provider/engine/engine.h"
 #include "provider/verbs/memory/memory.h"
@@ -133,45 +132,16 @@ bool Connection::completed(ssize_t result) {
   rx_octets += n;
   const std::size_t direct = std::min(n, direct_wanted_);
   if (direct > 0) endpoint_.direct_received(direct);
-  const std::size_t staged = arrived_ahead(n - direct);
+  std::size_t staged = n - direct;
+  if (ahead_count_ > 0) {
+    const auto standing = endpoint_.receive_ahead(std::span(staging_.get(), Engine::kStaging), between_,
+                                                  std::span(ahead_).first(ahead_count_), staged);
+    begin_ = end_at_ = standing.begin;
+    staged = standing.octets;
+  }
   end_at_ += staged;
   parse();
   return true;
-}
-
-// Octets that came behind the direct target's. How many of them stand in staging, from end_at_ on.
-std::size_t Connection::arrived_ahead(std::size_t octets) {
-  for (std::size_t i = 0; i < ahead_count_ && octets > 0; ++i) {
-    // Of the ones before nothing is left.
-    begin_ = end_at_ = i * between_;
-    if (octets <= between_) return octets;
-    end_at_ += between_;
-    octets -= between_;
-    parse();
-    if (endpoint_.fault() || endpoint_.terminated()) return 0;
-    if (!endpoint_.goes_to(ahead_[i])) {
-      look_for_terminate(ahead_[i], octets);
-      return 0;
-    }
-    const std::size_t here = std::min(octets, ahead_[i].length);
-    endpoint_.direct_received(here);
-    octets -= here;
-  }
-  if (ahead_count_ > 0 && octets > 0) begin_ = end_at_ = ahead_count_ * between_;
-  return octets;
-}
-
-// What was told does not follow: a peer that cannot go on with a message says so, and nothing else. That is short.
-void Connection::look_for_terminate(const llp::Extent& target, std::size_t octets) {
-  const bool is_short = endpoint_.direct().empty();
-  octets = std::min({octets, target.length, kBulkTail});
-  assert(end_at_ + octets <= Engine::kStaging);
-  if (is_short && (target.region == nullptr || memory().enter(target.region, target.ticket))) {
-    if (llp::guarded_copy(staging_.get() + end_at_, target.address, octets)) end_at_ += octets;
-    if (target.region != nullptr) memory().leave(target.region);
-    parse();
-  }
-  if (!endpoint_.terminated() && !endpoint_.fault()) endpoint_.fail(fault::kDdpLocalCatastrophic);
 }
 
 void Connection::parse() {
