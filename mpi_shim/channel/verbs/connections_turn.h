@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // When a thread that polls looks at the descriptor of connections, which costs system calls and seldom has news: a
-// thread that waits for something does so often. One that comes back from computing is not held up by it: the progress
-// thread hears of news meanwhile, and what is due may wait for some milliseconds.
+// thread that waits for something does so often. One that comes back from computing is not held up by it. What is due
+// may wait for some milliseconds; where a progress thread runs, it hears of news at once.
 //
 // Pure: the time comes as an argument, in nanoseconds.
 #pragma once
@@ -13,13 +13,13 @@ namespace ewarp::channel {
 
 class ConnectionsTurn {
  public:
-  static constexpr std::uint64_t kPauseNs = 30'000;       // polls that are this far from each other are not of one wait
+  static constexpr std::uint64_t kPauseNs = 30'000;       // as Rhythm::kAtOnceNs, between two polls
   static constexpr std::uint64_t kPolledNs = 100'000;     // of one wait, without a look
   static constexpr std::uint64_t kLongestNs = 5'000'000;  // without a look, whatever the thread does
 
   // With the next poll in any case.
   void ask() { asked_ = true; }
-  // A poll begins.
+  // A poll begins. Behind a pause it is of another wait.
   void poll(std::uint64_t now) {
     if (since(polled_at_, now) > kPauseNs) waits_since_ = now;
     polled_at_ = now;
