@@ -97,9 +97,7 @@ void Progress::keep_off_application() {
 // The application polled until the last look, or this thread would not stand aside.
 std::uint64_t Progress::until_look() {
   const bool helps = driven_.needs_help();
-  const std::uint64_t least = helps ? kLookForHelpNs : kLookNs;
-  if (std::exchange(helps_, helps) != helps) look_ns_ = 0;
-  look_ns_ = std::clamp(2 * look_ns_, least, kLongestLook * least);
+  look_ns_ = std::clamp(2 * look_ns_, helps ? kLookForHelpNs : kLookNs, helps ? kLookNs : kLongestLookNs);
   return look_ns_;
 }
 

@@ -70,8 +70,8 @@ class Progress {
 
  private:
   // While nothing is armed it looks now and then whether anybody still polls: in proportion to how long that was so, as
-  // each look takes some of the CPU on which it computes.
-  static constexpr std::uint64_t kLookNs = 5'000'000, kLookForHelpNs = 200'000, kLongestLook = 4;
+  // each look costs the CPU where it polls some 20 us.
+  static constexpr std::uint64_t kLookForHelpNs = 200'000, kLookNs = 5'000'000, kLongestLookNs = 20'000'000;
 
   void run();
   std::uint64_t until_look();
@@ -87,7 +87,6 @@ class Progress {
   cpu_set_t allowed_{};                   // to this thread, when it began
   int kept_off_ = -1;
   std::uint64_t look_ns_ = kLookNs;  // how long it sleeps until the next look
-  bool helps_ = false;               // at the last one
   std::atomic<std::uint64_t> polls_{0}, wakeups_{0}, takeovers_{0};
 };
 

@@ -124,8 +124,8 @@ constexpr OptionEntry<Options> kEntries[] = {
      [](Options& o, std::string_view v) { return set_number(o.spin_us, v, -1, 1'000'000); }},
     {{"hand_over_octets", "octets", "131072",
       "If one post has Sends and Writes of this size or more, the background thread sends them, so that the poster "
-      "can compute. If the poster is known to wait, it sends them itself; 0: the poster always begins to send "
-      "itself."},
+      "can compute. If the poster is known to wait, or if spin_us is 0, it sends them itself; 0: the poster always "
+      "begins to send itself."},
      [](Options& o, std::string_view v) { return set_number(o.hand_over_octets, v, 0u, 1u << 31); }},
     {{"write_hold_us", "microseconds", "50",
       "A poll may hold back the completion of a Write for this time at most, and receives meanwhile, if the peer "

@@ -37,7 +37,8 @@ PosterHabit::Duration poster_time() {
 
 Engine::Engine()
     : set_(llp::make_batch(options().io_uring)),
-      driver_(std::chrono::microseconds(options().takeover_us), effective_spin_us(options()) == 0),
+      crowded_(effective_spin_us(options()) == 0),
+      driver_(std::chrono::microseconds(options().takeover_us), crowded_),
       idle_(std::chrono::microseconds(effective_spin_us(options()))),
       post_wait_(std::chrono::microseconds(options().post_wait_us)) {
   // What is given back finds its place without memory.
@@ -93,6 +94,7 @@ void Engine::serve_pushed() {
 }
 
 void Engine::kick_large(LargePoster& poster, const Posted& what) {
+  if (crowded_) return kick_soon(poster, what);
   if (poster_habit.waits(poster_time()) || forked_ || !running_.load(std::memory_order_acquire)) {
     poster.leave_to_background(0);
     kick_soon(poster, what);
