@@ -98,8 +98,9 @@ void Engine::run_background() {
     }
     run_inbox();
     const auto now = Clock::now();
-    if (driver_.wants_pass(now)) background_pass();
-    driver_.step(now, busy()) == Driver::State::aside ? stand_aside() : serve();
+    const bool held = busy();
+    if (driver_.wants_pass(now, held)) background_pass();
+    driver_.step(now, held) == Driver::State::aside ? stand_aside() : serve();
   }
 }
 

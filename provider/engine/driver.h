@@ -84,13 +84,13 @@ class Driver {
 
   // --- the background thread ---
 
-  // It has been woken, or looks around between two passes. in_pass: somebody holds the engine, so if this thread stands
-  // aside, an application is in the middle of a long pass.
-  State step(Time now, bool in_pass = false) {
+  // It has been woken, or looks around between two passes. held: by an application, which may be in the middle of a long
+  // pass.
+  State step(Time now, bool held = false) {
     const std::uint64_t reclaims = reclaims_.load(std::memory_order_seq_cst);
     const State state = state_.load(std::memory_order_seq_cst);
     if (!is_due(state, now)) return state == seen_ && now >= since() ? state : begin(state, now);
-    if (state == State::aside && in_pass) return wait_for_pass(now);
+    if (state == State::aside && held) return is_polled(now) ? wait_for_another(now) : wait_for_pass(now);
     const bool patient = is_patient();
     if (state == State::serving) return begin(patient || is_polled(now) ? step_aside(patient, reclaims) : state, now);
     // Nobody has put it off.
@@ -98,9 +98,11 @@ class Driver {
     set_period(std::min(std::max(2 * period(), longest_), longest_ + longest_ / 2));
     return begin(state_.load(std::memory_order_seq_cst), now);  // one that was reclaimed meanwhile serves
   }
-  // Standing aside, and nobody has put it off: before step() it is to be seen what has come, by a pass.
-  bool wants_pass(Time now) const {
-    return crowded_ && state_.load(std::memory_order_relaxed) == State::aside && is_due(State::aside, now);
+  // Standing aside, and nobody has put it off: before step() it is to be seen what has come, by a pass. Not if who holds
+  // the engine has been polling, and is in the middle of something that has kept it from putting this off.
+  bool wants_pass(Time now, bool held = false) const {
+    return crowded_ && state_.load(std::memory_order_relaxed) == State::aside && is_due(State::aside, now) &&
+           !(held && is_polled(now));
   }
   // Standing aside: when it serves again, unless that is put off.
   Time returns_at() const { return since() + period(); }
@@ -144,6 +146,12 @@ class Driver {
   // A long pass, or a poster that holds the engine for a moment: that is soon known.
   State wait_for_pass(Time now) {
     since_.store((now - period() + first_period()).time_since_epoch().count(), std::memory_order_relaxed);
+    return State::aside;
+  }
+  // As if the application had put it off.
+  State wait_for_another(Time now) {
+    lengthen();
+    look_from(now, work_.load(std::memory_order_relaxed));
     return State::aside;
   }
   State serve_again() {
