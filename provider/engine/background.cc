@@ -224,8 +224,9 @@ void Engine::sleep(std::chrono::nanoseconds limit, Sleep how) {
   // Pairs with wake(), kick(), hand_over() and application_may_sleep(): they set their flag, then look at asleep_ or
   // wake us.
   asleep_.exchange(true, std::memory_order_seq_cst);
-  if (inbox_.load(std::memory_order_seq_cst) || (how != Sleep::for_holder && pushed()) ||
-      (how == Sleep::aside && !driver_.application_drives()))
+  // What is pushed while somebody holds the engine is seen by who leaves it.
+  const bool work = pushed() && how != Sleep::for_holder && (how != Sleep::aside || !busy());
+  if (inbox_.load(std::memory_order_seq_cst) || work || (how == Sleep::aside && !driver_.application_drives()))
     limit = std::chrono::nanoseconds(0);
   const std::size_t n = watcher_->wait(ready, asked_.until_next(limit));
   asleep_.exchange(false, std::memory_order_seq_cst);
