@@ -188,6 +188,42 @@ void long_passes_count_for_what_they_move(void**) {
   assert_true(w.driver.application_drives());
 }
 
+// A call that takes longer than the time to the return keeps who polls from putting it off.
+void a_long_call_of_who_polls_is_waited_for(void**) {
+  World w(2);
+  while (!w.driver.application_drives()) {
+    w.driver.passed(256 * 1024);
+    w.driver.step(w.now += microseconds(60));
+  }
+  w.driver.passed(1024 * 1024);
+  w.now = w.driver.returns_at() + microseconds(1);
+  assert_true(w.driver.step(w.now, true) == State::aside);
+  assert_true(w.driver.returns_at() - w.now > Driver::first_period());
+  // Who holds it now has made no passes.
+  w.now = w.driver.returns_at() + microseconds(1);
+  assert_true(w.driver.step(w.now, true) == State::aside);
+  assert_true(w.driver.returns_at() - w.now == Driver::first_period());
+  w.now = w.driver.returns_at() + microseconds(1);
+  assert_true(w.driver.step(w.now) == State::serving);
+}
+
+void no_pass_is_wanted_beside_who_polls(void**) {
+  Driver driver(kLongest, true);
+  Driver::Time now{microseconds(1000)};
+  driver.step(now);
+  while (!driver.application_drives()) {
+    driver.passed(256 * 1024);
+    driver.step(now += microseconds(60));
+  }
+  driver.passed(1024 * 1024);
+  now = driver.returns_at() + microseconds(1);
+  assert_false(driver.wants_pass(now, true));
+  assert_true(driver.wants_pass(now, false));
+  driver.step(now, true);
+  now = driver.returns_at() + microseconds(1);
+  assert_true(driver.wants_pass(now, true));
+}
+
 void what_is_left_to_the_thread_is_its(void**) {
   World w(2);
   w.poll_for(microseconds(2000), microseconds(10));
@@ -284,6 +320,8 @@ int main() {
       cmocka_unit_test(who_polls_seldom_does_not_put_off),
       cmocka_unit_test(each_socket_counts),
       cmocka_unit_test(long_passes_count_for_what_they_move),
+      cmocka_unit_test(a_long_call_of_who_polls_is_waited_for),
+      cmocka_unit_test(no_pass_is_wanted_beside_who_polls),
       cmocka_unit_test(what_is_left_to_the_thread_is_its),
       cmocka_unit_test(a_reclaim_is_not_lost),
       cmocka_unit_test(sends_leave_who_computes_alone),
