@@ -65,8 +65,8 @@ class Endpoint::Impl final : public Driven {
     std::uint64_t entered_at() const { return entered_at_; }
     // Whether it followed the one before at once.
     bool at_once() const { return at_once_; }
-    // There was nothing to do, so it has taken no time worth a look at the clock. With large data under way it may have:
-    // an adapter in software moves them in its polls.
+    // There was nothing to do, so it has taken no time worth a look at the clock. With large data under way it may
+    // have: an adapter in software moves them in its polls.
     void was_idle() { idle_ = !impl_.needs_help(); }
     // For others to have a turn.
     void pause() EWARP_NO_LOCK_ANALYSIS {

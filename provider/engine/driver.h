@@ -84,8 +84,8 @@ class Driver {
 
   // --- the background thread ---
 
-  // It has been woken, or looks around between two passes. held: by an application, which may be in the middle of a long
-  // pass.
+  // It has been woken, or looks around between two passes. held: by an application, which may be in the middle of a
+  // long pass.
   State step(Time now, bool held = false) {
     const std::uint64_t reclaims = reclaims_.load(std::memory_order_seq_cst);
     const State state = state_.load(std::memory_order_seq_cst);
@@ -98,8 +98,8 @@ class Driver {
     set_period(std::min(std::max(2 * period(), longest_), longest_ + longest_ / 2));
     return begin(state_.load(std::memory_order_seq_cst), now);  // one that was reclaimed meanwhile serves
   }
-  // Standing aside, and nobody has put it off: before step() it is to be seen what has come, by a pass. Not if who holds
-  // the engine has been polling, and is in the middle of something that has kept it from putting this off.
+  // Standing aside, and nobody has put it off: before step() it is to be seen what has come, by a pass. Not if who
+  // holds the engine has been polling, and is in the middle of something that has kept it from putting this off.
   bool wants_pass(Time now, bool held = false) const {
     return crowded_ && state_.load(std::memory_order_relaxed) == State::aside && is_due(State::aside, now) &&
            !(held && is_polled(now));
