@@ -67,20 +67,23 @@ class Endpoint {
   ExtentList direct() const { return direct_.extents(); }
   void direct_received(std::size_t octets);
   // Segments behind the one that goes direct, as its sender has told, whose payload may be received in the same call:
-  // each is as long, and its head and what stands before that are of between() octets, which come by way of staging.
-  // 0 with a CRC, which has to be right first.
-  std::size_t ahead() const;
-  std::size_t between() const;
-  // Where the payload of the i-th of them belongs, i > 0. False: nowhere, or to more than one place.
-  bool find_ahead(std::size_t i, llp::Extent& target);
+  // each is as long, and its head and what stands before that come by way of staging.
+  struct Ahead {
+    std::size_t count = 0;
+    std::size_t payload = 0, between = 0;  // octets of each, and those before its payload
+    llp::Extent target{};                  // of all payloads, behind each other
+    llp::Extent target_of(std::size_t i) const {
+      return {target.address + i * payload, payload, target.region, target.ticket};
+    }
+  };
+  // At most so many. None with a CRC, which has to be right first.
+  Ahead find_ahead(std::size_t most);
   // Behind the payload that went direct `octets` more have come: `between` of them at the begin of `staging`, then a
-  // target's, in turns; what no target takes stands behind the last of those in staging. What of it receive() is to
-  // get.
+  // payload, in turns; what no target takes stands behind the last of those in staging. What of it receive() is to get.
   struct Standing {
     std::size_t begin = 0, octets = 0;
   };
-  Standing receive_ahead(std::span<std::byte> staging, std::size_t between, std::span<const llp::Extent> targets,
-                         std::size_t octets);
+  Standing receive_ahead(std::span<std::byte> staging, const Ahead& ahead, std::size_t octets);
   // With a CRC what has arrived there is read once more, by direct_received(): nobody else may have stored there
   // meanwhile.
   bool direct_is_read() const { return direct_.crc(); }
@@ -191,6 +194,7 @@ class Endpoint {
   std::size_t direct_from_staging(Octets rest);
   bool finish_direct(Octets rest, std::size_t& taken);
   // And of segments ahead (endpoint_ahead.cc).
+  llp::Extent target_behind(const Segment& seg, std::uint64_t octets);
   bool goes_to(const llp::Extent& target) const;
   void misled(std::span<std::byte> staging, std::size_t left, const llp::Extent& target, std::size_t octets);
 

@@ -15,39 +15,37 @@ constexpr std::size_t kMostTerminate = 512;
 
 }  // namespace
 
-std::size_t Endpoint::ahead() const {
+Endpoint::Ahead Endpoint::find_ahead(std::size_t most) {
   const bool told = direct_.state() == DirectPayload::State::payload && !direct_.crc() && params_.extensions;
-  return told && !segment_.last ? ddp::ahead(segment_.header) : 0;
+  if (!told || segment_.last) return {};
+  Ahead ahead{.count = std::min(ddp::ahead(segment_.header), most), .payload = segment_.payload};
+  ahead.between = mpa::pad_octets(segment_.ulpdu) + mpa::kCrcField + mpa::kLengthField + segment_.header.size();
+  if (ahead.count > 0) ahead.target = target_behind(segment_, ahead.count * ahead.payload);
+  ahead.count = std::min(ahead.count, ahead.target.length / ahead.payload);
+  return ahead;
 }
 
-std::size_t Endpoint::between() const {
-  return mpa::pad_octets(segment_.ulpdu) + mpa::kCrcField + mpa::kLengthField + segment_.header.size();
-}
-
-bool Endpoint::find_ahead(std::size_t i, llp::Extent& target) {
-  assert(i > 0 && i <= ahead());
-  const std::uint64_t by = i * segment_.payload;
+// Where so many octets of the message belong that follow the segment's, up to where that is another place. Empty:
+// nowhere.
+llp::Extent Endpoint::target_behind(const Segment& seg, std::uint64_t octets) {
+  llp::Extent target{};
   ExtentList found;
-  if (segment_.kind == Kind::write) {
-    const ddp::TaggedHeader& h = segment_.tagged;
-    return consumer_.resolve(h.stag, h.offset + by, segment_.payload, RemoteRight::write, target) == ddp::Verdict::ok;
+  if (seg.kind == Kind::write) {
+    const std::uint64_t to = seg.tagged.offset + seg.payload;
+    const auto verdict = consumer_.resolve(seg.tagged.stag, to, octets, RemoteRight::write, target);
+    return verdict == ddp::Verdict::ok ? target : llp::Extent{};
   }
-  if (segment_.kind == Kind::read_response) {
+  Status status = Status::local_length;
+  if (seg.kind == Kind::read_response) {
     const OutstandingRequest& read = outstanding_.oldest();
-    const std::uint64_t at = read.received + by;
-    if (at + segment_.payload > read.length ||
-        consumer_.request_memory(*read.request, at, segment_.payload, found) != Status::success)
-      return false;
+    const std::uint64_t at = read.received + seg.payload;
+    if (at + octets <= read.length) status = consumer_.request_memory(*read.request, at, octets, found);
   } else {
-    assert(segment_.kind == Kind::send);
-    const std::uint64_t at = segment_.untagged.mo + by;
-    if (at + segment_.payload > consumer_.receive_capacity() ||
-        consumer_.receive_memory(static_cast<std::uint32_t>(at), segment_.payload, found) != Status::success)
-      return false;
+    assert(seg.kind == Kind::send);
+    const std::uint64_t at = std::uint64_t{seg.untagged.mo} + seg.payload;
+    if (at + octets <= consumer_.receive_capacity()) status = consumer_.receive_memory(at, octets, found);
   }
-  if (found.count != 1) return false;
-  target = found.front();
-  return true;
+  return status == Status::success && found.count > 0 ? found.front() : llp::Extent{};
 }
 
 // Whether the whole payload of the segment that goes direct belongs there, and nothing of it has arrived.
@@ -57,23 +55,22 @@ bool Endpoint::goes_to(const llp::Extent& target) const {
   return at.count == 1 && at.front().address == target.address && at.front().length == target.length;
 }
 
-Endpoint::Standing Endpoint::receive_ahead(std::span<std::byte> staging, std::size_t between,
-                                           std::span<const llp::Extent> targets, std::size_t octets) {
+Endpoint::Standing Endpoint::receive_ahead(std::span<std::byte> staging, const Ahead& ahead, std::size_t octets) {
   std::size_t at = 0;
-  for (const llp::Extent& target : targets) {
-    if (octets <= between) break;
-    octets -= between;
-    const std::size_t taken = receive(staging.subspan(at, between));
+  for (std::size_t i = 0; i < ahead.count && octets > ahead.between; ++i) {
+    const llp::Extent target = ahead.target_of(i);
+    octets -= ahead.between;
+    const std::size_t taken = receive(staging.subspan(at, ahead.between));
     if (fault() || terminated_) return {};
     if (!goes_to(target)) {
-      misled(staging.subspan(at + taken), between - taken, target, octets);
+      misled(staging.subspan(at + taken), ahead.between - taken, target, octets);
       return {};
     }
-    assert(taken == between);
+    assert(taken == ahead.between);
     const std::size_t here = std::min(octets, target.length);
     direct_received(here);
     octets -= here;
-    at += between;
+    at += ahead.between;
   }
   return {at, octets};
 }

@@ -13,17 +13,9 @@ namespace ewarp {
 class Ahead {
  public:
   // Looked for before any of the direct payload is stored, as it is before a receive.
-  explicit Ahead(rdmap::Endpoint& endpoint) : endpoint_(endpoint) {
-    const std::size_t told = endpoint.ahead();
-    if (told > 0) between_ = endpoint.between();
-    for (llp::Extent e; targets_.size() < told && endpoint.find_ahead(targets_.size() + 1, e);) targets_.push_back(e);
-  }
+  explicit Ahead(rdmap::Endpoint& endpoint) : endpoint_(endpoint), ahead_(endpoint.find_ahead(ddp::kMostAhead)) {}
   // Octets that the heads and the targets take.
-  std::size_t room() const {
-    std::size_t n = 0;
-    for (const llp::Extent& e : targets_) n += between_ + e.length;
-    return n;
-  }
+  std::size_t room() const { return ahead_.count * (ahead_.between + ahead_.payload); }
   // These have come behind the direct payload, all of which was reported. Returns what receive() is to get.
   std::vector<std::byte> arrived(Octets octets) {
     constexpr std::size_t kBehind = 512;  // staging has room behind the last head
@@ -34,23 +26,22 @@ class Ahead {
       staging.insert(staging.end(), piece.begin(), piece.end());
       octets = octets.subspan(piece.size());
     };
-    for (const llp::Extent& e : targets_) {
-      stage(between_);
-      const std::size_t n = std::min(octets.size(), e.length);
-      if (n > 0) std::memcpy(e.address, octets.data(), n);
+    for (std::size_t i = 0; i < ahead_.count; ++i) {
+      stage(ahead_.between);
+      const std::size_t n = std::min(octets.size(), ahead_.payload);
+      if (n > 0) std::memcpy(ahead_.target_of(i).address, octets.data(), n);
       octets = octets.subspan(n);
     }
     stage(octets.size());
-    staging.resize(std::max(staging.size(), targets_.size() * between_ + kBehind));
-    const auto standing = endpoint_.receive_ahead(staging, between_, targets_, all);
+    staging.resize(std::max(staging.size(), ahead_.count * ahead_.between + kBehind));
+    const auto standing = endpoint_.receive_ahead(staging, ahead_, all);
     const auto begin = staging.begin() + static_cast<std::ptrdiff_t>(standing.begin);
     return {begin, begin + static_cast<std::ptrdiff_t>(standing.octets)};
   }
 
  private:
   rdmap::Endpoint& endpoint_;
-  std::vector<llp::Extent> targets_;
-  std::size_t between_ = 0;
+  rdmap::Endpoint::Ahead ahead_;
 };
 
 }  // namespace ewarp

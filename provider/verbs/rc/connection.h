@@ -109,8 +109,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   msghdr* prepare(bool shared) noexcept;
   void have_staging() noexcept;
   std::size_t enter_targets() noexcept;
-  std::size_t find_ahead() noexcept;
-  std::size_t enter_ahead(std::size_t found, std::size_t count) noexcept;
+  std::size_t enter_ahead(std::size_t count) noexcept;
   bool enter_regions();
   void parse();
 
@@ -130,11 +129,8 @@ class Connection final : public Pollable, public BatchedReceiver {
   std::size_t direct_wanted_ = 0;   // octets of message_ that go to the direct target
   std::size_t direct_entered_ = 0;  // extents whose regions are held
   bool direct_gone_ = false;        // one that could not be
-  // Where what follows the direct target in message_ belongs, each piece behind some octets that go to staging.
   static constexpr std::size_t kMostAhead = 7;
-  std::array<llp::Extent, kMostAhead> ahead_;
-  std::size_t ahead_count_ = 0;
-  std::size_t between_ = 0;  // those octets
+  rdmap::Endpoint::Ahead ahead_;  // what follows the direct target in message_; its region is held
   std::size_t asked_ = 0;
   std::uint64_t regions_entered_ = 0;  // bit per region of out_
 

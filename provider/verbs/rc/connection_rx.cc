@@ -51,43 +51,37 @@ std::size_t Connection::enter_targets() noexcept {
   return count;
 }
 
-// What follows in the same message, as its sender told. It is stored before its heads are looked at: where the peer may
-// write in any case, or where the message goes that it is a part of.
-std::size_t Connection::find_ahead() noexcept {
-  const std::size_t told = std::min(endpoint_.ahead(), kMostAhead);
-  std::size_t found = 0;
-  while (found < told && endpoint_.find_ahead(found + 1, ahead_[found])) ++found;
-  return found;
-}
-
-// As enter_targets(), behind its vectors.
-std::size_t Connection::enter_ahead(std::size_t found, std::size_t count) noexcept {
+// What follows in the same message, as its sender told, behind the vectors of enter_targets(). It is stored before its
+// heads are looked at: where the peer may write in any case, or where the message goes that it is a part of.
+std::size_t Connection::enter_ahead(std::size_t count) noexcept {
   assert(begin_ == 0 && end_at_ == 0);
-  between_ = endpoint_.between();
-  for (; ahead_count_ < found; ++ahead_count_) {
-    const llp::Extent& e = ahead_[ahead_count_];
-    if (e.region != nullptr && !memory().enter(e.region, e.ticket)) break;
-    vectors_[count++] = iovec{staging_.get() + ahead_count_ * between_, between_};
-    vectors_[count++] = iovec{e.address, e.length};
-    asked_ += between_ + e.length;
+  if (ahead_.target.region != nullptr && !memory().enter(ahead_.target.region, ahead_.target.ticket)) ahead_ = {};
+  for (std::size_t i = 0; i < ahead_.count; ++i) {
+    vectors_[count++] = iovec{staging_.get() + i * ahead_.between, ahead_.between};
+    vectors_[count++] = iovec{ahead_.target.address + i * ahead_.payload, ahead_.payload};
   }
+  asked_ += ahead_.count * (ahead_.between + ahead_.payload);
   return count;
 }
 
 // Shared: other streams' octets are stored before this one's are looked at, and what a CRC is to be computed of could
 // be stored over by them where two buffers are one. A copy out of staging is not.
 msghdr* Connection::prepare(bool shared) noexcept {
-  asked_ = direct_wanted_ = direct_entered_ = ahead_count_ = 0;
+  asked_ = direct_wanted_ = direct_entered_ = 0;
+  ahead_ = {};
   direct_gone_ = false;
   message_ = msghdr{};
   message_.msg_iov = vectors_.data();
   message_.msg_iovlen = 1;
   vectors_[0] = iovec{};
   if (staging_ == nullptr) return &message_;
-  const std::size_t found = find_ahead();  // before any region is held
+  const rdmap::Endpoint::Ahead ahead = endpoint_.find_ahead(kMostAhead);  // before any region is held
   std::size_t count = shared && endpoint_.direct_is_read() ? 0 : enter_targets();
-  if (direct_wanted_ > 0 && found > 0) count = enter_ahead(found, count);
-  const std::size_t at = end_at_ + ahead_count_ * between_;
+  if (direct_wanted_ > 0 && ahead.count > 0) {
+    ahead_ = ahead;
+    count = enter_ahead(count);
+  }
+  const std::size_t at = end_at_ + ahead_.count * ahead_.between;
   std::size_t room = Engine::kStaging - at;
   if (direct_wanted_ > 0)
     room = std::min(room, kBulkTail);
@@ -101,8 +95,7 @@ msghdr* Connection::prepare(bool shared) noexcept {
 
 void Connection::leave_regions() {
   if (direct_entered_ == 0) return;
-  for (const llp::Extent& e : std::span(ahead_).first(ahead_count_))
-    if (e.region != nullptr) memory().leave(e.region);
+  if (ahead_.count > 0 && ahead_.target.region != nullptr) memory().leave(ahead_.target.region);
   const rdmap::ExtentList targets = endpoint_.direct();
   for (const llp::Extent& e : targets.all().first(direct_entered_))
     if (e.region != nullptr) memory().leave(e.region);
@@ -133,9 +126,8 @@ bool Connection::completed(ssize_t result) {
   const std::size_t direct = std::min(n, direct_wanted_);
   if (direct > 0) endpoint_.direct_received(direct);
   std::size_t staged = n - direct;
-  if (ahead_count_ > 0) {
-    const auto standing = endpoint_.receive_ahead(std::span(staging_.get(), Engine::kStaging), between_,
-                                                  std::span(ahead_).first(ahead_count_), staged);
+  if (ahead_.count > 0) {
+    const auto standing = endpoint_.receive_ahead(std::span(staging_.get(), Engine::kStaging), ahead_, staged);
     begin_ = end_at_ = standing.begin;
     staged = standing.octets;
   }
