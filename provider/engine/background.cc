@@ -98,8 +98,11 @@ void Engine::run_background() {
     }
     run_inbox();
     const auto now = Clock::now();
-    const bool held = busy();
-    if (driver_.wants_pass(now, held)) background_pass();
+    bool held = busy();
+    if (driver_.wants_pass(now, held)) {
+      background_pass();
+      held = busy();
+    }
     driver_.step(now, held) == Driver::State::aside ? stand_aside() : serve();
   }
 }
