@@ -29,6 +29,9 @@ class Driver {
   explicit Driver(Duration longest, bool crowded = false)
       : longest_(longest), crowded_(crowded), period_(first_period().count()) {}
 
+  // What the background thread does, it does instead of an application.
+  bool crowded() const { return crowded_; }
+
   // --- applications ---
 
   // An application's thread has made a pass, served so many sockets and moved so many octets. worked: so long it has
@@ -50,8 +53,7 @@ class Driver {
   bool put_off(Time now) {
     const std::uint64_t work = asked_ = work_.load(std::memory_order_relaxed);
     if (now - since() < period() - margin() || !polled(work, now - since())) return false;
-    lengthen();
-    look_from(now, work);
+    wait_longer(now, work);
     return true;
   }
   // A pass has received something, or the background thread has sent. waited_for: the background thread has met it, and
@@ -150,8 +152,7 @@ class Driver {
   }
   // As if the application had put it off.
   State wait_for_another(Time now) {
-    lengthen();
-    look_from(now, work_.load(std::memory_order_relaxed));
+    wait_longer(now, work_.load(std::memory_order_relaxed));
     return State::aside;
   }
   State serve_again() {
@@ -173,7 +174,10 @@ class Driver {
     return (work - work_then_.load(std::memory_order_relaxed)) * kUnit >= elapsed;
   }
   // In proportion to how long it has been polling: each time that it is put off costs it a system call.
-  void lengthen() { set_period(std::min(period() + period() / 4, longest_)); }
+  void wait_longer(Time now, std::uint64_t work) {
+    set_period(std::min(period() + period() / 4, longest_));
+    look_from(now, work);
+  }
   void set_period(Duration period) { period_.store(period.count(), std::memory_order_relaxed); }
   void look_from(Time now, std::uint64_t work) {
     since_.store(now.time_since_epoch().count(), std::memory_order_relaxed);

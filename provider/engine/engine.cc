@@ -37,8 +37,7 @@ PosterHabit::Duration poster_time() {
 
 Engine::Engine()
     : set_(llp::make_batch(options().io_uring)),
-      crowded_(effective_spin_us(options()) == 0),
-      driver_(std::chrono::microseconds(options().takeover_us), crowded_),
+      driver_(std::chrono::microseconds(options().takeover_us), effective_spin_us(options()) == 0),
       idle_(std::chrono::microseconds(effective_spin_us(options()))),
       post_wait_(std::chrono::microseconds(options().post_wait_us)) {
   // What is given back finds its place without memory.
@@ -94,7 +93,7 @@ void Engine::serve_pushed() {
 }
 
 void Engine::kick_large(LargePoster& poster, const Posted& what) {
-  if (crowded_) return kick_soon(poster, what);
+  if (driver_.crowded()) return kick_soon(poster, what);
   if (poster_habit.waits(poster_time()) || forked_ || !running_.load(std::memory_order_acquire)) {
     poster.leave_to_background(0);
     kick_soon(poster, what);

@@ -181,7 +181,6 @@ class Engine final : public Reactor, public EngineLock {
   std::uint64_t looks_ EWARP_GUARDED_BY(this) = 0;       // that were ever begun
 
   // Who drives.
-  const bool crowded_;  // there is no CPU to spare: what the background thread does, it does instead of an application
   Driver driver_;
   // The background thread sleeps on the sockets, or is about to. Set with the engine held.
   std::atomic<bool> relies_on_sockets_{false};

@@ -188,15 +188,20 @@ void long_passes_count_for_what_they_move(void**) {
   assert_true(w.driver.application_drives());
 }
 
-// A call that takes longer than the time to the return keeps who polls from putting it off.
-void a_long_call_of_who_polls_is_waited_for(void**) {
-  World w(2);
+// An application that has been receiving much makes a call that lasts beyond the time of the return.
+void receive_until_a_long_call(World& w) {
   while (!w.driver.application_drives()) {
     w.driver.passed(256 * 1024);
     w.driver.step(w.now += microseconds(60));
   }
   w.driver.passed(1024 * 1024);
   w.now = w.driver.returns_at() + microseconds(1);
+}
+
+// That keeps it from putting the return off.
+void a_long_call_of_who_polls_is_waited_for(void**) {
+  World w(2);
+  receive_until_a_long_call(w);
   assert_true(w.driver.step(w.now, true) == State::aside);
   assert_true(w.driver.returns_at() - w.now > Driver::first_period());
   // Who holds it now has made no passes.
@@ -208,20 +213,13 @@ void a_long_call_of_who_polls_is_waited_for(void**) {
 }
 
 void no_pass_is_wanted_beside_who_polls(void**) {
-  Driver driver(kLongest, true);
-  Driver::Time now{microseconds(1000)};
-  driver.step(now);
-  while (!driver.application_drives()) {
-    driver.passed(256 * 1024);
-    driver.step(now += microseconds(60));
-  }
-  driver.passed(1024 * 1024);
-  now = driver.returns_at() + microseconds(1);
-  assert_false(driver.wants_pass(now, true));
-  assert_true(driver.wants_pass(now, false));
-  driver.step(now, true);
-  now = driver.returns_at() + microseconds(1);
-  assert_true(driver.wants_pass(now, true));
+  World w(2, true);
+  receive_until_a_long_call(w);
+  assert_false(w.driver.wants_pass(w.now, true));
+  assert_true(w.driver.wants_pass(w.now, false));
+  w.driver.step(w.now, true);
+  w.now = w.driver.returns_at() + microseconds(1);
+  assert_true(w.driver.wants_pass(w.now, true));
 }
 
 void what_is_left_to_the_thread_is_its(void**) {
