@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
-#include <array>
 #include <chrono>
 #include <memory>
 #include <string>
