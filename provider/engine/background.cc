@@ -239,7 +239,22 @@ void Engine::sleep(std::chrono::nanoseconds limit, Sleep how) {
   handle_ready(std::span(ready).first(n));
 }
 
+// What peers have said on their streams so far is heard, and told, before anything else is.
+void Engine::catch_up() {
+  acquire();
+  {
+    const Leaver leaver{*this};
+    pass();
+    pass();  // one alone may have served nothing but the hot one
+  }
+  asked_.run_tasks();
+}
+
 void Engine::handle_ready(std::span<const llp::Watcher::Ready> ready) {
+  // A peer that knows its connection to stand makes the next one: both may have come by now, and the program is to hear
+  // of them in this order.
+  if (std::any_of(ready.begin(), ready.end(), [](const auto& r) { return r.token != kSockets && r.token != kReturn; }))
+    catch_up();
   for (const auto& r : ready) {
     if (r.token == kSockets) {
       sockets_watched_ = false;  // one-shot; the next pass finds them

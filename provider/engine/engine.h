@@ -166,6 +166,7 @@ class Engine final : public Reactor, public EngineLock {
   void sleep(std::chrono::nanoseconds limit, Sleep how);
   void watch_sockets(bool wanted);
   void watch_return();
+  void catch_up();
   void handle_ready(std::span<const llp::Watcher::Ready> ready);
   void apply_watch_ops();
   void wake();
