@@ -411,6 +411,30 @@ void the_other_end_stalls(void**) {
   expect_no_more_files(files);
 }
 
+// Who hears that it stands may turn elsewhere, so nobody hears it before its first octets can leave.
+void nobody_is_told_before_the_ends_agree(void**) {
+  const auto established = [](const Scripted& s) { return s.side.observer->established.load(); };
+  const auto wait_for_it = [&](const Scripted& s) {
+    for (int i = 0; i < kPatience && established(s) == 0; ++i) poll(nullptr, 0, 1);
+    assert_int_equal(established(s), 1);
+  };
+  expect_to_last(kAgreement, "nothing is said", [&] {
+    Scripted s(true);
+    const auto began = Clock::now();
+    s.attach();
+    wait_for_it(s);
+    return since(began);
+  });
+  Scripted s(true);
+  s.meet();
+  const auto began = Clock::now();
+  s.attach();
+  poll(nullptr, 0, 50);
+  if (const bool told = established(s) != 0; since(began) < kAgreement) assert_false(told);
+  s.say("taken");
+  wait_for_it(s);
+}
+
 // Its memory was taken, and it says nothing more, as a process that is stopped: only it knows what it does next, so the
 // responder waits as it would for TCP. Nobody else gets in, and nobody is kept awake.
 void an_initiator_stalls_behind_its_memory(void**) {
@@ -614,6 +638,7 @@ int main() {
       cmocka_unit_test(a_failed_agreement_that_a_child_shares),
       cmocka_unit_test(a_peer_that_lies),
       cmocka_unit_test(the_other_end_stalls),
+      cmocka_unit_test(nobody_is_told_before_the_ends_agree),
       cmocka_unit_test(an_initiator_stalls_behind_its_memory),
       cmocka_unit_test(somebody_else_takes_the_place),
       cmocka_unit_test(a_consent_that_is_not_taken_up),

@@ -148,6 +148,7 @@ class RcQueuePair final : public QueuePairBase,
   void run_stream(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params) EWARP_REQUIRES(engine());
   void stream_is_local() EWARP_REQUIRES(engine());
   void notify_established() EWARP_REQUIRES(engine());
+  void tell_observer() EWARP_REQUIRES(engine());
   void tell_driver(const Tally& news) EWARP_REQUIRES(engine());
   Tally publish_counters() EWARP_REQUIRES(engine());
   void stream_fault() EWARP_REQUIRES(engine());
@@ -198,6 +199,7 @@ class RcQueuePair final : public QueuePairBase,
 
   Phase phase_ EWARP_GUARDED_BY(engine()) = Phase::none;
   bool established_told_ EWARP_GUARDED_BY(engine()) = false;
+  bool observer_told_ EWARP_GUARDED_BY(engine()) = false;
   bool local_failed_ EWARP_GUARDED_BY(engine()) = false;
   bool tells_drained_ EWARP_GUARDED_BY(engine()) = false;      // SQ_DRAINED is still to be raised
   bool last_receive_told_ EWARP_GUARDED_BY(engine()) = false;  // LAST_WQE_REACHED, since the QP was reset

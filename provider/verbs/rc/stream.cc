@@ -75,7 +75,7 @@ void RcQueuePair::run_stream(std::unique_ptr<llp::Stream> stream, const mpa::Str
   stalled_ = false;
   quiet_ = false;
   published_ = {};
-  established_told_ = false;
+  established_told_ = observer_told_ = false;
   enter_phase(Phase::running);
   connection_ = std::make_shared<Connection>(e, *this, std::max(sq_.sges(), rq_.sges()), std::move(stream), params);
   connection_->limit_silence(silence_limit());
@@ -118,6 +118,14 @@ void RcQueuePair::notify_established() {
   established_told_ = true;
   if (phase_ == Phase::running) stop_timer();
   if (bring_up_ != nullptr) bring_up_->established();
+}
+
+// Once its first octets have left: a program that hears it turns to its next connection, and none of that may reach the
+// peer before them.
+void RcQueuePair::tell_observer() {
+  engine().assert_held();
+  if (observer_told_ || !established_told_ || connection_->agreeing()) return;
+  observer_told_ = true;
   if (observer_ != nullptr) engine().post([o = observer_] { o->on_established(); });
 }
 
@@ -145,6 +153,7 @@ void RcQueuePair::stream_progress() {
   if (hold_ != nullptr && news.counters.rx_messages != 0) hold_->heard();
   tell_driver(news);
   if (!established_told_ && endpoint.established()) notify_established();
+  tell_observer();
   if (phase_ == Phase::running) check_stall();
   // First: an end behind the peer's Terminate says less than it.
   if (endpoint.terminated()) {
