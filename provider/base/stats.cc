@@ -76,27 +76,61 @@ bool prepare_directory(const std::string& directory) {
   return lstat(directory.c_str(), &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0;
 }
 
-// A dead process with our pid left it, unless it comes from another pid namespace, where it may be alive, or is no page
-// at all: $ETHERWARP_RUNDIR may name any directory.
-bool is_left_behind(const std::string& path) {
+using Directory = std::unique_ptr<DIR, int (*)(DIR*)>;
+
+std::vector<std::string> entries(const std::string& directory) {
+  std::vector<std::string> out;
+  const Directory dir(opendir(directory.c_str()), closedir);
+  if (!dir) return out;
+  while (const dirent* e = readdir(dir.get()))
+    if (e->d_name[0] != '.') out.emplace_back(e->d_name);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// The process whose page is called so; 0: that is no name of a page.
+int pid_of(const std::string& name) {
+  int pid = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
+  return error == std::errc{} && end == name.data() + name.size() && pid > 0 ? pid : 0;
+}
+
+// A dead process of this number left it, unless it comes from another pid namespace, where it may be alive, or is no
+// page at all: $ETHERWARP_RUNDIR may name any directory. *unwanted: and it is whole, and not to be kept.
+bool is_left_behind(const std::string& path, bool* unwanted) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0) return false;
-  std::uint32_t magic = 0;
+  std::uint32_t magic = 0, kept = 0;
   std::uint64_t space = 0;
   struct stat st {};
   // The magic is written last.
-  const bool page = fstat(fd, &st) == 0 && st.st_size == sizeof(Page) &&
+  const bool page = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == sizeof(Page) &&
                     pread(fd, &magic, sizeof magic, 0) == sizeof magic && (magic == kMagic || magic == 0);
+  static_assert(sizeof kept == sizeof Page::keep);
+  if (pread(fd, &kept, sizeof kept, offsetof(Page, keep)) != sizeof kept) kept = 0;
   if (pread(fd, &space, sizeof space, offsetof(Page, pid_namespace)) != sizeof space) space = 0;
   close(fd);
+  *unwanted = space != 0 && kept == 0;
   return page && (space == 0 || space == namespace_inode("/proc/self/ns/pid"));
+}
+
+// What killed programs have left goes with the next one that begins. What is not whole may be that of a program in
+// another namespace that begins, too.
+void remove_left_behind(const std::string& directory) {
+  for (const auto& name : entries(directory)) {
+    const int pid = pid_of(name);
+    if (pid == 0 || kill(pid, 0) == 0 || errno != ESRCH) continue;
+    const std::string path = directory + "/" + name;
+    bool unwanted = false;
+    if (is_left_behind(path, &unwanted) && unwanted) unlink(path.c_str());
+  }
 }
 
 int create_file(const std::string& path) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd >= 0 || errno != EEXIST) return fd;
-    if (!is_left_behind(path)) break;
+    if (bool unwanted; !is_left_behind(path, &unwanted)) break;
     unlink(path.c_str());
   }
   errno = EEXIST;
@@ -108,6 +142,7 @@ bool publish(State& s) {
   const std::string directory = run_directory();
   const std::string path = fmt::format("{}/{}", directory, getpid());
   if (path.size() >= sizeof s.path || !prepare_directory(directory)) return false;
+  remove_left_behind(directory);
   const int fd = create_file(path);
   if (fd < 0) return false;
   // First elsewhere, to learn whether the memory can be had.
@@ -207,18 +242,6 @@ void make_page(State& s) {
 
 // --- reading --------------------------------------------------------------------------------------------------------
 
-using Directory = std::unique_ptr<DIR, int (*)(DIR*)>;
-
-std::vector<std::string> entries(const std::string& directory) {
-  std::vector<std::string> out;
-  const Directory dir(opendir(directory.c_str()), closedir);
-  if (!dir) return out;
-  while (const dirent* e = readdir(dir.get()))
-    if (e->d_name[0] != '.') out.emplace_back(e->d_name);
-  std::sort(out.begin(), out.end());
-  return out;
-}
-
 // Its name and its owner are one user's: so each user has one, and anybody may make directories in the parent.
 bool is_run_directory(const std::string& name) {
   if (!name.starts_with(kDefaultName)) return false;
@@ -233,12 +256,6 @@ std::vector<std::string> run_directories() {
   for (const auto& name : entries(kDefaultParent))
     if (is_run_directory(name)) out.push_back(fmt::format("{}/{}", kDefaultParent, name));
   return out;
-}
-
-bool is_pid(const std::string& name) {
-  int pid = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), pid);
-  return error == std::errc{} && end == name.data() + name.size() && pid > 0;
 }
 
 bool alive(const Page& page) {
@@ -332,10 +349,10 @@ void forget_in_child() {
 std::vector<Snapshot> snapshots(std::vector<std::string>* unreadable) {
   std::vector<Snapshot> out;
   for (const auto& directory : run_directories()) {
-    std::size_t files = 0;
+    std::size_t files = 0;  // that stay
     for (const auto& name : entries(directory)) {
-      if (!is_pid(name)) continue;
-      if (++files > kMostFiles) {
+      if (pid_of(name) == 0) continue;
+      if (files == kMostFiles) {
         if (unreadable != nullptr)
           unreadable->push_back(fmt::format("{}: files beyond the first {}", directory, kMostFiles));
         break;
@@ -348,13 +365,14 @@ std::vector<Snapshot> snapshots(std::vector<std::string>* unreadable) {
       struct stat st {};
       fstat(fd, &st);
       close(fd);
+      ++files;
       if (!problem.empty()) {
         if (unreadable != nullptr) unreadable->push_back(fmt::format("{}: {}", path, problem));
         continue;
       }
       const bool ended = !alive(*page);
       if (ended && page->keep == 0) {
-        if (st.st_uid == geteuid()) unlink(path.c_str());
+        if (st.st_uid == geteuid() && unlink(path.c_str()) == 0) --files;
         continue;
       }
       out.push_back({std::move(page), path, st.st_uid, ended});

@@ -115,9 +115,9 @@ struct Snapshot {
 inline constexpr std::size_t kMostFiles = 512;  // a page in memory is 2 MiB
 
 // The pages of every process whose run directory we may read. Removes files that dead processes of this user left
-// behind, except those they wished to be kept. Of each directory at most kMostFiles are looked at; texts have printable
-// characters only, since they are shown on a terminal that may be another user's. unreadable, if not null: one line per
-// file that is not a page of ours.
+// behind, except those they wished to be kept; so does a process that makes its page. Of what stays in a directory at
+// most kMostFiles are looked at. Texts have printable characters only, since they are shown on a terminal that may be
+// another user's. unreadable, if not null: one line per file that is not a page of ours.
 std::vector<Snapshot> snapshots(std::vector<std::string>* unreadable = nullptr);
 
 }  // namespace ewarp::stats

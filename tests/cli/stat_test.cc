@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // `etherwarp stat` where a user fills the run directory with what shall harm its reader.
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,6 +30,8 @@ namespace fs = std::filesystem;
 using namespace ewarp;
 
 constexpr char kEvil[] = "\033[2J\033]0;x\007\r\b\x9b\x7f\n\xff";
+
+constexpr char kBegin[] = "--begin";  // as a program of its own, which makes its page
 
 std::string directory;
 
@@ -98,6 +101,56 @@ void files_of_others_stay(void**) {
     assert_true(fs::exists(directory + "/" + name));
 }
 
+// Numbers that no process has: above the kernel's largest.
+constexpr int kNobody = 5'000'000;
+
+// A page of a process with no queue pairs, as a sparse file.
+void leave_page(int pid, bool keep = false) {
+  auto page = page_of(pid);
+  page->keep = keep ? 1 : 0;
+  const std::string path = directory + "/" + std::to_string(pid);
+  std::ofstream(path).write(reinterpret_cast<const char*>(page.get()), offsetof(stats::Page, qps));
+  fs::resize_file(path, sizeof(stats::Page));
+}
+
+bool is_there(int pid) {
+  return fs::exists(directory + "/" + std::to_string(pid));
+}
+
+// Programs that were killed do not hide those that run, however many they are.
+void what_killed_programs_left_is_removed(void**) {
+  for (int i = 0; i < static_cast<int>(stats::kMostFiles) + 8; ++i) leave_page(kNobody + i);
+  leave_page(getpid());
+  // Of a name that sorts last, and kept.
+  leave_page(9'999'999, true);
+  const std::string out = stat("");
+  assert_non_null(std::strstr(out.c_str(), std::to_string(getpid()).c_str()));
+  for (int i = 0; i < static_cast<int>(stats::kMostFiles) + 8; ++i) assert_false(is_there(kNobody + i));
+  assert_true(is_there(9'999'999));
+}
+
+// Nor do they stay until somebody asks.
+void a_program_that_begins_removes_it(void**) {
+  leave_page(kNobody);
+  leave_page(kNobody + 1, true);
+  std::ofstream(directory + "/" + std::to_string(kNobody + 3));  // one that is being made, somewhere else
+  fs::resize_file(directory + "/" + std::to_string(kNobody + 3), sizeof(stats::Page));
+  std::ofstream(directory + "/" + std::to_string(kNobody + 2)) << "a user's";
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/proc/self/exe", "stat_test", kBegin, nullptr);
+    _exit(127);
+  }
+  int status = 0;
+  assert_int_equal(waitpid(child, &status, 0), child);
+  assert_int_equal(status, 0);
+  assert_false(is_there(kNobody));
+  assert_true(is_there(kNobody + 1));
+  assert_true(is_there(kNobody + 2));
+  assert_true(is_there(kNobody + 3));
+  assert_false(is_there(child));
+}
+
 int fresh_directory(void**) {
   char path[] = "/tmp/ewarp-stat-XXXXXX";
   if (mkdtemp(path) == nullptr) return -1;
@@ -111,7 +164,12 @@ int remove_directory(void**) {
 
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], kBegin) == 0) {
+    setenv("ETHERWARP_STATS", "yes", 1);
+    static_cast<void>(stats::page());
+    return fs::exists(stats::run_directory() + "/" + std::to_string(getpid())) ? 0 : 1;
+  }
   setenv("ETHERWARP_CONFIG", "", 1);
   setenv("XDG_CONFIG_HOME", "/nonexistent", 1);
   setenv("ETHERWARP_STATS", "no", 1);  // our own page is no file
@@ -119,6 +177,8 @@ int main() {
       cmocka_unit_test_setup_teardown(nothing_steers_the_terminal, fresh_directory, remove_directory),
       cmocka_unit_test_setup_teardown(files_of_others_stay, fresh_directory, remove_directory),
       cmocka_unit_test_setup_teardown(files_beyond_so_many_are_not_read, fresh_directory, remove_directory),
+      cmocka_unit_test_setup_teardown(what_killed_programs_left_is_removed, fresh_directory, remove_directory),
+      cmocka_unit_test_setup_teardown(a_program_that_begins_removes_it, fresh_directory, remove_directory),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
