@@ -38,6 +38,8 @@ constexpr std::pair<const char*, const char*> kDefaults[] = {
     {"oob_tcp_keepalive_time", "6"},
     {"oob_tcp_keepalive_intvl", "2"},
     {"oob_tcp_keepalive_probes", "4"},
+    // Pieces of memory in a dynamic window. 64 is Open MPI's default, and the 65th an error.
+    {"osc_rdma_max_attach", "1024"},
 };
 
 // Of the message channel, unless the user has set them.

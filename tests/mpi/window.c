@@ -189,6 +189,37 @@ static void typed(enum kind kind) {
   window_end(&w);
 }
 
+// Pieces of memory, each in pages of its own, attached one behind the other.
+static void many_pieces(int pieces) {
+  const size_t octets = 65536;
+  MPI_Win win;
+  MPI(MPI_Win_create_dynamic(MPI_INFO_NULL, comm, &win));
+  char* memory = need_memory(octets * (size_t)pieces);
+  memset(memory, 0, octets * (size_t)pieces);
+  for (int i = 0; i < pieces; ++i) MPI(MPI_Win_attach(win, memory + octets * (size_t)i, 4096));
+  MPI_Aint base, *bases = calloc((size_t)size, sizeof(MPI_Aint));
+  MPI(MPI_Get_address(memory, &base));
+  MPI(MPI_Allgather(&base, 1, MPI_AINT, bases, 1, MPI_AINT, comm));
+  const int to = (rank + 1) % size, from = (rank + size - 1) % size;
+  int* out = need_memory(sizeof(int) * (size_t)pieces);
+  MPI(MPI_Win_fence(0, win));
+  for (int i = 0; i < pieces; ++i) {
+    out[i] = rank * 1000000 + i;
+    MPI(MPI_Put(out + i, 1, MPI_INT, to, bases[to] + (MPI_Aint)octets * i, 1, MPI_INT, win));
+  }
+  MPI(MPI_Win_fence(0, win));
+  for (int i = 0; i < pieces; ++i) {
+    int got;
+    memcpy(&got, memory + octets * (size_t)i, sizeof got);
+    CHECK(got == from * 1000000 + i, "piece %d: %d", i, got);
+  }
+  for (int i = 0; i < pieces; ++i) MPI(MPI_Win_detach(win, memory + octets * (size_t)i));
+  MPI(MPI_Win_free(&win));
+  free(out);
+  free(bases);
+  free(memory);
+}
+
 void onesided(void) {
   static const size_t kBlocks[] = {8, 1000, 12289, 100000, 1 << 20};
   for (int kind = 0; kind < kKinds; ++kind) {
@@ -201,4 +232,5 @@ void onesided(void) {
     }
     typed((enum kind)kind);
   }
+  if (dynamic_windows) many_pieces(200);
 }
