@@ -40,6 +40,8 @@ constexpr std::pair<const char*, const char*> kDefaults[] = {
     {"oob_tcp_keepalive_probes", "4"},
     // Pieces of memory in a dynamic window. 64 is Open MPI's default, and the 65th an error.
     {"osc_rdma_max_attach", "1024"},
+    // An accumulate goes in pieces of an eighth of it: 64 KiB, not 4. Larger ones would be mapped and unmapped anew.
+    {"osc_rdma_buffer_size", "524288"},
 };
 
 // Of the message channel, unless the user has set them.

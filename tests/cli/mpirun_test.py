@@ -239,7 +239,8 @@ with tempfile.TemporaryDirectory() as name:
     check(not any(word.startswith("LD_PRELOAD=") for word in given), "the ranks' shell is preloaded", done)
     for wanted in ("pml=^ucx", "mtl=ofi", "opal_common_ofi_provider_include=etherwarp", "btl=ofi,self", "osc=rdma,sm",
                    "osc_rdma_priority=99", "osc_rdma_network_max_amo=0", "oob_tcp_keepalive_time=9",
-                   "oob_tcp_keepalive_intvl=2", "osc_rdma_max_attach=1024"):  # fmt: skip
+                   "oob_tcp_keepalive_intvl=2", "osc_rdma_max_attach=1024",
+                   "osc_rdma_buffer_size=524288"):  # fmt: skip
         check(f"env: OMPI_MCA_{wanted}" in got, f"not in the environment: {wanted}", done)
     agents = {line.partition("=")[2] for line in got if line.startswith(AGENTS)}
     check(sum(line.startswith(AGENTS) for line in got) == 2 and len(agents) == 1, "the agents of Open MPI 4 and 5", done)
