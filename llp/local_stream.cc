@@ -64,6 +64,7 @@ class LocalStream final : public Stream {
   long receive(std::span<const iovec> into) override;
   long send(std::span<const iovec> from) override;
   short ready() const override;
+  PeerEnd peer_end() const override;
   std::uint32_t watched_for(bool reads, bool writes) const override { return reads || writes ? POLLIN : 0; }
   bool arm(bool reads, bool writes, bool rang) override;
   void half_close() override;
@@ -143,6 +144,13 @@ bool LocalStream::writable(std::uint64_t octets) const {
 short LocalStream::ready() const {
   if (fd_ < 0) return POLLIN | POLLOUT;
   return static_cast<short>((readable() ? POLLIN : 0) | (writable(kWorthATurn) ? POLLOUT : 0));
+}
+
+// An end is told beside the rings, however full they are.
+PeerEnd LocalStream::peer_end() const {
+  if (fd_ < 0 || in_.ended.load(std::memory_order_seq_cst) != 0) return PeerEnd::ended;
+  look_for_end();
+  return gone_ ? PeerEnd::ended : PeerEnd::open;
 }
 
 long LocalStream::receive(std::span<const iovec> into) {

@@ -18,6 +18,13 @@ namespace ewarp::llp {
 
 class LocalAgreement;
 
+// What is known of the peer's end of a stream that nobody reads.
+enum class PeerEnd : std::uint8_t {
+  open,
+  ended,   // it has ended its direction, or the stream is lost
+  hidden,  // it may have: more octets wait than the peer may send beyond, and an end would stand behind those
+};
+
 // In full operation from the start, but for what take_agreement() says: who made it has connected it. No call waits,
 // and none raises SIGPIPE. tcp_stream.cc has the one that is a socket, local_stream.cc the one that is none.
 // Threading: one thread at a time.
@@ -49,11 +56,16 @@ class Stream {
   virtual long send(std::span<const iovec> from) = 0;
   // POLLIN and POLLOUT, as far as they hold now. Both at the end of the stream, which the calls above then tell.
   virtual short ready() const = 0;
+  // For an owner that reads nothing for a while. Asks the kernel: not for every message.
+  virtual PeerEnd peer_end() const { return PeerEnd::hidden; }
 
   // Nothing follows in our direction; what was sent arrives.
   virtual void half_close() = 0;
   // Both directions end now.
   virtual void end() = 0;
+  // The same after a wait that was long enough: TCP's kernel would go on to send for minutes what a peer does not take.
+  // It is dropped, and the peer is told by a reset, if anything is not acknowledged.
+  virtual void give_up() { end(); }
   // The descriptor goes back, and nothing else is done: in a forked child the stream is the parent's. receive()
   // and send() give -EBADF from then on.
   virtual void close() = 0;

@@ -2,9 +2,12 @@
 #include "llp/tcp_stream.h"
 
 #include <arpa/inet.h>
+#include <linux/sock_diag.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -40,8 +43,10 @@ class TcpStream final : public Stream {
   long receive(std::span<const iovec> into) override;
   long send(std::span<const iovec> from) override;
   short ready() const override;
+  PeerEnd peer_end() const override;
   void half_close() override { ::shutdown(fd_, SHUT_WR); }
   void end() override { ::shutdown(fd_, SHUT_RDWR); }
+  void give_up() override;
   void close() override {
     agreement_.reset();
     if (fd_ >= 0) close_fd(std::exchange(fd_, -1));
@@ -81,6 +86,27 @@ short TcpStream::ready() const {
   pollfd p{fd_, kBoth, 0};
   if (::poll(&p, 1, 0) < 0 || (p.revents & (POLLERR | POLLHUP | POLLNVAL)) != 0) return kBoth;
   return p.revents;
+}
+
+// The reset itself goes out with close().
+void TcpStream::give_up() {
+  int unacknowledged = 0;
+  if (::ioctl(fd_, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0) {
+    const linger at_once{1, 0};
+    ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+  }
+  end();
+}
+
+// The kernel closes the window when half of the receive buffer is taken (tcp_win_from_space()); a FIN then stays with
+// the peer, behind octets that cannot come.
+PeerEnd TcpStream::peer_end() const {
+  pollfd p{fd_, POLLRDHUP, 0};
+  if (fd_ < 0 || ::poll(&p, 1, 0) != 0) return PeerEnd::ended;
+  std::array<std::uint32_t, SK_MEMINFO_VARS> memory{};
+  socklen_t size = sizeof memory;
+  if (getsockopt(fd_, SOL_SOCKET, SO_MEMINFO, memory.data(), &size) != 0) return PeerEnd::hidden;
+  return memory[SK_MEMINFO_RMEM_ALLOC] > memory[SK_MEMINFO_RCVBUF] / 2 ? PeerEnd::hidden : PeerEnd::open;
 }
 
 // The kernel's current MSS already leaves out TCP options.

@@ -182,7 +182,10 @@ void half_close(void**) {
   Bytes got;
   assert_false(p.b->arm(true, false, true));
   assert_int_equal(send(*p.a, pattern(50)), 50);
+  assert_int_equal(p.b->peer_end(), PeerEnd::open);
   p.a->half_close();
+  assert_int_equal(p.b->peer_end(), PeerEnd::ended);
+  assert_int_equal(p.a->peer_end(), PeerEnd::open);
   assert_true(rings(*p.b));
   assert_int_equal(p.b->ready(), POLLIN | POLLOUT);
   assert_int_equal(receive(*p.b, &got, 30), 30);
@@ -206,6 +209,7 @@ void the_peer_is_gone(void**) {
       p.a->end();
     else
       p.a->close();
+    assert_int_equal(p.b->peer_end(), PeerEnd::ended);
     assert_int_equal(receive(*p.b, &got, 100), 50);
     long n = 0;
     for (int i = 0; i < 1000 && (n = receive(*p.b, &got, 100)) == -EAGAIN;) ++i;
@@ -221,7 +225,11 @@ void the_peer_is_gone(void**) {
 void the_peer_dies_before_a_full_ring(void**) {
   Pair p;
   assert_int_equal(send(*p.a, pattern(kLocalRing)), kLocalRing);
+  assert_int_equal(p.a->peer_end(), PeerEnd::open);
+  assert_int_equal(p.b->peer_end(), PeerEnd::open);
   p.b->close();
+  assert_int_equal(p.a->peer_end(), PeerEnd::ended);
+  assert_int_equal(p.b->peer_end(), PeerEnd::ended);
   for (int i = 0; i < 1000 && p.a->ready() == 0;) ++i;
   assert_int_equal(p.a->ready(), POLLIN | POLLOUT);
   assert_int_equal(send(*p.a, pattern(1)), -EPIPE);
