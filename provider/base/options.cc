@@ -178,8 +178,9 @@ constexpr OptionEntry<Options> kEntries[] = {
       "say so; 0: TCP decides (about 15 minutes)."},
      [](Options& o, std::string_view v) { return set_number(o.unacknowledged_s, v, 0u, 3600u); }},
     {{"rnr_wait_ms", "milliseconds", "1000",
-      "If a Send finds no receive posted, it waits for one for this time, then the stream ends in error; 0: the "
-      "stream ends at once."},
+      "If a Send finds no receive posted, it waits for one for this time, then the stream ends in error; if the "
+      "program connected with rdma_cm's rnr_retry_count 7, it waits as long as its sender is seen, which is looked at "
+      "each time this time is over; 0: the stream ends at once."},
      [](Options& o, std::string_view v) { return set_number(o.rnr_wait_ms, v, 0u, kHour); }},
     {{"half_message_ms", "milliseconds", "10000",
       "If a peer sends a part of a message and no more, its connection ends when other connections have waited for "

@@ -58,7 +58,10 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
   const auto qp = verbs::find_qp(param.qp_num);
   const bool usable = qp != nullptr && qp->type() == IBV_QPT_RC;
   mpa::StartupConfig config;
-  if (usable) config = startup_config(*qp, param, remote);
+  if (usable) {
+    config = startup_config(*qp, param, remote);
+    let_sends_wait(*qp, param);
+  }
 
   Socket socket;
   mpa::StreamParams params;

@@ -246,6 +246,7 @@ int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
 
   auto attempt = std::make_shared<Attempt>();
   attempt->config = startup_config(*qp, param, remote);
+  let_sends_wait(*qp, param);
   attempt->enhanced = attempt->config.enhanced;
   const auto data = std::as_bytes(std::span(param.private_data)).first(param.private_data_len);
   attempt->private_data.assign(data.begin(), data.end());

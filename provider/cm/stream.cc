@@ -77,6 +77,11 @@ mpa::StartupConfig startup_config(verbs::QueuePair& qp, const rdma_ucm_conn_para
   return config;
 }
 
+void let_sends_wait(verbs::QueuePair& qp, const rdma_ucm_conn_param& param) {
+  constexpr std::uint8_t kWithoutEnd = 7;
+  qp.let_sends_wait(param.rnr_retry_count == kWithoutEnd);
+}
+
 int attach(const IdRef& id, verbs::QueuePair& qp, std::unique_ptr<llp::Stream> stream,
            const mpa::StreamParams& params) {
   const auto observer = std::make_shared<Observer>(id);

@@ -129,6 +129,7 @@ int Channel::connect(std::uint32_t id, std::uint32_t qp, std::string_view data, 
   rdma_ucm_connect c{};
   c.id = id;
   fill(c.conn_param, qp, data, ird, ord);
+  c.conn_param.rnr_retry_count = rnr_retry_count;
   return run(RDMA_USER_CM_CMD_CONNECT, c);
 }
 
@@ -142,6 +143,7 @@ int Channel::accept(std::uint32_t id, std::uint64_t uid, std::uint32_t qp, std::
   c.uid = uid;
   c.id = id;
   fill(c.conn_param, qp, data, ird, ord);
+  c.conn_param.rnr_retry_count = rnr_retry_count;
   return run(RDMA_USER_CM_CMD_ACCEPT, c);
 }
 

@@ -59,6 +59,8 @@ class Channel {
   int bind(std::uint32_t id, const sockaddr_in6& to);
   int resolve(std::uint32_t id, const sockaddr_in6& to);
   int resolve_route(std::uint32_t id);
+  // What connect() and accept() say.
+  std::uint8_t rnr_retry_count = 0;
   int connect(std::uint32_t id, std::uint32_t qp, std::string_view data = {}, unsigned ird = 4, unsigned ord = 5);
   int listen(std::uint32_t id, unsigned backlog = 0);
   int accept(std::uint32_t id, std::uint64_t uid, std::uint32_t qp, std::string_view data = {}, unsigned ird = 4,

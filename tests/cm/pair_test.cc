@@ -68,6 +68,31 @@ void private_data_and_depths_cross(void**) {
   assert_int_equal(server.destroy(listener), 9);
 }
 
+// rnr_retry_count 7 is about the Sends that one receives, so each end says it for itself.
+void sends_wait_where_the_program_says_so(void**) {
+  Channel server, client;
+  const auto listener = server.listener("127.0.0.1", 1);
+  for (const bool at_server : {false, true})
+    for (const bool at_client : {false, true}) {
+      server.rnr_retry_count = at_server ? 7 : 6;
+      client.rnr_retry_count = at_client ? 7 : 6;
+      const auto id = client.resolved("127.0.0.1", server.port(listener), 2);
+      const auto client_qp = make_qp(), server_qp = make_qp();
+      assert_int_equal(client.connect(id, client_qp), 0);
+      const Event request = server.expect(kConnectRequest);
+      assert_int_equal(server.accept(request.id, 4, server_qp), 0);
+      client.expect(kEstablished);
+      server.expect(kEstablished);
+      assert_int_equal(view_qp(client_qp).lets_sends_wait, at_client);
+      assert_int_equal(view_qp(server_qp).lets_sends_wait, at_server);
+      assert_int_equal(client.disconnect(id), 0);
+      server.expect(kDisconnected);
+      client.expect(kDisconnected);
+      client.destroy(id);
+      server.destroy(request.id);
+    }
+}
+
 // Holds: MPA-58
 void reject_crosses(void**) {
   Channel server, client;
@@ -316,6 +341,7 @@ int main() {
   settle();
   const CMUnitTest tests[] = {
       cmocka_unit_test(private_data_and_depths_cross),
+      cmocka_unit_test(sends_wait_where_the_program_says_so),
       cmocka_unit_test(reject_crosses),
       cmocka_unit_test(migrate_takes_waiting_events_along),
       cmocka_unit_test(many_at_once),

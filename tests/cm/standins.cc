@@ -216,6 +216,10 @@ class FakeQueuePair final : public QueuePair, public std::enable_shared_from_thi
     rewatch();
     return 0;
   }
+  void let_sends_wait(bool as_long_as_seen) override {
+    const std::lock_guard lock(mutex_);
+    view_.lets_sends_wait = as_long_as_seen;
+  }
   void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override {
     *ird = limit_ird;
     *ord = limit_ord;

@@ -16,6 +16,7 @@ namespace ewarp::test {
 struct QpView {
   bool attached = false;
   bool ended = false;
+  bool lets_sends_wait = false;
   int abort_calls = 0, graceful_calls = 0;
   mpa::StreamParams params;
   std::size_t received = 0;  // octets after the start-up frames

@@ -129,6 +129,69 @@ void a_wait_that_was_over_does_not_shorten_the_next(void**) {
   }
 }
 
+// The program lets Sends wait, as rdma_cm's rnr_retry_count 7 does.
+void one_waits_as_long_as_its_sender_is_seen(void**) {
+  for (const Setup& base : kSetups)
+    for (const bool tcp : {false, true}) {
+      Setup setup = base;
+      setup.tcp = tcp;
+      Scene s(setup, 8192);
+      s.side.qp->let_sends_wait(true);
+      s.open_responder();
+      s.peer->send(send_segment(1, pattern(20)));
+      s.peer->expect_silence(3 * static_cast<int>(kReceive.count()));
+      assert_int_equal(s.side.state(), IBV_QPS_RTS);
+      assert_int_equal(s.side.receive({s.side.sge(0, 50)}), 0);
+      s.expect_completions("late", {{100, IBV_WC_SUCCESS}});
+      s.peer->send(send_segment(2, pattern(20)));
+      if (tcp)
+        s.peer->reset();
+      else
+        s.peer->close();
+      s.expect_ended("gone");
+      s.expect_completions("gone", {});
+    }
+}
+
+// An end would stand behind octets that cannot come: the window is closed.
+void no_longer_where_its_end_could_not_be_seen(void**) {
+  for (const bool crc : {false, true})
+    test::expect_to_last(kReceive, crc ? "CRC" : "no CRC", [crc] {
+      Scene s(Setup{.initiator = true, .crc = crc, .tcp = true}, 8192);
+      s.side.qp->let_sends_wait(true);
+      const auto begin = Clock::now();
+      const Bytes first = send_segment(1, pattern(20));
+      s.peer->send(first);
+      s.peer->flood(write_segment(s.side.mr->stag(), s.side.address(0), pattern(4096)));
+      s.peer->expect(answer_to(first, 1, 2, 2));
+      const auto passed = test::since(begin);
+      s.expect_event("hidden", IBV_EVENT_QP_REQ_ERR);
+      s.expect_ended("hidden");
+      return passed;
+    });
+}
+
+// Who waits for the answer to a Read, which stands behind the Send, may post no receive before it.
+void nor_before_an_answer(void**) {
+  for (const Setup& setup : kSetups)
+    test::expect_to_last(kReceive, name_of(setup), [&setup] {
+      Scene s(setup, 8192);
+      s.side.qp->let_sends_wait(true);
+      s.open_responder();
+      assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(0, 8)}, 0, 1), 0);
+      s.peer->next();
+      const Bytes ulpdu = send_segment(1, pattern(20));
+      const auto begin = Clock::now();
+      s.peer->send(ulpdu);
+      s.peer->expect(answer_to(ulpdu, 1, 2, 2));
+      const auto passed = test::since(begin);
+      s.expect_completions("Read", {{1, IBV_WC_WR_FLUSH_ERR}});
+      s.expect_event("Read", IBV_EVENT_QP_REQ_ERR);
+      s.expect_ended("Read");
+      return passed;
+    });
+}
+
 // A plain responder (no peer-to-peer) whose initiator never speaks may at last speak first (docs/design/rdmap.md).
 void a_responder_that_has_waited_long_enough(void**) {
   for (const bool crc : {false, true}) {
@@ -244,6 +307,9 @@ int main() {
       cmocka_unit_test(an_immediate_for_which_nobody_posts_one),
       cmocka_unit_test(every_message_has_its_own_time),
       cmocka_unit_test(a_wait_that_was_over_does_not_shorten_the_next),
+      cmocka_unit_test(one_waits_as_long_as_its_sender_is_seen),
+      cmocka_unit_test(no_longer_where_its_end_could_not_be_seen),
+      cmocka_unit_test(nor_before_an_answer),
       cmocka_unit_test(a_responder_that_has_waited_long_enough),
       cmocka_unit_test(mpa_60_the_wait_for_the_rtr_is_bounded),
       cmocka_unit_test(silence_after_our_fin_is_bounded),

@@ -213,6 +213,16 @@ void Peer::raw(const Bytes& octets) {
   }
 }
 
+void Peer::flood(const Bytes& ulpdu) {
+  constexpr int kStill = 100;  // milliseconds
+  const Bytes fpdu = frame(ulpdu);
+  for (std::size_t at = 0; end_->is_writable(kStill);) {
+    const ssize_t n = end_->give(fpdu.data() + at, fpdu.size() - at);
+    if (n < 0 && errno != EAGAIN) fail_msg("cannot send: %s", std::strerror(errno));
+    if (n > 0) at = (at + static_cast<std::size_t>(n)) % fpdu.size();
+  }
+}
+
 void Peer::wait_until_read() {
   for (int i = 0; end_->unsent() != 0; ++i) {
     if (i == kPatience) fail_msg("%d octets are not read", end_->unsent());

@@ -93,6 +93,8 @@ class Peer {
   Bytes frame_with_marker_error(const Bytes& ulpdu, unsigned error);
   // For a CRC that is wrong, or junk where none is checked.
   static Bytes spoil_crc(Bytes fpdu);
+  // Whole FPDUs, one after the other, until the other side has taken none for a while; the last one goes in part.
+  void flood(const Bytes& ulpdu);
   void shut_down();
   void close();
   // TCP: the connection is reset. Rings: as close(); nothing else is like it.

@@ -61,6 +61,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   bool receive();
   // Nothing is read while a Send waits for its receive.
   bool readable() const { return !endpoint_.stalled(); }
+  llp::PeerEnd peer_end() const { return stream_->peer_end(); }
   // A receive was posted for it, or the wait is over.
   void resume() { parse(); }
   // Writes what there is to write, kTransmitBudget octets at the most. True: something happened. blocked() tells

@@ -49,6 +49,7 @@ void RcQueuePair::check_stall() {
   engine().update(*connection_);
   start_timer(options().rnr_wait_ms);
   stalled_since_ = Reactor::Clock::now();
+  answers_missed_ = connection_->endpoint().awaits_answers();
   if (srq_ != nullptr) {
     srq_->wait(*this);
     return;
@@ -65,13 +66,28 @@ bool RcQueuePair::leave_stall() {
   return true;
 }
 
-// True: its time is up, but others hold receives of the queue, for messages that move on or end soon. It waits on.
-bool RcQueuePair::wait_for_half_messages() {
+// True: the time of the Send that waits is up, and it waits on.
+bool RcQueuePair::waits_on() {
   engine().assert_held();
   if (options().rnr_wait_ms == 0) return false;  // nobody waits
-  if (srq_ == nullptr || Reactor::Clock::now() - stalled_since_ >= srq_->half_messages().patience()) return false;
+  if (!sender_is_seen() && !waits_for_half_messages()) return false;
   start_timer(options().rnr_wait_ms);
   return true;
+}
+
+// The program lets Sends wait, and the end of this one's sender would be seen, though nothing is read. Nor are answers
+// to our own Reads: who has waited for one for a whole time may post the receive only behind it.
+bool RcQueuePair::sender_is_seen() {
+  engine().assert_held();
+  if (!lets_sends_wait_.load(std::memory_order_relaxed)) return false;
+  if (std::exchange(answers_missed_, connection_->endpoint().awaits_answers()) && answers_missed_) return false;
+  return connection_->peer_end() == llp::PeerEnd::open;
+}
+
+// Others hold receives of the queue, for messages that move on or end soon.
+bool RcQueuePair::waits_for_half_messages() {
+  engine().assert_held();
+  return srq_ != nullptr && Reactor::Clock::now() - stalled_since_ < srq_->half_messages().patience();
 }
 
 std::optional<rdmap::HalfMessage> RcQueuePair::half_message() const {
@@ -137,7 +153,7 @@ void RcQueuePair::on_timer(unsigned generation) {
     return;
   }
   if (phase_ == Phase::running && stalled_.load(std::memory_order_relaxed)) {
-    if (wait_for_half_messages()) return;
+    if (waits_on()) return;
     connection_->endpoint().stop_waiting();
     // The message may get its receive all the same, posted just now or before its last octets come. If the one behind
     // it has to wait, check_stall() begins that wait.
