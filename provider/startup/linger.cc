@@ -49,10 +49,21 @@ struct Lingering {
 };
 using LingeringRef = std::shared_ptr<Lingering>;
 
+// Closing takes effect only when the kernel lets go of a poll that has not been cancelled yet.
+void let_go(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
+  reactor.unwatch(stream->fd());
+}
+
 void end(Lingering& l) {
   if (l.stream == nullptr) return;
   l.reactor.cancel_timer(l.timer);
   end_now(l.reactor, std::move(l.stream));
+}
+
+void time_is_up(Lingering& l) {
+  if (l.stream == nullptr) return;
+  l.stream->give_up();
+  let_go(l.reactor, std::move(l.stream));
 }
 
 void drain(const LingeringRef& l) {
@@ -78,7 +89,7 @@ void begin(Reactor& reactor, std::unique_ptr<llp::Stream> stream, Place place) {
     l->stream = std::move(stream);
     reactor.post([l] {
       const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().close_timeout_ms);
-      l->timer = l->reactor.add_timer(limit, [l] { end(*l); });
+      l->timer = l->reactor.add_timer(limit, [l] { time_is_up(*l); });
       drain(l);
     });
   } catch (const std::bad_alloc&) {  // it ends without having waited for the peer
@@ -102,8 +113,8 @@ void linger_refused(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
 
 void end_now(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
   if (stream == nullptr || stream->fd() < 0) return;
-  stream->end();  // closing takes effect only when the kernel lets go of a poll that has not been cancelled yet
-  reactor.unwatch(stream->fd());
+  stream->end();
+  let_go(reactor, std::move(stream));
 }
 
 }  // namespace ewarp::verbs

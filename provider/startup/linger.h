@@ -10,7 +10,8 @@
 namespace ewarp::verbs {
 
 // What was sent arrives, a Terminate included: our direction ends, what comes is read and discarded until the peer has
-// ended its own, or for close_timeout_ms. Then as end_now(), without memory at once. Throws nothing. Any thread.
+// ended its own, or for close_timeout_ms. Then as end_now(), without memory at once; what the peer has not acknowledged
+// after that time is dropped, and TCP resets the connection. Throws nothing. Any thread.
 // Requires: the reactor runs.
 void linger(Reactor& reactor, std::unique_ptr<llp::Stream> stream);
 // The same for a connection whose Request was refused. Anybody can make such ones, so no more than kMostRefused wait at

@@ -268,6 +268,20 @@ void a_full_socket_does_not_hold_the_close(void**) {
   }
 }
 
+// Nor is it left with a connection that nobody has any more: what it does not take is dropped in the end.
+void a_peer_that_takes_nothing_is_reset(void**) {
+  test::expect_to_last(kClose, "reset", [] {
+    Scene s(Setup{.initiator = true, .tcp = true}, 16u << 20);
+    assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 16u << 20)}), 0);
+    const auto begin = Clock::now();
+    s.side.qp->disconnect(true);
+    s.expect_ended("full");
+    s.expect_completions("full", {{1, IBV_WC_WR_FLUSH_ERR}});
+    s.peer->expect_loss();
+    return test::since(begin);
+  });
+}
+
 // Nor can it hold up a Terminate, where a message of its own waits for a receive, and one is posted then.
 void a_full_socket_does_not_hold_the_terminate(void**) {
   constexpr std::uint32_t kOctets = 1 << 20;
@@ -314,6 +328,7 @@ int main() {
       cmocka_unit_test(mpa_60_the_wait_for_the_rtr_is_bounded),
       cmocka_unit_test(silence_after_our_fin_is_bounded),
       cmocka_unit_test(a_full_socket_does_not_hold_the_close),
+      cmocka_unit_test(a_peer_that_takes_nothing_is_reset),
       cmocka_unit_test(a_full_socket_does_not_hold_the_terminate),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

@@ -357,6 +357,10 @@ void Peer::expect_fin() {
   if (n > 0) fail_msg("octets where the end of the stream was expected: %s", to_hex(some).c_str());
 }
 
+void Peer::expect_loss() {
+  if (!end_->is_lost(kPatience)) fail_msg("the other side keeps the stream");
+}
+
 std::size_t Peer::discard_until_end(bool* reset) {
   std::size_t octets = 0;
   Bytes some(65536);

@@ -110,6 +110,8 @@ class Peer {
   void expect_silence(int milliseconds = 25);
   // The end of the stream, with no octet before it. A reset is not an end.
   void expect_fin();
+  // The other side gives the stream up, while nothing is read here.
+  void expect_loss();
   // Whatever still arrives is discarded until the end of the stream, be it a FIN or a reset.
   void discard();
   // Reads single octets: sees the stream's end, and how much came before it.

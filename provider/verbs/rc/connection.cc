@@ -229,7 +229,7 @@ bool Connection::look(std::chrono::steady_clock::time_point now) {
 void Connection::drop_output() {
   engine_.assert_held();
   if (out_ == nullptr) return;
-  if (fpdu_cut_ && end_ == End::none) end_ = End::lost;
+  if (fpdu_cut_ && end_ == End::none) end_ = End::cut;
   out_->clear();
   engine_.give_gather(std::move(out_));
   blocked_ = false;

@@ -45,7 +45,8 @@ class Connection final : public Pollable, public BatchedReceiver {
   rdmap::Endpoint& endpoint() { return endpoint_; }
   const std::string& peer() const { return peer_; }
 
-  enum class End { none, peer_closed, peer_closed_early, lost, local_memory };
+  // cut: by us, in the middle of an FPDU.
+  enum class End { none, peer_closed, peer_closed_early, lost, cut, local_memory };
   End end() const { return end_; }
 
   // One receive in two halves, so that many streams can share a system call: prepare() fills the message header,
