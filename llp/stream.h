@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <sys/uio.h>
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -63,9 +64,9 @@ class Stream {
   virtual void half_close() = 0;
   // Both directions end now.
   virtual void end() = 0;
-  // The same after a wait that was long enough: TCP's kernel would go on to send for minutes what a peer does not take.
-  // It is dropped, and the peer is told by a reset, if anything is not acknowledged.
-  virtual void give_up() { end(); }
+  // For the end of a stream: what was sent is dropped if the peer takes none of it for so long, behind close(), too.
+  // TCP's kernel would offer it for minutes to a peer that reads nothing.
+  virtual void give_up_after(std::chrono::milliseconds /*time*/) {}
   // The descriptor goes back, and nothing else is done: in a forked child the stream is the parent's. receive()
   // and send() give -EBADF from then on.
   virtual void close() = 0;

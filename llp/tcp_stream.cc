@@ -3,11 +3,9 @@
 
 #include <arpa/inet.h>
 #include <linux/sock_diag.h>
-#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -46,7 +44,7 @@ class TcpStream final : public Stream {
   PeerEnd peer_end() const override;
   void half_close() override { ::shutdown(fd_, SHUT_WR); }
   void end() override { ::shutdown(fd_, SHUT_RDWR); }
-  void give_up() override;
+  void give_up_after(std::chrono::milliseconds time) override;
   void close() override {
     agreement_.reset();
     if (fd_ >= 0) close_fd(std::exchange(fd_, -1));
@@ -88,21 +86,17 @@ short TcpStream::ready() const {
   return p.revents;
 }
 
-// The reset itself goes out with close().
-void TcpStream::give_up() {
-  int unacknowledged = 0;
-  if (::ioctl(fd_, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged > 0) {
-    const linger at_once{1, 0};
-    ::setsockopt(fd_, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
-  }
-  end();
+// Ends a connection whose peer answers that it has no room, too (Linux 5.11 and later).
+void TcpStream::give_up_after(std::chrono::milliseconds time) {
+  const auto milliseconds = static_cast<unsigned>(time.count());
+  ::setsockopt(fd_, IPPROTO_TCP, TCP_USER_TIMEOUT, &milliseconds, sizeof milliseconds);
 }
 
-// The kernel closes the window when half of the receive buffer is taken (tcp_win_from_space()); a FIN then stays with
-// the peer, behind octets that cannot come.
+// The kernel closes the window no sooner than half of the receive buffer is taken (__tcp_select_window()); a FIN then
+// stays with the peer, behind octets that cannot come.
 PeerEnd TcpStream::peer_end() const {
   pollfd p{fd_, POLLRDHUP, 0};
-  if (fd_ < 0 || ::poll(&p, 1, 0) != 0) return PeerEnd::ended;
+  if (fd_ < 0 || ::poll(&p, 1, 0) > 0) return PeerEnd::ended;
   std::array<std::uint32_t, SK_MEMINFO_VARS> memory{};
   socklen_t size = sizeof memory;
   if (getsockopt(fd_, SOL_SOCKET, SO_MEMINFO, memory.data(), &size) != 0) return PeerEnd::hidden;

@@ -143,7 +143,7 @@ class Endpoint {
   // No request, response or message is in progress in either direction.
   bool quiescent() const;
   // Reads or atomics of ours are not answered; their answers come in order with all else that the peer sends.
-  bool awaits_answers() const { return !outstanding_.empty(); }
+  bool awaits_answers() const { return outstanding_.has_requests(); }
   // Part of a message has arrived in a receive buffer.
   bool receiving() const { return receive_open_; }
   std::optional<HalfMessage> half_message() const {

@@ -30,6 +30,8 @@ class OutstandingRequests {
   explicit OutstandingRequests(std::uint16_t ord) : ord_(ord) {}
 
   bool empty() const { return items_.empty(); }
+  // Beside an RTR, which is the oldest.
+  bool has_requests() const { return items_.size() > 1 || (!items_.empty() && items_.front().request != nullptr); }
   // Whether this one may begin now: its fence, and ORD.
   bool allow(const SendRequest& request) const {
     if (request.fence && !items_.empty()) return false;

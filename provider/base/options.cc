@@ -166,7 +166,9 @@ constexpr OptionEntry<Options> kEntries[] = {
       "If the peer did not ask for peer-to-peer mode, a responder waits for the initiator's first message for this "
       "time, then sends its own; 0: it waits until that message comes (RFC 5044)."},
      [](Options& o, std::string_view v) { return set_number(o.responder_wait_ms, v, 0u, kHour); }},
-    {{"close_timeout_ms", "milliseconds", "2000", "Time for a graceful close, after which the connection is reset."},
+    {{"close_timeout_ms", "milliseconds", "2000",
+      "Time for a graceful close, after which the connection ends. If the peer then takes nothing of what was sent for "
+      "this time, TCP drops it."},
      [](Options& o, std::string_view v) { return set_number(o.close_timeout_ms, v, 1u, kHour); }},
     {{"keepalive_s", "seconds", "30",
       "An idle connection with another host asks after this time whether the peer's host is there, and ends within "

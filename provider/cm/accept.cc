@@ -58,10 +58,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
   const auto qp = verbs::find_qp(param.qp_num);
   const bool usable = qp != nullptr && qp->type() == IBV_QPT_RC;
   mpa::StartupConfig config;
-  if (usable) {
-    config = startup_config(*qp, param, remote);
-    let_sends_wait(*qp, param);
-  }
+  if (usable) config = startup_config(*qp, param, remote);
 
   Socket socket;
   mpa::StreamParams params;
@@ -75,6 +72,7 @@ int accept(const IdRef& id, std::uint64_t uid, const rdma_ucm_conn_param& param)
       reply = id->responder->accept(verbs::responder_terms(config, *id->responder, socket), data);
       params = id->params = id->responder->params();
       id->qp = qp;
+      id->lets_sends_wait = lets_sends_wait(param);
     }
     id->responder.reset();
     // Before any event can arise: events of ids without a uid are dropped.

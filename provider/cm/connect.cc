@@ -246,7 +246,6 @@ int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
 
   auto attempt = std::make_shared<Attempt>();
   attempt->config = startup_config(*qp, param, remote);
-  let_sends_wait(*qp, param);
   attempt->enhanced = attempt->config.enhanced;
   const auto data = std::as_bytes(std::span(param.private_data)).first(param.private_data_len);
   attempt->private_data.assign(data.begin(), data.end());
@@ -256,6 +255,7 @@ int connect(const IdRef& id, const rdma_ucm_conn_param& param) {
     attempt->socket = std::move(id->socket);
     id->attempt = attempt;
     id->qp = qp;
+    id->lets_sends_wait = lets_sends_wait(param);
     id->enter(State::connecting);
     attempt->refused_limit = Reactor::Clock::now() + std::chrono::milliseconds(options().refused_wait_ms);
     await_connection(lock, id, attempt);

@@ -161,7 +161,8 @@ struct Id {
   std::unique_ptr<Listener> listener;
   std::unique_ptr<mpa::Responder> responder;  // State::request
   std::weak_ptr<verbs::QueuePair> qp;         // once connecting or accepting
-  mpa::StreamParams params;                   // of the attached stream, as the next one
+  mpa::StreamParams params;                   // of the attached stream, as the next ones
+  bool lets_sends_wait = false;
   std::shared_ptr<verbs::StreamObserver> observer EWARP_GUARDED_BY(manager_mutex);
   std::vector<std::byte> reply_data;  // private data for ESTABLISHED on the active side
   std::shared_ptr<SidrAttempt> sidr_attempt;
@@ -289,8 +290,8 @@ int reject(const IdRef& id, Octets private_data);
 
 // Limits and choices of a start-up with this peer; looks at interfaces, so without the lock.
 mpa::StartupConfig startup_config(verbs::QueuePair& qp, const rdma_ucm_conn_param& param, const Address& peer);
-// What the program says of Sends that find no receive (rdma_conn_param): 7, without end.
-void let_sends_wait(verbs::QueuePair& qp, const rdma_ucm_conn_param& param);
+// What the program says of Sends that find no receive.
+bool lets_sends_wait(const rdma_ucm_conn_param& param);
 // Hands the stream to the QP, without the lock; it takes the engine. 0 or errno; the stream is gone in any case.
 int attach(const IdRef& id, verbs::QueuePair& qp, std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params);
 // Ends the id's stream on the QP; without the lock. The QP may have another one by now: that is left alone. qp: may be

@@ -17,12 +17,14 @@ namespace {
 // Told by the QP, on the reactor's thread, how the stream fares. Holds no reference that would keep the id.
 class Observer final : public verbs::StreamObserver {
  public:
-  explicit Observer(const IdRef& id) : id_(id) {}
+  Observer(const IdRef& id, bool lets_sends_wait) : id_(id), lets_sends_wait_(lets_sends_wait) {}
   void on_established() override;
   void on_disconnected() override;
+  bool lets_sends_wait() const override { return lets_sends_wait_; }
 
  private:
   std::weak_ptr<Id> id_;
+  const bool lets_sends_wait_;
 };
 
 void Observer::on_established() {
@@ -77,17 +79,17 @@ mpa::StartupConfig startup_config(verbs::QueuePair& qp, const rdma_ucm_conn_para
   return config;
 }
 
-void let_sends_wait(verbs::QueuePair& qp, const rdma_ucm_conn_param& param) {
-  constexpr std::uint8_t kWithoutEnd = 7;
-  qp.let_sends_wait(param.rnr_retry_count == kWithoutEnd);
+// InfiniBand's field has three bits, and 7 is without end; the kernel takes what is larger for 7.
+bool lets_sends_wait(const rdma_ucm_conn_param& param) {
+  return param.rnr_retry_count >= 7;
 }
 
 int attach(const IdRef& id, verbs::QueuePair& qp, std::unique_ptr<llp::Stream> stream,
            const mpa::StreamParams& params) {
-  const auto observer = std::make_shared<Observer>(id);
+  std::shared_ptr<Observer> observer;
   {
     const Lock lock;
-    id->observer = observer;
+    id->observer = observer = std::make_shared<Observer>(id, id->lets_sends_wait);
   }
   return qp.attach(std::move(stream), params, observer);
 }

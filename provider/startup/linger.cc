@@ -18,6 +18,10 @@ namespace {
 
 constexpr int kReadsAtOnce = 64;  // then others get the thread
 
+std::chrono::milliseconds patience() {
+  return std::chrono::milliseconds(options().close_timeout_ms);
+}
+
 // One of the kMostRefused, or none.
 class Place {
  public:
@@ -49,21 +53,10 @@ struct Lingering {
 };
 using LingeringRef = std::shared_ptr<Lingering>;
 
-// Closing takes effect only when the kernel lets go of a poll that has not been cancelled yet.
-void let_go(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
-  reactor.unwatch(stream->fd());
-}
-
 void end(Lingering& l) {
   if (l.stream == nullptr) return;
   l.reactor.cancel_timer(l.timer);
   end_now(l.reactor, std::move(l.stream));
-}
-
-void time_is_up(Lingering& l) {
-  if (l.stream == nullptr) return;
-  l.stream->give_up();
-  let_go(l.reactor, std::move(l.stream));
 }
 
 void drain(const LingeringRef& l) {
@@ -82,14 +75,14 @@ void drain(const LingeringRef& l) {
 
 void begin(Reactor& reactor, std::unique_ptr<llp::Stream> stream, Place place) {
   assert(stream != nullptr && stream->fd() >= 0);
+  stream->give_up_after(patience());
   stream->half_close();
   LingeringRef l;
   try {
     l = std::make_shared<Lingering>(reactor, std::move(place));
     l->stream = std::move(stream);
     reactor.post([l] {
-      const auto limit = Reactor::Clock::now() + std::chrono::milliseconds(options().close_timeout_ms);
-      l->timer = l->reactor.add_timer(limit, [l] { time_is_up(*l); });
+      l->timer = l->reactor.add_timer(Reactor::Clock::now() + patience(), [l] { end(*l); });
       drain(l);
     });
   } catch (const std::bad_alloc&) {  // it ends without having waited for the peer
@@ -113,8 +106,9 @@ void linger_refused(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
 
 void end_now(Reactor& reactor, std::unique_ptr<llp::Stream> stream) {
   if (stream == nullptr || stream->fd() < 0) return;
-  stream->end();
-  let_go(reactor, std::move(stream));
+  stream->give_up_after(patience());
+  stream->end();  // closing takes effect only when the kernel lets go of a poll that has not been cancelled yet
+  reactor.unwatch(stream->fd());
 }
 
 }  // namespace ewarp::verbs

@@ -28,6 +28,9 @@ class StreamObserver {
   virtual void on_established() = 0;
   // The stream has ended, for whatever reason; the QP left RTS and its work is flushed.
   virtual void on_disconnected() = 0;
+  // A Send of the peer's that finds no receive waits for one as long as its sender is seen, not for rnr_wait_ms alone
+  // (rdma_conn_param's rnr_retry_count 7). Never changes.
+  virtual bool lets_sends_wait() const { return false; }
 };
 
 // ibv_create_qp() of type RC. init.cap is updated to what was granted. handle: names the QP in asynchronous events (the
@@ -78,9 +81,6 @@ class QueuePair {
   // EAGAIN, EMFILE, ENOMEM (no background thread).
   virtual int attach(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params,
                      std::shared_ptr<StreamObserver> observer) = 0;
-  // For the stream that attach() brings next: a Send that finds no receive waits for one as long as its sender is seen
-  // (rdma_conn_param's rnr_retry_count 7), or for rnr_wait_ms.
-  virtual void let_sends_wait(bool /*as_long_as_seen*/) {}
   // What accept()/connect() may promise: the limits that modify()/create gave.
   virtual void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) = 0;
   // Ends the stream: graceful lets handed-over sends go out, sends FIN and waits (bounded) for the peer's; else RST.

@@ -207,6 +207,7 @@ class FakeQueuePair final : public QueuePair, public std::enable_shared_from_thi
     stream_ = std::move(stream);
     const int fd = fd_ = stream_->fd();
     observer_ = std::move(observer);
+    view_.lets_sends_wait = observer_->lets_sends_wait();
     if (params.terminate || (params.initiator && params.peer_to_peer)) {
       // Stands for the Terminate, or for the RTR.
       const char first[20] = {};
@@ -215,10 +216,6 @@ class FakeQueuePair final : public QueuePair, public std::enable_shared_from_thi
     if (!params.terminate && (params.initiator || !params.peer_to_peer)) establish();
     rewatch();
     return 0;
-  }
-  void let_sends_wait(bool as_long_as_seen) override {
-    const std::lock_guard lock(mutex_);
-    view_.lets_sends_wait = as_long_as_seen;
   }
   void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override {
     *ird = limit_ird;

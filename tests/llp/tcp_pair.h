@@ -7,6 +7,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
+#include <cstdio>
+
 #include "tests/vectors/vectors.h"
 
 namespace ewarp::test {
@@ -29,6 +32,24 @@ void tcp_pair(int (&fds)[2], F before_connect) {
   fds[1] = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
   assert_true(fds[1] >= 0);
   close(listener);
+}
+
+// The kernel knows the other end of this connection of 127.0.0.1, or what is left of it.
+inline bool has_other_end(int fd) {
+  sockaddr_in own{}, other{};
+  socklen_t size = sizeof own;
+  assert_int_equal(getsockname(fd, reinterpret_cast<sockaddr*>(&own), &size), 0);
+  assert_int_equal(getpeername(fd, reinterpret_cast<sockaddr*>(&other), &size), 0);
+  std::FILE* const table = std::fopen("/proc/self/net/tcp", "re");
+  assert_non_null(table);
+  bool found = false;
+  std::array<char, 256> line;
+  unsigned from = 0, to = 0;
+  while (!found && std::fgets(line.data(), line.size(), table) != nullptr)
+    found = std::sscanf(line.data(), " %*u: %*x:%x %*x:%x", &from, &to) == 2 && from == ntohs(other.sin_port) &&
+            to == ntohs(own.sin_port);
+  std::fclose(table);
+  return found;
 }
 
 }  // namespace ewarp::test

@@ -60,6 +60,27 @@ void an_empty_queue_ends_only_that_stream(void**) {
   });
 }
 
+// Where the program lets Sends wait, one stands in line for as long as its sender is seen.
+void in_line_as_long_as_its_sender_is_seen(void**) {
+  Hub hub(64);
+  test::Side one(std::size_t{64} * kRoom);
+  auto two = std::make_unique<test::Side>(std::size_t{64} * kRoom);
+  const std::size_t first = hub.add_qp(one, true);
+  hub.add_qp(*two, true);
+  assert_true(send_message(one, first, 0));
+  assert_true(send_message(*two, 1, 0));
+  hub.expect_in_line(2);
+  std::this_thread::sleep_for(4 * kReceive);
+  hub.expect_in_line(2);
+  two.reset();
+  hub.expect_in_line(1);
+  hub.post_all(0, 1);
+  const ibv_wc wc = hub.wait();
+  assert_int_equal(wc.status, IBV_WC_SUCCESS);
+  assert_int_equal(hub.index.at(wc.qp_num), first);
+  hub.expect_in_line(0);
+}
+
 // Peers that each send a part of a message hold all receives. Another one waits longer than a queue of its own would
 // let it, and gets through.
 void half_messages_end_when_others_wait(void**) {
@@ -194,6 +215,7 @@ int main() {
   set_waits("500", std::to_string(kReceive.count()).c_str());
   const CMUnitTest tests[] = {
       cmocka_unit_test(an_empty_queue_ends_only_that_stream),
+      cmocka_unit_test(in_line_as_long_as_its_sender_is_seen),
       cmocka_unit_test(half_messages_end_when_others_wait),
       cmocka_unit_test(without_half_messages_the_wait_is_as_short_as_ever),
       cmocka_unit_test(nobody_in_need_nobody_ends),

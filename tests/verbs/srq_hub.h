@@ -53,7 +53,8 @@ struct Hub {
     return qps.size() - 1;
   }
   // And one whose stream leads to `other`. Both may speak at once: the RTR has gone first.
-  std::size_t add_qp(test::Side& other) {
+  // patient: ours lets Sends wait.
+  std::size_t add_qp(test::Side& other, bool patient = false) {
     const std::size_t i = add_qp();
     int fds[2];
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
@@ -61,7 +62,9 @@ struct Hub {
     mine.peer_to_peer = theirs.peer_to_peer = true;
     mine.rtr = theirs.rtr = mpa::kRtrWrite;
     assert_int_equal(other.qp->attach(llp::tcp_stream(fds[1]), theirs, other.observer), 0);
-    assert_int_equal(qps[i]->attach(llp::tcp_stream(fds[0]), mine, std::make_shared<test::Observer>()), 0);
+    const auto observer = std::make_shared<test::Observer>();
+    observer->patient = patient;
+    assert_int_equal(qps[i]->attach(llp::tcp_stream(fds[0]), mine, observer), 0);
     return i;
   }
   // And one whose peer is played by a script.

@@ -50,6 +50,8 @@ struct Observer : StreamObserver {
   std::atomic<int> established{0}, disconnected{0};
   void on_established() override { ++established; }
   void on_disconnected() override { ++disconnected; }
+  bool lets_sends_wait() const override { return patient; }
+  std::atomic<bool> patient{false};
 };
 
 // Milliseconds for what must come: a machine may take all CPUs away for seconds. A wait for nothing says its own time.

@@ -136,7 +136,7 @@ void one_waits_as_long_as_its_sender_is_seen(void**) {
       Setup setup = base;
       setup.tcp = tcp;
       Scene s(setup, 8192);
-      s.side.qp->let_sends_wait(true);
+      s.side.observer->patient = true;
       s.open_responder();
       s.peer->send(send_segment(1, pattern(20)));
       s.peer->expect_silence(3 * static_cast<int>(kReceive.count()));
@@ -158,7 +158,7 @@ void no_longer_where_its_end_could_not_be_seen(void**) {
   for (const bool crc : {false, true})
     test::expect_to_last(kReceive, crc ? "CRC" : "no CRC", [crc] {
       Scene s(Setup{.initiator = true, .crc = crc, .tcp = true}, 8192);
-      s.side.qp->let_sends_wait(true);
+      s.side.observer->patient = true;
       const auto begin = Clock::now();
       const Bytes first = send_segment(1, pattern(20));
       s.peer->send(first);
@@ -176,7 +176,7 @@ void nor_before_an_answer(void**) {
   for (const Setup& setup : kSetups)
     test::expect_to_last(kReceive, name_of(setup), [&setup] {
       Scene s(setup, 8192);
-      s.side.qp->let_sends_wait(true);
+      s.side.observer->patient = true;
       s.open_responder();
       assert_int_equal(s.side.send(IBV_WR_RDMA_READ, {s.side.sge(0, 8)}, 0, 1), 0);
       s.peer->next();
@@ -268,18 +268,31 @@ void a_full_socket_does_not_hold_the_close(void**) {
   }
 }
 
-// Nor is it left with a connection that nobody has any more: what it does not take is dropped in the end.
-void a_peer_that_takes_nothing_is_reset(void**) {
-  test::expect_to_last(kClose, "reset", [] {
+// Nor does our kernel keep for long what it does not take.
+void what_a_peer_does_not_take_is_dropped(void**) {
+  test::expect_to_last(kClose, "dropped", [] {
     Scene s(Setup{.initiator = true, .tcp = true}, 16u << 20);
     assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 16u << 20)}), 0);
     const auto begin = Clock::now();
     s.side.qp->disconnect(true);
     s.expect_ended("full");
     s.expect_completions("full", {{1, IBV_WC_WR_FLUSH_ERR}});
-    s.peer->expect_loss();
-    return test::since(begin);
+    s.peer->expect_forgotten();
+    const auto passed = test::since(begin);
+    bool reset = false;
+    s.peer->discard_until_end(&reset);
+    assert_true(reset);
+    return passed;
   });
+}
+
+// The same for one that has ended its own direction.
+void nor_what_a_peer_that_has_ended_does_not_take(void**) {
+  Scene s(Setup{.initiator = true, .tcp = true}, 16u << 20);
+  assert_int_equal(s.side.send(IBV_WR_SEND, {s.side.sge(0, 16u << 20)}), 0);
+  s.peer->shut_down();
+  s.expect_ended("half closed");
+  s.peer->expect_forgotten();
 }
 
 // Nor can it hold up a Terminate, where a message of its own waits for a receive, and one is posted then.
@@ -328,7 +341,8 @@ int main() {
       cmocka_unit_test(mpa_60_the_wait_for_the_rtr_is_bounded),
       cmocka_unit_test(silence_after_our_fin_is_bounded),
       cmocka_unit_test(a_full_socket_does_not_hold_the_close),
-      cmocka_unit_test(a_peer_that_takes_nothing_is_reset),
+      cmocka_unit_test(what_a_peer_does_not_take_is_dropped),
+      cmocka_unit_test(nor_what_a_peer_that_has_ended_does_not_take),
       cmocka_unit_test(a_full_socket_does_not_hold_the_terminate),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

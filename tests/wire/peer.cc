@@ -214,10 +214,11 @@ void Peer::raw(const Bytes& octets) {
 }
 
 void Peer::flood(const Bytes& ulpdu) {
-  constexpr int kStill = 100;  // milliseconds
+  constexpr int kStill = 50;  // milliseconds
   const Bytes fpdu = frame(ulpdu);
   for (std::size_t at = 0; end_->is_writable(kStill);) {
     const ssize_t n = end_->give(fpdu.data() + at, fpdu.size() - at);
+    if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) return;  // as in raw()
     if (n < 0 && errno != EAGAIN) fail_msg("cannot send: %s", std::strerror(errno));
     if (n > 0) at = (at + static_cast<std::size_t>(n)) % fpdu.size();
   }
@@ -357,8 +358,11 @@ void Peer::expect_fin() {
   if (n > 0) fail_msg("octets where the end of the stream was expected: %s", to_hex(some).c_str());
 }
 
-void Peer::expect_loss() {
-  if (!end_->is_lost(kPatience)) fail_msg("the other side keeps the stream");
+void Peer::expect_forgotten() {
+  for (int i = 0; !end_->is_forgotten(); ++i) {
+    if (i == kPatience) fail_msg("the other side's kernel keeps the connection");
+    poll(nullptr, 0, 1);
+  }
 }
 
 std::size_t Peer::discard_until_end(bool* reset) {

@@ -93,7 +93,8 @@ class Peer {
   Bytes frame_with_marker_error(const Bytes& ulpdu, unsigned error);
   // For a CRC that is wrong, or junk where none is checked.
   static Bytes spoil_crc(Bytes fpdu);
-  // Whole FPDUs, one after the other, until the other side has taken none for a while; the last one goes in part.
+  // Whole FPDUs, one after the other, until the other side has taken none for a while, or ends; the last one goes in
+  // part.
   void flood(const Bytes& ulpdu);
   void shut_down();
   void close();
@@ -110,8 +111,8 @@ class Peer {
   void expect_silence(int milliseconds = 25);
   // The end of the stream, with no octet before it. A reset is not an end.
   void expect_fin();
-  // The other side gives the stream up, while nothing is read here.
-  void expect_loss();
+  // TCP: the other side's kernel forgets the connection, while nothing is read here.
+  void expect_forgotten();
   // Whatever still arrives is discarded until the end of the stream, be it a FIN or a reset.
   void discard();
   // Reads single octets: sees the stream's end, and how much came before it.

@@ -14,6 +14,7 @@
 #include <cstring>
 #include <utility>
 
+#include "tests/llp/tcp_pair.h"
 #include "tests/vectors/vectors.h"
 
 namespace ewarp::wire {
@@ -28,7 +29,7 @@ class SocketEnd final : public PeerEnd {
 
   bool is_readable(int milliseconds) override { return is_ready(POLLIN, milliseconds); }
   bool is_writable(int milliseconds) override { return is_ready(POLLOUT, milliseconds); }
-  bool is_lost(int milliseconds) override { return is_ready(0, milliseconds); }
+  bool is_forgotten() const override { return !test::has_other_end(fd_); }
   ssize_t take(std::byte* to, std::size_t octets) override { return recv(fd_, to, octets, MSG_DONTWAIT); }
   ssize_t give(const std::byte* from, std::size_t octets) override {
     return ::send(fd_, from, octets, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -76,10 +77,6 @@ class RingEnd final : public PeerEnd {
   }
   bool is_writable(int milliseconds) override {
     return sleep_until(milliseconds, out_.wants_room, [this] { return room() > 0; });
-  }
-  bool is_lost(int milliseconds) override {
-    pollfd p{fd_, 0, 0};
-    return poll(&p, 1, milliseconds) == 1;
   }
   ssize_t take(std::byte* to, std::size_t octets) override;
   ssize_t give(const std::byte* from, std::size_t octets) override;

@@ -19,8 +19,8 @@ class PeerEnd {
   // Something can be taken, the end of the stream too.
   virtual bool is_readable(int milliseconds) = 0;
   virtual bool is_writable(int milliseconds) = 0;
-  // The other side is gone, and whatever is still in between is of no use: TCP was reset.
-  virtual bool is_lost(int milliseconds) = 0;
+  // TCP: the kernel has nothing of the other side's any more. Else false.
+  virtual bool is_forgotten() const { return false; }
   // Octets; 0: the other side has ended its direction; -1, errno: none now (EAGAIN), or the stream ended otherwise.
   virtual ssize_t take(std::byte* to, std::size_t octets) = 0;
   virtual ssize_t give(const std::byte* from, std::size_t octets) = 0;

@@ -191,7 +191,6 @@ bool Connection::send() {
     }
     any = true;
     blocked_ = static_cast<std::size_t>(n) < out_->octets();
-    fpdu_cut_ = blocked_;
     assert(static_cast<std::size_t>(n) <= out_->octets());
     tx_octets += static_cast<std::size_t>(n);
     out_->consume(static_cast<std::size_t>(n));
@@ -229,7 +228,6 @@ bool Connection::look(std::chrono::steady_clock::time_point now) {
 void Connection::drop_output() {
   engine_.assert_held();
   if (out_ == nullptr) return;
-  if (fpdu_cut_ && end_ == End::none) end_ = End::cut;
   out_->clear();
   engine_.give_gather(std::move(out_));
   blocked_ = false;

@@ -45,8 +45,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   rdmap::Endpoint& endpoint() { return endpoint_; }
   const std::string& peer() const { return peer_; }
 
-  // cut: by us, in the middle of an FPDU.
-  enum class End { none, peer_closed, peer_closed_early, lost, cut, local_memory };
+  enum class End { none, peer_closed, peer_closed_early, lost, local_memory };
   End end() const { return end_; }
 
   // One receive in two halves, so that many streams can share a system call: prepare() fills the message header,
@@ -140,7 +139,6 @@ class Connection final : public Pollable, public BatchedReceiver {
   bool drained_ = false;  // the last receive of a large message's octets left nothing
   bool fin_sent_ = false;
   bool finished_ = false;  // finish() was called: what arrives is read and discarded
-  bool fpdu_cut_ = false;  // part of what is in out_ was written
   End end_ = End::none;
 
   const bool distant_;

@@ -242,7 +242,6 @@ void RcQueuePair::reset_queues() {
   // First: posters look at the state with the queue locked, so nothing is posted behind what is dropped here.
   enter_state(IBV_QPS_RESET);
   stop_bring_up();
-  lets_sends_wait_.store(false);
   if (connection_ != nullptr) {
     drop_stream(true);
   }

@@ -61,7 +61,6 @@ class RcQueuePair final : public QueuePairBase,
   void destroy() override;
   int attach(std::unique_ptr<llp::Stream> stream, const mpa::StreamParams& params,
              std::shared_ptr<StreamObserver> observer) override;
-  void let_sends_wait(bool as_long_as_seen) override { lets_sends_wait_.store(as_long_as_seen); }
   void get_read_limits(std::uint16_t* ird, std::uint16_t* ord) override;
   void disconnect(bool graceful, const StreamObserver* of = nullptr) override;
   BringUpUser* bring_up_user() override { return this; }
@@ -168,8 +167,8 @@ class RcQueuePair final : public QueuePairBase,
   void check_stall() EWARP_REQUIRES(engine());
   bool leave_stall() EWARP_REQUIRES(engine());
   bool waits_on() EWARP_REQUIRES(engine());
-  bool sender_is_seen() EWARP_REQUIRES(engine());
-  bool waits_for_half_messages() EWARP_REQUIRES(engine());
+  bool sender_is_seen() const EWARP_REQUIRES(engine());
+  bool waits_for_half_messages() const EWARP_REQUIRES(engine());
   void flush_posted() EWARP_REQUIRES(engine());
   void await_answer() EWARP_REQUIRES(engine());
   void repeat_rtr() EWARP_REQUIRES(engine());
@@ -210,9 +209,8 @@ class RcQueuePair final : public QueuePairBase,
   std::unique_ptr<WriteHold> hold_;   // the completions of Writes; null: none is (option write_hold_us)
   std::atomic<bool> stalled_{false};  // post_recv() must kick
   Reactor::Clock::time_point stalled_since_ EWARP_GUARDED_BY(engine());
-  std::atomic<bool> lets_sends_wait_{false};  // let_sends_wait()
-  bool answers_missed_ EWARP_GUARDED_BY(engine()) =
-      false;  // some were awaited when the present wait was looked at last
+  // Our Reads were not answered when the present wait was looked at last.
+  bool answers_missed_ EWARP_GUARDED_BY(engine()) = false;
   std::shared_ptr<Connection> connection_ EWARP_GUARDED_BY(engine());
   std::shared_ptr<StreamObserver> observer_ EWARP_GUARDED_BY(engine());
   std::shared_ptr<BringUp> bring_up_

@@ -70,22 +70,22 @@ bool RcQueuePair::leave_stall() {
 bool RcQueuePair::waits_on() {
   engine().assert_held();
   if (options().rnr_wait_ms == 0) return false;  // nobody waits
-  if (!sender_is_seen() && !waits_for_half_messages()) return false;
+  // Answers to our Reads stand behind it: who waits for them may post the receive only when they are there.
+  const bool missed = std::exchange(answers_missed_, connection_->endpoint().awaits_answers()) && answers_missed_;
+  const bool patient = !missed && sender_is_seen();
+  if (!patient && !waits_for_half_messages()) return false;
   start_timer(options().rnr_wait_ms);
   return true;
 }
 
-// The program lets Sends wait, and the end of this one's sender would be seen, though nothing is read. Nor are answers
-// to our own Reads: who has waited for one for a whole time may post the receive only behind it.
-bool RcQueuePair::sender_is_seen() {
+// The program lets Sends wait, and the end of this one's sender would be seen, though nothing is read.
+bool RcQueuePair::sender_is_seen() const {
   engine().assert_held();
-  if (!lets_sends_wait_.load(std::memory_order_relaxed)) return false;
-  if (std::exchange(answers_missed_, connection_->endpoint().awaits_answers()) && answers_missed_) return false;
-  return connection_->peer_end() == llp::PeerEnd::open;
+  return observer_ != nullptr && observer_->lets_sends_wait() && connection_->peer_end() == llp::PeerEnd::open;
 }
 
 // Others hold receives of the queue, for messages that move on or end soon.
-bool RcQueuePair::waits_for_half_messages() {
+bool RcQueuePair::waits_for_half_messages() const {
   engine().assert_held();
   return srq_ != nullptr && Reactor::Clock::now() - stalled_since_ < srq_->half_messages().patience();
 }

@@ -252,8 +252,7 @@ void RcQueuePair::end_stream(bool drain) {
   if (srq_ != nullptr) srq_->half_messages().leave(*this);
   Engine& e = engine();
   e.assert_held();
-  const auto end = connection_->end();
-  const bool reached = end == Connection::End::none || end == Connection::End::cut;
+  const bool reached = connection_->end() == Connection::End::none;
   e.remove(*connection_);
   if (drain && reached)
     linger(e, connection_->release_stream());
@@ -277,7 +276,6 @@ void RcQueuePair::stream_ended() {
       break;
     case Connection::End::peer_closed_early:
     case Connection::End::lost:
-    case Connection::End::cut:
       if (phase_ != Phase::running) break;  // both ends were done with each other
       log::info("QP {:#08x}: connection to {} lost", number_, c.peer());
       first = rdmap::Status::connection_lost;
