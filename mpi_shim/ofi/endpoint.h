@@ -81,7 +81,7 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
     std::uint64_t flags;
     void* context = nullptr;
   };
-  // 0, or a negative code; -FI_EAGAIN: later.
+  // 0, or a negative code; -FI_EAGAIN: later; -FI_EOPBADSTATE: before enable().
   ssize_t send(const Send& s);
   ssize_t receive(const Receive& r);
   ssize_t put(const Rma& r);
@@ -123,6 +123,8 @@ class Endpoint : public fid_ep, public channel::Listener, public channel::Answer
   static constexpr bool allowed(State from, State to) {
     return (to == State::enabled && from == State::binding) || (to == State::closing && from != State::closing);
   }
+  // Else fi_enable() is missing: there may be no addresses, and nowhere to report.
+  bool takes_requests() const { return state_.load(std::memory_order_relaxed) != State::binding; }
   // The only writer of the state. Not by two threads at once.
   void enter(State to) {
     assert(allowed(state_.load(), to));

@@ -29,6 +29,7 @@ void Endpoint::give_asked(Asked& asked) {
 }
 
 ssize_t Endpoint::atomic(const Atomic& a) {
+  if (!takes_requests()) return -FI_EOPBADSTATE;
   const auto size = atomic_size(a.kind, a.datatype, a.op);
   if (!size) return -FI_EOPNOTSUPP;
   if (a.count == 0 || a.count > kAtomicOctets / *size) return -FI_EINVAL;

@@ -12,6 +12,7 @@
 namespace ewarp::ofi {
 
 ssize_t Endpoint::send(const Send& s) {
+  if (!takes_requests()) return -FI_EOPBADSTATE;
   const channel::PeerId peer = peer_of(s.to);
   if (peer == kUnknown) return -FI_EINVAL;
   const bool inject = (s.flags & FI_INJECT) != 0;
@@ -29,6 +30,7 @@ ssize_t Endpoint::send(const Send& s) {
 }
 
 ssize_t Endpoint::receive(const Receive& r) {
+  if (!takes_requests()) return -FI_EOPBADSTATE;
   if ((r.flags & (FI_PEEK | FI_CLAIM)) == FI_CLAIM) return claim(r);
   channel::PeerId source = channel::kAnySource;
   if (r.from != FI_ADDR_UNSPEC && (caps_ & FI_DIRECTED_RECV) != 0) {

@@ -22,6 +22,7 @@ bool Endpoint::is_refused_here(channel::PeerId peer, const Rma& r, std::uint64_t
 }
 
 ssize_t Endpoint::put(const Rma& r) {
+  if (!takes_requests()) return -FI_EOPBADSTATE;
   const channel::PeerId peer = peer_of(r.peer);
   if (peer == kUnknown) return -FI_EINVAL;
   const bool inject = (r.flags & FI_INJECT) != 0;
@@ -40,6 +41,7 @@ ssize_t Endpoint::put(const Rma& r) {
 }
 
 ssize_t Endpoint::get(const Rma& r) {
+  if (!takes_requests()) return -FI_EOPBADSTATE;
   const channel::PeerId peer = peer_of(r.peer);
   if (peer == kUnknown) return -FI_EINVAL;
   const std::uint64_t label = label_of(FI_RMA | FI_READ, r.flags);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // Domains, endpoints and memory (fi_domain(3), fi_endpoint(3), fi_mr(3)).
+#include <rdma/fi_atomic.h>
+#include <rdma/fi_rma.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -41,6 +43,35 @@ void names_that_nobody_has(void**) {
   char nobody[] = "no such provider";
   attributes.prov_name = nobody;
   assert_int_equal(fi_fabric(&attributes, &fabric, nullptr), -FI_ENODEV);
+}
+
+// With and without what they need.
+void nothing_is_taken_before_fi_enable(void**) {
+  ONLY_OURS();
+  const Bed bed;
+  Owned<fid_av> addresses;
+  fi_av_attr av{};
+  MUST(fi_av_open(bed.domain, &av, addresses.out(), nullptr));
+  Owned<fid_cq> queue;
+  fi_cq_attr cq{};
+  MUST(fi_cq_open(bed.domain, &cq, queue.out(), nullptr));
+  Owned<fid_ep> ep;
+  MUST(fi_endpoint(bed.domain, bed.info, ep.out(), nullptr));
+  std::uint64_t word = 0;
+  for (const bool bound : {false, true}) {
+    if (bound) {
+      MUST(fi_ep_bind(ep.get(), &addresses.f(), 0));
+      MUST(fi_ep_bind(ep.get(), &queue.f(), FI_TRANSMIT | FI_RECV));
+    }
+    assert_int_equal(fi_send(ep.get(), &word, sizeof word, nullptr, 0, &word), -FI_EOPBADSTATE);
+    assert_int_equal(fi_inject(ep.get(), &word, sizeof word, 0), -FI_EOPBADSTATE);
+    assert_int_equal(fi_recv(ep.get(), &word, sizeof word, nullptr, FI_ADDR_UNSPEC, &word), -FI_EOPBADSTATE);
+    assert_int_equal(fi_tsend(ep.get(), &word, sizeof word, nullptr, 0, 1, &word), -FI_EOPBADSTATE);
+    assert_int_equal(fi_trecv(ep.get(), &word, sizeof word, nullptr, FI_ADDR_UNSPEC, 1, 0, &word), -FI_EOPBADSTATE);
+    assert_int_equal(fi_write(ep.get(), &word, sizeof word, nullptr, 0, 0, 1, &word), -FI_EOPBADSTATE);
+    assert_int_equal(fi_read(ep.get(), &word, sizeof word, nullptr, 0, 0, 1, &word), -FI_EOPBADSTATE);
+    assert_int_equal(fi_atomic(ep.get(), &word, 1, nullptr, 0, 0, 1, FI_UINT64, FI_SUM, &word), -FI_EOPBADSTATE);
+  }
 }
 
 // An endpoint is not enabled without what its capabilities need.
@@ -255,6 +286,7 @@ Tests domain_tests() {
   return {cmocka_unit_test(several_domains),
           cmocka_unit_test(what_is_used_stays_open),
           cmocka_unit_test(names_that_nobody_has),
+          cmocka_unit_test(nothing_is_taken_before_fi_enable),
           cmocka_unit_test(an_endpoint_needs_queues_and_addresses),
           cmocka_unit_test(an_endpoint_for_memory_needs_a_queue_to_hear_of_it),
           cmocka_unit_test(what_cannot_be_bound),
