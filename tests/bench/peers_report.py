@@ -100,7 +100,7 @@ AIMS = (
     Aim("`ib_send_lat` ≤ 1.0 µs", "host", "latency", ("RC Send",), (), 1.0, (8, 8)),
     Aim("`ib_write_bw` of 1 MiB ≥ 1.4 × raw TCP's stream", "host", "bandwidth", ("RC Write",), ("raw TCP",), 1.4,
         (1 << 20, 1 << 20)),
-    Aim("message rate ≥ 3 × that over TCP", "host", "rate", ("RC Send",), ("RC Send, TCP",), 3.0),
+    Aim("≥ 0.6 million Sends of 8 octets a second", "host", "rate", ("RC Send",), (), 0.6),
     Aim("latency no worse than over TCP", "host", "latency", ("RC Send",), ("RC Send, TCP",), 1.0),
     Aim("bandwidth no worse than over TCP", "host", "bandwidth", ("RC Write",), ("RC Write, TCP",), 1.0),
     Aim("latency of 8 octets ≤ 2.0 µs", "MPI, host", "latency", ("etherwarp",), (), 2.0, (8, 8)),
