@@ -45,16 +45,23 @@ void names_that_nobody_has(void**) {
   assert_int_equal(fi_fabric(&attributes, &fabric, nullptr), -FI_ENODEV);
 }
 
+// An address vector and a queue, which no endpoint has yet.
+struct Unbound {
+  explicit Unbound(const Bed& bed) {
+    fi_av_attr av{};
+    MUST(fi_av_open(bed.domain, &av, addresses.out(), nullptr));
+    fi_cq_attr cq{};
+    MUST(fi_cq_open(bed.domain, &cq, queue.out(), nullptr));
+  }
+  Owned<fid_av> addresses;
+  Owned<fid_cq> queue;
+};
+
 // With and without what they need.
 void nothing_is_taken_before_fi_enable(void**) {
   ONLY_OURS();
   const Bed bed;
-  Owned<fid_av> addresses;
-  fi_av_attr av{};
-  MUST(fi_av_open(bed.domain, &av, addresses.out(), nullptr));
-  Owned<fid_cq> queue;
-  fi_cq_attr cq{};
-  MUST(fi_cq_open(bed.domain, &cq, queue.out(), nullptr));
+  auto [addresses, queue] = Unbound(bed);
   Owned<fid_ep> ep;
   MUST(fi_endpoint(bed.domain, bed.info, ep.out(), nullptr));
   std::uint64_t word = 0;
@@ -78,12 +85,7 @@ void nothing_is_taken_before_fi_enable(void**) {
 void an_endpoint_needs_queues_and_addresses(void**) {
   ONLY_OURS();
   const Bed bed;
-  Owned<fid_av> addresses;
-  fi_av_attr av{};
-  MUST(fi_av_open(bed.domain, &av, addresses.out(), nullptr));
-  Owned<fid_cq> queue;
-  fi_cq_attr cq{};
-  MUST(fi_cq_open(bed.domain, &cq, queue.out(), nullptr));
+  auto [addresses, queue] = Unbound(bed);
   {
     Owned<fid_ep> ep;
     MUST(fi_endpoint(bed.domain, bed.info, ep.out(), nullptr));
@@ -104,12 +106,7 @@ void an_endpoint_needs_queues_and_addresses(void**) {
 void an_endpoint_for_memory_needs_a_queue_to_hear_of_it(void**) {
   ONLY_OURS();
   const Bed bed(FI_RMA);
-  Owned<fid_av> addresses;
-  fi_av_attr av{};
-  MUST(fi_av_open(bed.domain, &av, addresses.out(), nullptr));
-  Owned<fid_cq> queue;
-  fi_cq_attr cq{};
-  MUST(fi_cq_open(bed.domain, &cq, queue.out(), nullptr));
+  auto [addresses, queue] = Unbound(bed);
   Owned<fid_cntr> counter;
   fi_cntr_attr attributes{};
   MUST(fi_cntr_open(bed.domain, &attributes, counter.out(), nullptr));
@@ -194,12 +191,7 @@ void a_port_is_taken_once(void**) {
   const Answer info(hints.get(), kNode, std::to_string(ntohs(name.sin_port)).c_str(), FI_SOURCE);
   MUST(info.error());
   // Some take the port when the endpoint is made, others when it is enabled.
-  Owned<fid_av> addresses;
-  fi_av_attr av{};
-  MUST(fi_av_open(bed.domain, &av, addresses.out(), nullptr));
-  Owned<fid_cq> queue;
-  fi_cq_attr cq{};
-  MUST(fi_cq_open(bed.domain, &cq, queue.out(), nullptr));
+  auto [addresses, queue] = Unbound(bed);
   Owned<fid_ep> ep;
   int result = fi_endpoint(bed.domain, info.get(), ep.out(), nullptr);
   if (result == 0) {
