@@ -33,7 +33,8 @@ def run_job(*arguments, **more):
 def run_job_counted(rig, name, words, ranks, least, seconds=60, env=None, device=None):
     """A job to its good end; by EtherWARP's counters each rank sent and received, together at least so many octets, and
     nothing went wrong below. device: the only one that carried any; how its streams went is not asked then. Returns its
-    output, and the counters of its ranks."""
+    output, and the counters of its ranks. In the output a rank's line may be apart from its end, with another rank's line
+    between them: Open MPI gives each rank a terminal, which passes a line and its end on one after the other."""
     began = time.monotonic()
     job = rig.start_plain(words, env, name)
     job.must_end_well(seconds)
