@@ -27,22 +27,16 @@ set(EWARP_PRECOMPILED_HEADERS algorithm array atomic bit chrono cstring deque fu
 # in the directories and below. Those that have a source in C stay without.
 function(ewarp_precompile owner)
   cmake_parse_arguments(P "" "" "TYPES;IN" ${ARGN})
-  foreach(directory ${P_IN})
-    get_property(targets DIRECTORY ${directory} PROPERTY BUILDSYSTEM_TARGETS)
-    foreach(target ${targets})
-      get_target_property(type ${target} TYPE)
-      get_target_property(sources ${target} SOURCES)
-      if(type IN_LIST P_TYPES AND NOT sources MATCHES "\\.c(;|$)")
-        target_precompile_headers(${target} REUSE_FROM ${owner})
-        # g++ 12 warns wrongly of std::string's own code (GCC bug 105651), and keeps that to itself where a header of the
-        # system says it, which a precompiled one is not. So a warning is no error here: a build with ccache holds to that.
-        target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow
-                               -Wno-stringop-overread -Wno-error)
-      endif()
-    endforeach()
-    get_property(below DIRECTORY ${directory} PROPERTY SUBDIRECTORIES)
-    if(below)
-      ewarp_precompile(${owner} TYPES ${P_TYPES} IN ${below})
+  ewarp_targets(targets ${P_IN})
+  foreach(target ${targets})
+    get_target_property(type ${target} TYPE)
+    get_target_property(sources ${target} SOURCES)
+    if(type IN_LIST P_TYPES AND NOT sources MATCHES "\\.c(;|$)")
+      target_precompile_headers(${target} REUSE_FROM ${owner})
+      # g++ 12 warns wrongly of std::string's own code (GCC bug 105651), and keeps that to itself where a header of the
+      # system says it, which a precompiled one is not. So a warning is no error here: a build with ccache holds to that.
+      target_compile_options(${target} PRIVATE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow
+                             -Wno-stringop-overread -Wno-error)
     endif()
   endforeach()
 endfunction()

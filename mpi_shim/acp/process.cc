@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -26,7 +25,6 @@ constexpr std::uint64_t kLeaveNs = 2'000'000'000;  // for what is under way when
 constexpr int kNapMs = 1;                          // where nothing will tell that something has come
 constexpr int kSleepMs = 1000;                     // where something will
 constexpr int kThreadSleepMs = 100;                // until it looks whether it has to end
-constexpr int kPolled = 32;                        // completions at a time
 
 std::uint64_t chosen_spin(std::int32_t spin_us) {
   if (spin_us >= 0) return static_cast<std::uint64_t>(spin_us) * 1000;
@@ -45,12 +43,6 @@ void become(const char* name) {
 }
 
 }  // namespace
-
-std::uint64_t now_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
-}
 
 void Process::FreeArea::operator()(Area* area) const {
   std::free(area);

@@ -16,6 +16,7 @@
 #include "llp/mutex.h"
 #include "mpi_shim/acp/accesses.h"
 #include "mpi_shim/acp/channels.h"
+#include "mpi_shim/acp/core/clock.h"
 #include "mpi_shim/acp/job/member.h"
 #include "mpi_shim/acp/verbs/open_transport.h"
 
@@ -109,8 +110,6 @@ class Process final : private Member::Listener, private Channels::Listener {
   std::thread answering_;  // where peers have to be answered
   int over_ = -1;          // its descriptor: it has to end
 };
-
-std::uint64_t now_ns();
 
 template <class Done>
 void Process::wait_until(Done done) {

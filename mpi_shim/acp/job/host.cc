@@ -15,6 +15,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "mpi_shim/acp/core/text.h"
+
 namespace ewarp::acp {
 namespace {
 
@@ -23,10 +25,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kPatience{2};        // for the others to leave
 constexpr std::chrono::milliseconds kAskAgain{10};  // rank 0 is not there yet
 constexpr int kAwakeMs = 100;
-
-std::string failed(const char* what) {
-  return std::string(what) + ": " + std::strerror(errno);
-}
 
 // The abstract name: a zero, then the octets. False: too long.
 bool address_of(const std::string& meeting, sockaddr_un* out, socklen_t* length) {

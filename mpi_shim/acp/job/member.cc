@@ -8,23 +8,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstring>
 #include <string_view>
 
+#include "mpi_shim/acp/core/text.h"
+
 namespace ewarp::acp {
-namespace {
-
-bool read_number(std::string_view text, std::uint32_t* out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-  return error == std::errc{} && end == text.data() + text.size();
-}
-
-std::string failed(const std::string& what) {
-  return what + ": " + std::strerror(errno);
-}
-
-}  // namespace
 
 Member::~Member() {
   close();

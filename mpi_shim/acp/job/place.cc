@@ -3,11 +3,11 @@
 
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <string_view>
 
 #include "mpi_shim/acp/core/global_address.h"
+#include "mpi_shim/acp/core/text.h"
 #include "mpi_shim/acp/job/protocol.h"
 
 namespace ewarp::acp {
@@ -23,11 +23,6 @@ constexpr char kPmixServer[] = "PMIX_SERVER_URI2";  // its port tells two mpirun
 std::string_view variable(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? std::string_view() : value;
-}
-
-bool read_number(std::string_view text, std::uint32_t* out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-  return error == std::errc{} && end == text.data() + text.size();
 }
 
 bool read_ranks(std::string_view rank, std::string_view procs, JobPlace* out) {

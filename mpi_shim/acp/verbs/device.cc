@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "mpi_shim/acp/core/text.h"
+
 namespace ewarp::acp {
 namespace {
 
@@ -18,10 +20,6 @@ constexpr int kAccess =
 bool has_rd(ibv_context* context) {
   etherwarpdv_device_attr attr{};
   return etherwarpdv_query_device(context, &attr, sizeof attr) == 0 && (attr.device_caps & ETHERWARPDV_DEVICE_RD) != 0;
-}
-
-std::string failed(const char* what) {
-  return std::string(what) + ": " + std::strerror(errno);
 }
 
 }  // namespace

@@ -12,16 +12,13 @@
 #include <cstring>
 #include <memory>
 
+#include "mpi_shim/acp/core/text.h"
+
 namespace ewarp::acp {
 namespace {
 
-constexpr int kResolveMs = 2000;
 constexpr std::uint32_t kMostReads = 16;  // more make no connection faster
 constexpr std::uint8_t kMapped[12] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
-
-std::string failed(const char* what) {
-  return std::string(what) + ": " + std::strerror(errno);
-}
 
 // IPv6 addresses of a link are good for nobody without the link's number, which differs between hosts.
 bool can_be_told(const sockaddr* address) {

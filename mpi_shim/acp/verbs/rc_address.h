@@ -11,6 +11,8 @@
 
 namespace ewarp::acp {
 
+inline constexpr int kResolveMs = 2000;  // for an address or a route
+
 // An address of this host and the device that has it, which librdmacm keeps open as long as `id` is there.
 struct RcPlace {
   rdma_cm_id* id = nullptr;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 // How connections begin and end, and who is refused.
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <new>
 #include <optional>
 
+#include "mpi_shim/acp/core/clock.h"
 #include "mpi_shim/acp/verbs/rc_transport.h"
 
 namespace ewarp::acp {
@@ -17,16 +17,9 @@ namespace {
 
 using State = RcOutbound::State;
 
-constexpr int kResolveMs = 2000;
 constexpr int kRetryMs = 20;                              // between two tries
 constexpr std::uint64_t kPatienceNs = 30'000'000'000;     // a peer that lives answers before, even if it was stopped
 constexpr std::uint32_t kMostOfAMember = 2 * 2 * kLanes;  // connections: those that end, those that take their place
-
-std::uint64_t now_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(t.tv_nsec);
-}
 
 // Takes as long for a wrong one as for the right one.
 bool same_secret(const RcHello& one, const RcHello& other) {

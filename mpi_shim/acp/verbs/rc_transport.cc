@@ -14,15 +14,12 @@
 #include <cstring>
 #include <new>
 
+#include "mpi_shim/acp/core/text.h"
+
 namespace ewarp::acp {
 namespace {
 
 constexpr int kBacklog = 256;
-constexpr int kPolled = 32;
-
-std::string failed(const char* what) {
-  return std::string(what) + ": " + std::strerror(errno);
-}
 
 bool watch(int events, int fd) {
   epoll_event e{};

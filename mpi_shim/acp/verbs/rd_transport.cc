@@ -8,16 +8,13 @@
 #include <cerrno>
 #include <cstring>
 
+#include "mpi_shim/acp/core/text.h"
+
 namespace ewarp::acp {
 namespace {
 
 constexpr std::uint32_t kReceiveBatch = 64;
-constexpr int kPolled = 32;
 constexpr std::uint64_t kReceive = ~std::uint64_t{0};  // the wr_id of all of them
-
-std::string failed(const char* what) {
-  return std::string(what) + ": " + std::strerror(errno);
-}
 
 }  // namespace
 

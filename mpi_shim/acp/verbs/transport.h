@@ -36,6 +36,7 @@ enum class Lane : std::uint8_t {
   accesses,  // the Completion of a Write says that its octets are in the peer's memory
 };
 inline constexpr unsigned kLanes = 2;
+inline constexpr int kPolled = 32;  // completions at a time
 
 struct Post {
   Operation what;
