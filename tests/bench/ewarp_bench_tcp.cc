@@ -17,8 +17,11 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
+#include <new>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -167,7 +170,7 @@ std::uint32_t by_pieces(std::size_t size, const Transfer& transfer) {
   return all;
 }
 
-std::uint32_t send_with_crc(Connection& c, const std::vector<char>& buffer) {
+std::uint32_t send_with_crc(Connection& c, std::span<const char> buffer) {
   return by_pieces(buffer.size(), [&](std::size_t at, std::size_t n) {
     const std::uint32_t crc = crc_of(buffer.data() + at, n);
     c.send(buffer.data() + at, n);
@@ -175,25 +178,44 @@ std::uint32_t send_with_crc(Connection& c, const std::vector<char>& buffer) {
   });
 }
 
-std::uint32_t receive_with_crc(Connection& c, std::vector<char>& buffer) {
+std::uint32_t receive_with_crc(Connection& c, std::span<char> buffer) {
   return by_pieces(buffer.size(), [&](std::size_t at, std::size_t n) {
     c.receive(buffer.data() + at, n);
     return crc_of(buffer.data() + at, n);
   });
 }
 
+// A buffer at the begin of a page, as perftest's are: how fast the kernel copies depends on that.
+class Buffer {
+ public:
+  explicit Buffer(std::size_t size)
+      : octets_(static_cast<char*>(std::aligned_alloc(kPage, (size + kPage - 1) / kPage * kPage)), &std::free),
+        size_(size) {
+    if (octets_ == nullptr) throw std::bad_alloc();
+    std::memset(octets_.get(), 'x', size);
+  }
+  char* data() const { return octets_.get(); }
+  std::size_t size() const { return size_; }
+  std::span<char> all() const { return {data(), size_}; }
+
+ private:
+  static constexpr std::size_t kPage = 4096;
+  std::unique_ptr<char, decltype(&std::free)> octets_;
+  std::size_t size_;
+};
+
 // The message of one end, sent and received again and again. Framed, each piece is sent from between a head and a
 // trailer of its own, and all of it is received in one.
 class Message {
  public:
-  explicit Message(const Arguments& a) : payload_(a.size, 'x'), framed_(a.framed) {
+  explicit Message(const Arguments& a)
+      : payload_(a.size), received_(a.framed ? framed_size(a.size) : 0), framed_(a.framed) {
     if (!framed_) return;
     for (std::size_t at = 0; at < a.size; at += kPayload) {
       pieces_.push_back({around_, kHead});
       pieces_.push_back({payload_.data() + at, std::min(kPayload, a.size - at)});
       pieces_.push_back({around_ + kHead, kTrailer});
     }
-    received_.resize(a.size + pieces_.size() / 3 * (kHead + kTrailer));
   }
   void send(Connection& c) {
     if (framed_)
@@ -202,13 +224,17 @@ class Message {
       c.send(payload_.data(), payload_.size());
   }
   void receive(Connection& c) {
-    auto& to = framed_ ? received_ : payload_;
+    const Buffer& to = framed_ ? received_ : payload_;
     c.receive(to.data(), to.size());
   }
-  std::vector<char>& payload() { return payload_; }
+  std::span<char> payload() const { return payload_.all(); }
 
  private:
-  std::vector<char> payload_, received_;
+  static std::size_t framed_size(std::size_t size) {
+    return size + (size + kPayload - 1) / kPayload * (kHead + kTrailer);
+  }
+
+  Buffer payload_, received_;
   std::vector<iovec> pieces_;
   char around_[kHead + kTrailer] = {};
   bool framed_;
