@@ -74,11 +74,10 @@ void Connection::broken() noexcept {
   engine_.push(qp_);  // which sees to what follows
 }
 
-// What the stream can do, as far as it is worth asking: with a large message under way the question alone is cheaper
-// than a call that finds nothing. A full socket takes a little with every acknowledgement; it is ready when a third of
-// its buffer is free, and it is cheaper to come back then, as a blocking sender does.
+// What the stream can do, as far as it is worth asking. A full socket takes a little with every acknowledgement; it is
+// ready when a third of its buffer is free, and it is cheaper to come back then, as a blocking sender does.
 short Connection::possible() const {
-  return !blocked_ && !drained_ ? POLLIN | POLLOUT : stream_->ready();
+  return blocked_ ? stream_->ready() : POLLIN | POLLOUT;
 }
 
 std::size_t Connection::agree() {

@@ -136,7 +136,6 @@ class Connection final : public Pollable, public BatchedReceiver {
 
   std::unique_ptr<llp::Gather> out_;
   bool blocked_ = false;
-  bool drained_ = false;  // the last receive of a large message's octets left nothing
   bool fin_sent_ = false;
   bool finished_ = false;  // finish() was called: what arrives is read and discarded
   End end_ = End::none;

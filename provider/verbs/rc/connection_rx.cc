@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t kReceiveBudget = 256 * 1024;
 // While payload goes direct, so much is read behind it: the trailer, the next header, a small message.
 constexpr std::size_t kBulkTail = 512;
+// Before it, where large segments are likely and a read is no system call: the second read of a segment costs a socket
+// more than a copy out of staging (docs/design/performance.md).
 constexpr std::size_t kBulkHead = 4096;
 
 }  // namespace
@@ -85,7 +87,7 @@ msghdr* Connection::prepare(bool shared) noexcept {
   std::size_t room = Engine::kStaging - at;
   if (direct_wanted_ > 0)
     room = std::min(room, kBulkTail);
-  else if (endpoint_.bulk())
+  else if (endpoint_.bulk() && !stream_->is_socket())
     room = std::min(room, kBulkHead);
   vectors_[count++] = iovec{staging_.get() + at, room};
   asked_ += direct_wanted_ + room;
@@ -151,14 +153,12 @@ void Connection::parse() {
 
 bool Connection::receive() {
   bool any = false;
-  drained_ = false;
   for (std::size_t total = 0; total < kReceiveBudget && end_ == End::none && readable();) {
     have_staging();
     const msghdr* m = prepare(false);
     const long n = stream_->receive({m->msg_iov, m->msg_iovlen});
     const bool came = completed(n);
     any |= came;
-    drained_ = n < static_cast<long>(asked_) && endpoint_.bulk();
     if (!came || n < static_cast<long>(asked_)) break;
     total += static_cast<std::size_t>(n);
   }
