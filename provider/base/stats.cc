@@ -95,11 +95,13 @@ int pid_of(const std::string& name) {
   return error == std::errc{} && end == name.data() + name.size() && pid > 0 ? pid : 0;
 }
 
-// A dead process of this number left it, unless it comes from another pid namespace, where it may be alive, or is no
-// page at all: $ETHERWARP_RUNDIR may name any directory. *unwanted: and it is whole, and not to be kept.
-bool is_left_behind(const std::string& path, bool* unwanted) {
+enum class LeftBehind : std::uint8_t { no, incomplete_or_kept, unwanted };
+
+// no: it comes from another pid namespace, where its process may be alive, or is no page at all: $ETHERWARP_RUNDIR may
+// name any directory. Else a dead process of this number left it.
+LeftBehind left_behind(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return false;
+  if (fd < 0) return LeftBehind::no;
   std::uint32_t magic = 0, kept = 0;
   std::uint64_t space = 0;
   struct stat st {};
@@ -110,8 +112,8 @@ bool is_left_behind(const std::string& path, bool* unwanted) {
   if (pread(fd, &kept, sizeof kept, offsetof(Page, keep)) != sizeof kept) kept = 0;
   if (pread(fd, &space, sizeof space, offsetof(Page, pid_namespace)) != sizeof space) space = 0;
   close(fd);
-  *unwanted = space != 0 && kept == 0;
-  return page && (space == 0 || space == namespace_inode("/proc/self/ns/pid"));
+  if (!page || (space != 0 && space != namespace_inode("/proc/self/ns/pid"))) return LeftBehind::no;
+  return space == 0 || kept != 0 ? LeftBehind::incomplete_or_kept : LeftBehind::unwanted;
 }
 
 // What killed programs have left goes with the next one that begins. What is not whole may be that of a program in
@@ -121,8 +123,7 @@ void remove_left_behind(const std::string& directory) {
     const int pid = pid_of(name);
     if (pid == 0 || kill(pid, 0) == 0 || errno != ESRCH) continue;
     const std::string path = directory + "/" + name;
-    bool unwanted = false;
-    if (is_left_behind(path, &unwanted) && unwanted) unlink(path.c_str());
+    if (left_behind(path) == LeftBehind::unwanted) unlink(path.c_str());
   }
 }
 
@@ -130,7 +131,7 @@ int create_file(const std::string& path) {
   for (int attempt = 0; attempt < 2; ++attempt) {
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd >= 0 || errno != EEXIST) return fd;
-    if (bool unwanted; !is_left_behind(path, &unwanted)) break;
+    if (left_behind(path) == LeftBehind::no) break;
     unlink(path.c_str());
   }
   errno = EEXIST;
