@@ -133,7 +133,7 @@ Process::~Process() {
 }
 
 void Process::progress() {
-  const std::uint64_t now = now_ns();
+  const std::uint64_t now = monotonic_ns();
   if (now - looked_ > kLookNs) {
     looked_ = now;
     look_at_job();
@@ -167,7 +167,7 @@ void Process::look_at_job() {
 void Process::gone(std::uint32_t rank) {
   if (rank >= place_.procs || (*peers_)[rank].gone) return;
   (*peers_)[rank].gone = somebody_gone_ = true;
-  while (poll_completions(now_ns())) continue;  // what it did before still counts
+  while (poll_completions(monotonic_ns())) continue;  // what it did before still counts
   transport_->lose((*peers_)[rank]);
   channels_->gone(rank);
   accesses_->gone(rank);
@@ -180,7 +180,7 @@ void Process::lost(std::uint32_t rank) {
 
 void Process::parted(std::uint32_t rank) {
   if (rank >= place_.procs || rank == place_.rank || (*peers_)[rank].gone) return;
-  while (poll_completions(now_ns())) continue;  // what it did before still counts
+  while (poll_completions(monotonic_ns())) continue;  // what it did before still counts
   channels_->part(rank);
 }
 
@@ -198,7 +198,7 @@ void Process::aborted() {
 
 // The lock is open for a moment, or for as long as this sleeps.
 void Process::pause(std::uint64_t began) {
-  if (now_ns() - began >= spin_ns_) {
+  if (monotonic_ns() - began >= spin_ns_) {
     const bool told = options_.mode == Mode::immediate && !channels_->restless() && !accesses_->restless();
     return sleep(told ? kSleepMs : kNapMs);
   }
@@ -214,7 +214,7 @@ void Process::sleep(int timeout_ms) {
     return;
   }
   transport_->arm();
-  if (!poll_completions(now_ns())) sleep_for_all(timeout_ms);
+  if (!poll_completions(monotonic_ns())) sleep_for_all(timeout_ms);
   woken_.notify_all();
 }
 
@@ -239,8 +239,8 @@ int Process::meet() {
 int Process::leave() {
   const int error = meet();
   if (error == 0) return member_.leave(), 0;
-  const std::uint64_t until = now_ns() + kLeaveNs;
-  wait_until([&]() EWARP_REQUIRES(mutex) { return channels_->drained() || now_ns() > until; });
+  const std::uint64_t until = monotonic_ns() + kLeaveNs;
+  wait_until([&]() EWARP_REQUIRES(mutex) { return channels_->drained() || monotonic_ns() > until; });
   return error;
 }
 

@@ -13,10 +13,10 @@
 #include <thread>
 
 #include "llp/annotations.h"
+#include "llp/clock.h"
 #include "llp/mutex.h"
 #include "mpi_shim/acp/accesses.h"
 #include "mpi_shim/acp/channels.h"
-#include "mpi_shim/acp/core/clock.h"
 #include "mpi_shim/acp/job/member.h"
 #include "mpi_shim/acp/verbs/open_transport.h"
 
@@ -113,7 +113,7 @@ class Process final : private Member::Listener, private Channels::Listener {
 
 template <class Done>
 void Process::wait_until(Done done) {
-  const std::uint64_t began = now_ns();
+  const std::uint64_t began = monotonic_ns();
   const Waiting counted(waiting_);
   for (progress(); !done(); progress()) pause(began);
 }

@@ -14,13 +14,13 @@
 #include <vector>
 
 #include "llp/annotations.h"
+#include "llp/clock.h"
 #include "llp/mutex.h"
 #include "mpi_shim/channel/channel.h"
 #include "mpi_shim/channel/core/machine.h"
 #include "mpi_shim/channel/progress.h"
 #include "mpi_shim/channel/published_counters.h"
 #include "mpi_shim/channel/rhythm.h"
-#include "mpi_shim/channel/verbs/clock.h"
 #include "mpi_shim/channel/verbs/failed.h"
 #include "mpi_shim/channel/verbs/verbs_transport.h"
 

@@ -4,7 +4,6 @@
 #include <rdma/fi_errno.h>
 #include <sched.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 #include <cassert>
 
@@ -12,14 +11,10 @@
 #include <chrono>
 #include <cstring>
 
+#include "llp/clock.h"
+
 namespace ewarp::ofi {
 namespace {
-
-std::uint64_t now_ns() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
-}
 
 // Where another CPU may do the work meanwhile.
 std::uint64_t spin_ns() {
@@ -97,16 +92,16 @@ void Waiter::signal() {
   if ((armed & kDescriptor) != 0) eventfd_write(fd_, 1);
 }
 
-Deadline::Deadline(int timeout_ms) : began_ns_(now_ns()), timeout_ms_(timeout_ms) {}
+Deadline::Deadline(int timeout_ms) : began_ns_(monotonic_ns()), timeout_ms_(timeout_ms) {}
 
 int Deadline::left_ms() const {
   if (timeout_ms_ < 0) return -1;
-  const std::uint64_t spent = (now_ns() - began_ns_) / 1'000'000;
+  const std::uint64_t spent = (monotonic_ns() - began_ns_) / 1'000'000;
   return spent >= static_cast<std::uint64_t>(timeout_ms_) ? 0 : timeout_ms_ - static_cast<int>(spent);
 }
 
 bool Deadline::may_spin() const {
-  return now_ns() - began_ns_ < spin_ns();
+  return monotonic_ns() - began_ns_ < spin_ns();
 }
 
 int wait_control(int fd, fi_wait_obj object, int command, void* argument) {

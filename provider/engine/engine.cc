@@ -4,11 +4,11 @@
 
 #include <poll.h>
 #include <sched.h>
-#include <time.h>
 
 #include <algorithm>
 #include <cassert>
 
+#include "llp/clock.h"
 #include "llp/futex.h"
 #include "provider/base/options.h"
 #include "provider/engine/at_exit.h"
@@ -28,9 +28,7 @@ thread_local BurstHabit burst_habit;
 
 PosterHabit::Duration poster_time() {
   if (!poster_habit.by_cpu_time()) return Reactor::Clock::now().time_since_epoch();
-  timespec t{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return std::chrono::seconds(t.tv_sec) + std::chrono::nanoseconds(t.tv_nsec);
+  return std::chrono::nanoseconds(thread_cpu_ns());
 }
 
 }  // namespace

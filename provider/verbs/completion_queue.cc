@@ -9,6 +9,7 @@
 #include <cstring>
 #include <utility>
 
+#include "llp/clock.h"
 #include "llp/mutex.h"
 #include "provider/base/log.h"
 #include "provider/engine/engine.h"
@@ -21,16 +22,10 @@ constexpr int kArmedSolicited = 1, kArmedNext = 2;
 // Who polls an armed queue oftener than that does not do so to sleep.
 constexpr unsigned kPollsToSleep = 4;
 
-std::uint64_t nanoseconds(clockid_t clock) {
-  timespec now;
-  clock_gettime(clock, &now);
-  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<std::uint64_t>(now.tv_nsec);
-}
-
 }  // namespace
 
 std::uint64_t device_clock() {
-  return nanoseconds(CLOCK_MONOTONIC);
+  return ns_of(CLOCK_MONOTONIC);
 }
 
 bool CompletionQueue::Ring::allocate(std::size_t n, bool stamped) {
@@ -57,7 +52,7 @@ int CompletionQueue::keep_stamps(bool raw, bool wall) EWARP_NO_LOCK_ANALYSIS {
 }
 
 CompletionStamp CompletionQueue::stamp_now() const {
-  return {stamps_raw_ ? device_clock() : 0, stamps_wall_ ? nanoseconds(CLOCK_REALTIME) : 0};
+  return {stamps_raw_ ? device_clock() : 0, stamps_wall_ ? ns_of(CLOCK_REALTIME) : 0};
 }
 
 // Takes what there is. A completion that is held back is waited for, in passes.

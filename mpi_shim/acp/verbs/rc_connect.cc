@@ -9,7 +9,7 @@
 #include <new>
 #include <optional>
 
-#include "mpi_shim/acp/core/clock.h"
+#include "llp/clock.h"
 #include "mpi_shim/acp/verbs/rc_transport.h"
 
 namespace ewarp::acp {
@@ -118,7 +118,7 @@ void RcTransport::established(RcOutbound& o) {
 }
 
 void RcTransport::try_later(RcOutbound& o) {
-  const std::uint64_t now = now_ns();
+  const std::uint64_t now = monotonic_ns();
   close(o);
   if (o.give_up == 0) o.give_up = now + kPatienceNs;
   if (now >= o.give_up) return lose(o);
@@ -129,7 +129,7 @@ void RcTransport::try_later(RcOutbound& o) {
 }
 
 void RcTransport::try_again() {
-  const std::uint64_t now = now_ns();
+  const std::uint64_t now = monotonic_ns();
   RcOutbound* o = pausing_;
   pausing_ = nullptr;
   while (o != nullptr) {

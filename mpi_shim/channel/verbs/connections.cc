@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <new>
 
-#include "mpi_shim/channel/verbs/clock.h"
+#include "llp/clock.h"
 #include "mpi_shim/channel/verbs/reasons.h"
 
 namespace ewarp::channel {

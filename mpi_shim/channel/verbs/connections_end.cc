@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "mpi_shim/channel/verbs/clock.h"
+#include "llp/clock.h"
 #include "mpi_shim/channel/verbs/connections.h"
 #include "mpi_shim/channel/verbs/reasons.h"
 

@@ -6,7 +6,8 @@
 #include <cstring>
 #include <vector>
 
-#include "mpi_shim/channel/verbs/clock.h"
+#include "llp/clock.h"
+
 
 namespace ewarp::channel {
 

@@ -15,11 +15,11 @@
 #include <string>
 #include <utility>
 
+#include "llp/clock.h"
 #include "mpi_shim/channel/core/counters.h"
 #include "mpi_shim/channel/core/transport.h"
 #include "mpi_shim/channel/verbs/address.h"
 #include "mpi_shim/channel/verbs/buffer_pool.h"
-#include "mpi_shim/channel/verbs/clock.h"
 #include "mpi_shim/channel/verbs/completion_queue.h"
 #include "mpi_shim/channel/verbs/connections.h"
 #include "mpi_shim/channel/verbs/connections_turn.h"

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// The clocks of the channel.
+// The kernel's clocks, in nanoseconds.
 #pragma once
 
 #include <time.h>
 
 #include <cstdint>
 
-namespace ewarp::channel {
+namespace ewarp {
 
 inline std::uint64_t ns_of(clockid_t clock) {
   timespec t;
@@ -14,7 +14,7 @@ inline std::uint64_t ns_of(clockid_t clock) {
   return static_cast<std::uint64_t>(t.tv_sec) * 1'000'000'000u + static_cast<std::uint64_t>(t.tv_nsec);
 }
 
-// Nanoseconds from any origin, never backwards.
+// From any origin, never backwards.
 inline std::uint64_t monotonic_ns() {
   return ns_of(CLOCK_MONOTONIC);
 }
@@ -24,4 +24,4 @@ inline std::uint64_t thread_cpu_ns() {
   return ns_of(CLOCK_THREAD_CPUTIME_ID);
 }
 
-}  // namespace ewarp::channel
+}  // namespace ewarp
