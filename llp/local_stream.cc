@@ -61,6 +61,7 @@ class LocalStream final : public Stream {
 
   int fd() const override { return fd_; }
   bool is_socket() const override { return false; }
+  bool reads_by_call() const override { return false; }
   long receive(std::span<const iovec> into) override;
   long send(std::span<const iovec> from) override;
   short ready() const override;

@@ -40,6 +40,8 @@ class Stream {
   virtual int fd() const = 0;
   // Whether recvmsg() on fd() is what receive() does, so that many streams can share a system call (batch.h).
   virtual bool is_socket() const = 0;
+  // Whether receive() is a call of the kernel: one that brings little costs as much as one that brings all.
+  virtual bool reads_by_call() const { return true; }
   // POLLIN and POLLOUT: what fd() has to be watched for by who wants to read, or to write.
   virtual std::uint32_t watched_for(bool reads, bool writes) const {
     return (reads ? POLLIN : 0U) | (writes ? POLLOUT : 0U);

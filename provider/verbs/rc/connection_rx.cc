@@ -87,7 +87,7 @@ msghdr* Connection::prepare(bool shared) noexcept {
   std::size_t room = Engine::kStaging - at;
   if (direct_wanted_ > 0)
     room = std::min(room, kBulkTail);
-  else if (endpoint_.bulk() && !stream_->is_socket())
+  else if (endpoint_.bulk() && !stream_->reads_by_call())
     room = std::min(room, kBulkHead);
   vectors_[count++] = iovec{staging_.get() + at, room};
   asked_ += direct_wanted_ + room;
