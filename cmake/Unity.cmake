@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 # EWARP_UNITY: the files of a library are compiled twelve at a time, as if they were one. A build from nothing then reads
-# the headers once for twelve files; one after a change of a single file takes longer. So the presets of the sanitizers and
-# of the asserts have it, which CI builds from nothing, and release does not.
+# the headers once for twelve files, in half the time; one after a change of a single file takes longer. All presets have it
+# but debug, in which one changes files.
 option(EWARP_UNITY "Compile the product's files twelve at a time: sooner from nothing, later after a change" OFF)
 
 # Each compiled by itself: a name of its own is another file's, too, a test puts it in the place of the library's, or it
