@@ -89,7 +89,8 @@ class Endpoint {
   bool direct_is_read() const { return direct_.crc(); }
   // The target could not be written (deregistered, unmapped).
   void direct_failed();
-  // The last segment was large: where a read costs little, one takes little into staging, so that payload can go direct.
+  // The last segment was large: where a read costs little, one takes little into staging, so that payload can go
+  // direct.
   bool bulk() const { return bulk_; }
 
   // A Send stands at the front and no receive is posted. TCP holds back what follows, so it is worth waiting a little

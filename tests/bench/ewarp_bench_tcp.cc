@@ -189,8 +189,7 @@ std::uint32_t receive_with_crc(Connection& c, std::span<char> buffer) {
 class Buffer {
  public:
   explicit Buffer(std::size_t size)
-      : octets_(static_cast<char*>(std::aligned_alloc(kPage, (size / kPage + 1) * kPage)), &std::free),
-        size_(size) {
+      : octets_(static_cast<char*>(std::aligned_alloc(kPage, (size / kPage + 1) * kPage)), &std::free), size_(size) {
     if (octets_ == nullptr) throw std::bad_alloc();
     std::memset(octets_.get(), 'x', size);
   }

@@ -8,7 +8,6 @@
 
 #include "llp/clock.h"
 
-
 namespace ewarp::channel {
 
 CopyPolicy::CopyPolicy(Registration how, const MemoryCosts& costs)
