@@ -69,8 +69,9 @@ def count_cpus(cpus):
     return sum(int(last or first) - int(first) + 1 for first, _, last in ends)
 
 
-# Microseconds for 64 KiB from one CPU's cache to the other's. Seen: 3 to 20 near, 34 to 50 far, and no others for long.
-FAR_US = 26
+# Where one CPU can be for the other, and from how many microseconds on it is further away, for 64 KiB from the one's cache to
+# the other's. Seen: 2 beside it, 4 to 20 near it, 34 to 50 far from it, and no others for long.
+DISTANCES = {"beside": 3.2, "near": 26, "far": math.inf}
 FEW = 3  # runs of a distance that make a figure
 
 
@@ -86,7 +87,8 @@ def word_of(*distances):
     """How far the CPUs were from each other, if that is what was measured before and behind a run."""
     if None in distances:
         return "unknown"
-    return "near" if max(distances) < FAR_US else "far" if min(distances) >= FAR_US else "between"
+    words = {next(word for word, end in DISTANCES.items() if us < end) for us in distances}
+    return words.pop() if len(words) == 1 else "between"
 
 
 def at_distance(build, cpus, run):

@@ -21,9 +21,9 @@ CPUs. --peers network (the default): no rank may know that the other one is on i
 MPICH is left out where it is not installed. Writes mpi.txt, mpi.json and a chart (SVG) a scenario. Ratios are
 EtherWARP's speed by the other's, round by round: more than 1 is better than the other.
 
-Two CPUs of a virtual machine may be near each other at one time and far from each other at another, which changes all
-figures by up to a factor of 5. Where each rank has one CPU, their distance is measured before and behind each run
-(ewarp_cpu_distance), and there are tables of what ran near and of what ran far: of each transport's runs, and ratios of
+Two CPUs of a virtual machine may be beside each other at one time, near or far at another, which changes all figures by
+up to a factor of 5. Where each rank has one CPU, their distance is measured before and behind each run
+(ewarp_cpu_distance), and there are tables of what ran at each distance: of each transport's runs, and ratios of
 the rounds in which both ran so.
 """
 import argparse
@@ -37,7 +37,7 @@ import statistics
 import sys
 import tempfile
 
-from common import CONGESTION, FEW, Failure, Rig, Skip, at_distance, chart, cpu_sets, fair_namespace, run_to_end
+from common import CONGESTION, DISTANCES, FEW, Failure, Rig, Skip, at_distance, chart, cpu_sets, fair_namespace, run_to_end
 
 SCENARIOS = ("latency", "bandwidth", "rate", "beside", "overlap", "put_flush", "atomics", "kernels")
 COLOURS = {"etherwarp": "#1f77b4", "btl-tcp": "#d62728", "ucx-tcp": "#2ca02c", "ofi-tcp": "#7f7f7f",
@@ -92,7 +92,7 @@ class Bench:
         # name -> (scenario, size) -> a value a round
         self.found = collections.defaultdict(lambda: collections.defaultdict(list))
         self.units, self.octets = {}, 0
-        self.distances = collections.defaultdict(list)  # name -> a word a round: near, far, between or unknown
+        self.distances = collections.defaultdict(list)  # name -> a word a round: of DISTANCES, between or unknown
         self.rig, self.namespace = Rig(self.build), None
         if a.peers == "network":
             with contextlib.suppress(Skip):
@@ -218,10 +218,10 @@ def main():
         bench.rig.close()
     lines = [f"{len(os.sched_getaffinity(0))} CPUs, ranks on {' and '.join(bench.cpus)}, load {load:.1f}, {a.rounds} rounds, "
              f"{bench.octets} octets over EtherWARP; congestion control: {bench.congestion()}; EtherWARP's rounds by the CPUs' distance: "
-             f"{bench.counted('near')} near, {bench.counted('far')} far"]  # fmt: skip
+             + ", ".join(f"{bench.counted(word)} {word}" for word in DISTANCES)]  # fmt: skip
     a.output.mkdir(parents=True, exist_ok=True)
     found = bench.rows()
-    distances = [d for d in ("near", "far") if FEW <= bench.counted(d) < a.rounds]
+    distances = [d for d in DISTANCES if FEW <= bench.counted(d) < a.rounds]
     for distance in distances:
         lines.append(f"== the CPUs {distance}: {bench.counted(distance)} rounds of EtherWARP's")
         for scenario, rows in bench.rows(distance).items():

@@ -10,8 +10,8 @@ Parts:
     host     streams of one host through shared memory (local=auto), beside the same over TCP, raw TCP, UCX posix
     mpi      mpi_bench.py --peers network, then --peers host
 In each round all steps of a case run once, each round beginning with another one, and each ratio is of one round. Two
-CPUs of a virtual machine may be near each other at one time and far at another: where each end has one CPU, what ran near
-and what ran far have tables of their own, and a ratio is of two runs of one distance. Writes
+CPUs of a virtual machine may be beside each other at one time, near or far at another: where each end has one CPU, what
+ran at each distance has tables of its own, and a ratio is of two runs of one distance. Writes
 peers.md, peers_in_short.md (without ratios and quantiles), peers.json and charts (SVG), after each round what there is by
 then. --resume goes on behind the rounds of the peers.json that is there, which must be of this machine and these cases.
 A program that is not installed is left out, and named. The aims of the page say what is wanted; whether they are met

@@ -3,7 +3,7 @@
 import collections
 import statistics
 
-from common import FEW, chart, size_name, spread
+from common import DISTANCES, FEW, chart, size_name, spread
 
 BETTER = {"latency": "lower", "datagram latency": "lower", "latency, 64 queue pairs": "lower", "CPU time": "lower"}
 WORDS = {"latency": "latency, half a round trip",
@@ -14,7 +14,7 @@ WORDS = {"latency": "latency, half a round trip",
 QUANTILES = {"p99": "99 %", "p999": "99.9 %"}
 
 # run(): the figures of one round, {"value": .., "p99": .., "p999": .., "cpus": ..}, of which value alone is always there.
-# cpus: how far the CPUs were from each other, near, far, between or unknown.
+# cpus: how far the CPUs were from each other, of DISTANCES, between or unknown.
 Step = collections.namedtuple("Step", "name ours run")
 
 
@@ -66,7 +66,7 @@ class Case:
 
 def by_distance(cases):
     """Apart by the CPUs' distance, where there are enough runs of one; the others as they are."""
-    views = {cpus: [case.only(cpus) for case in cases] for cpus in ("near", "far")}
+    views = {cpus: [case.only(cpus) for case in cases] for cpus in DISTANCES}
     enough = {cpus: [view.counted() >= FEW for view in of] for cpus, of in views.items()}
     out = [view for cpus, of in views.items() for view, shown in zip(of, enough[cpus]) if shown]
     out += [case for case, *shown in zip(cases, *enough.values()) if not any(shown)]

@@ -7,7 +7,7 @@ import sys
 import tempfile
 import unittest
 
-from common import Failure
+from common import Failure, word_of
 from peers_bench import Bench, MpiCases, parse
 from peers_report import Case, Step, aim_lines, aim_lines_in_short, by_distance, charts, tables, verdicts
 
@@ -44,6 +44,10 @@ class Ratios(unittest.TestCase):
 
 
 class Distance(unittest.TestCase):
+    def test_a_word_is_of_both_measurements(self):
+        words = [word_of(*us) for us in ((2, 2.3), (4.4, 5.7), (40, 50), (2, 4.7), (20, 34), (None, 2))]
+        self.assertEqual(words, ["beside", "near", "far", "between", "between", "unknown"])
+
     def case(self, near, far):
         c = case("latency", 8, raw_TCP=[], RC_Send=[])
         for name, factor in (("raw TCP", 1), ("RC Send", 2)):
