@@ -12,9 +12,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <utility>
@@ -32,6 +34,9 @@ namespace job_errors = channel::job_errors;
 constexpr int kHeldMs = 100;
 constexpr std::size_t kMostHeld = 8192;
 constexpr std::size_t kMostSaid = 256;  // different lines
+constexpr int kHung = 1 << 8;           // as waitpid() tells of status 1
+// How often is looked whether a program that had processes has some still; one that has had none for so long hangs.
+constexpr std::chrono::milliseconds kLook{1000}, kChildless{10000};
 constexpr int kHandedOn[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
 // Where in the line an error begins, as mpirun may be asked to write more in front of it; or the beginning of one, at
@@ -90,6 +95,39 @@ class Sentinel {
   pid_t child_ = -1;
 };
 
+// Whether a process has children; yes where the kernel does not say.
+bool has_children(pid_t pid) {
+  std::error_code failed;
+  bool told = false;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", failed)) {
+    std::ifstream children(thread.path() / "children");
+    told |= children.good();
+    if (pid_t child; children >> child) return true;
+  }
+  return !told;
+}
+
+// Tells a launcher that waits for its processes from one that hangs behind their end. mpirun of Open MPI 4.1 does so if
+// a rank ends in the moment in which it connects to PMIx: the server of PMIx 4.2 keeps a lock then.
+class Orphaned {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  bool look(pid_t pid) {
+    if (has_children(pid)) {
+      had_some_ = true;
+      since_.reset();
+    } else if (had_some_ && !since_) {
+      since_ = Clock::now();
+    }
+    return since_ && Clock::now() - *since_ >= kChildless;
+  }
+
+ private:
+  bool had_some_ = false;
+  std::optional<Clock::time_point> since_;
+};
+
 void write_all(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t n = write(fd, text.data(), text.size());
@@ -115,6 +153,7 @@ class Supervisor {
  private:
   void take_signals();
   bool read_errors(int errors);
+  void look();
 
   sigset_t before_{};  // what was blocked, and what became of SIGPIPE
   struct sigaction pipe_before_ {};
@@ -122,8 +161,11 @@ class Supervisor {
   int signal_fd_ = -1;
   std::optional<Sentinel> sentinel_;
   Repetitions repetitions_;
+  Orphaned orphaned_;
+  std::chrono::steady_clock::time_point looked_{};
   pid_t child_ = -1;
   int status_ = 0;
+  bool hung_ = false;
   bool ended_ = false;
 };
 
@@ -172,14 +214,26 @@ bool Supervisor::read_errors(int errors) {
   return true;
 }
 
+void Supervisor::look() {
+  const auto now = std::chrono::steady_clock::now();
+  if (hung_ || ended_ || now - looked_ < kLook) return;
+  looked_ = now;
+  if (!orphaned_.look(child_)) return;
+  hung_ = true;
+  write_all(STDERR_FILENO, repetitions_.rest());
+  write_all(STDERR_FILENO, "etherwarp: warn: mpirun has not ended, although all its processes have; it is ended now\n");
+  kill(child_, SIGKILL);
+}
+
 int Supervisor::watch(pid_t child, int errors) {
   child_ = child;
   bool open = true;
   while (!ended_) {
     pollfd both[] = {{.fd = signal_fd_, .events = POLLIN, .revents = 0},
                      {.fd = open ? errors : -1, .events = POLLIN, .revents = 0}};
-    const int n = poll(both, 2, repetitions_.keeps_some() ? kHeldMs : -1);
+    const int n = poll(both, 2, repetitions_.keeps_some() ? kHeldMs : static_cast<int>(kLook.count()));
     if (n == 0) write_all(STDERR_FILENO, repetitions_.rest());
+    look();
     if (n > 0 && both[1].revents != 0) open = read_errors(errors);
     if (n > 0 && both[0].revents != 0) take_signals();
   }
@@ -188,7 +242,7 @@ int Supervisor::watch(pid_t child, int errors) {
   while (open && read_errors(errors)) {
   }
   write_all(STDERR_FILENO, repetitions_.rest());
-  return status_;
+  return hung_ ? kHung : status_;
 }
 
 // As the child did: whoever waits for us is to see the same.
