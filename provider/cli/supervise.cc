@@ -35,7 +35,7 @@ constexpr int kHeldMs = 100;
 constexpr std::size_t kMostHeld = 8192;
 constexpr std::size_t kMostSaid = 256;  // different lines
 constexpr int kHung = 1 << 8;           // as waitpid() tells of status 1
-// How often is looked whether a program that had processes has some still; one that has had none for so long hangs.
+// How often is looked whether mpirun has processes still; it hangs if it has had none for so long.
 constexpr std::chrono::milliseconds kLook{1000}, kChildless{10000};
 constexpr int kHandedOn[] = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
@@ -107,24 +107,33 @@ bool has_children(pid_t pid) {
   return !told;
 }
 
-// Tells a launcher that waits for its processes from one that hangs behind their end. mpirun of Open MPI 4.1 does so if
-// a rank ends in the moment in which it connects to PMIx: the server of PMIx 4.2 keeps a lock then.
-class Orphaned {
+// Open MPI 4.1's mpirun hangs behind the end of its processes if one of them ends in the moment in which it connects to
+// the server of PMIx 4.2: the server says so, and keeps a lock.
+class Hang {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // What mpirun writes to stderr.
+  void read(std::string_view octets) {
+    if (said_) return;
+    end_ += octets;
+    said_ = end_.find(kSaid) != end_.npos;
+    if (end_.size() >= kSaid.size()) end_.erase(0, end_.size() - kSaid.size() + 1);
+  }
+  // Whether it hangs. Without the server's word mpirun may wait for processes that are no children of its own.
   bool look(pid_t pid) {
-    if (has_children(pid)) {
-      had_some_ = true;
+    if (!said_ || has_children(pid)) {
       since_.reset();
-    } else if (had_some_ && !since_) {
+    } else if (!since_) {
       since_ = Clock::now();
     }
     return since_ && Clock::now() - *since_ >= kChildless;
   }
 
  private:
-  bool had_some_ = false;
+  static constexpr std::string_view kSaid = "PMIX ERROR: UNREACHABLE";
+  std::string end_;
+  bool said_ = false;
   std::optional<Clock::time_point> since_;
 };
 
@@ -161,7 +170,7 @@ class Supervisor {
   int signal_fd_ = -1;
   std::optional<Sentinel> sentinel_;
   Repetitions repetitions_;
-  Orphaned orphaned_;
+  Hang hang_;
   std::chrono::steady_clock::time_point looked_{};
   pid_t child_ = -1;
   int status_ = 0;
@@ -210,7 +219,9 @@ bool Supervisor::read_errors(int errors) {
   std::array<char, 16384> octets;
   const ssize_t n = read(errors, octets.data(), octets.size());
   if (n <= 0) return n < 0 && errno == EINTR;
-  write_all(STDERR_FILENO, repetitions_.pass({octets.data(), static_cast<std::size_t>(n)}));
+  const std::string_view text(octets.data(), static_cast<std::size_t>(n));
+  hang_.read(text);
+  write_all(STDERR_FILENO, repetitions_.pass(text));
   return true;
 }
 
@@ -218,7 +229,7 @@ void Supervisor::look() {
   const auto now = std::chrono::steady_clock::now();
   if (hung_ || ended_ || now - looked_ < kLook) return;
   looked_ = now;
-  if (!orphaned_.look(child_)) return;
+  if (!hang_.look(child_)) return;
   hung_ = true;
   write_all(STDERR_FILENO, repetitions_.rest());
   write_all(STDERR_FILENO, "etherwarp: warn: mpirun has not ended, although all its processes have; it is ended now\n");

@@ -29,7 +29,8 @@ class Repetitions {
 
 // Runs the program as a child in this process group, its stderr through Repetitions. Signals to this process alone are
 // handed on to it; what goes to the group, or comes from the terminal, it has already. Returns its exit status; if it
-// was ended by a signal, this process ends so, too. A reader of stderr that is gone ends nothing.
+// was ended by a signal, this process ends so, too. A reader of stderr that is gone ends nothing. An mpirun that hangs
+// behind the end of its processes is ended after 10 s: status 1, with a warning.
 int supervise(const std::string& path, const std::vector<std::string>& arguments);
 
 }  // namespace ewarp::cli

@@ -223,6 +223,42 @@ def survives_its_reader(folder):
         complaints.append(f"without a reader of stderr: {child.returncode}")
 
 
+# Open MPI 4.1.4 behind a rank that ended while it connected to PMIx: it waits for itself. The pieces of PMIx's word come
+# apart. SAYS and CHILDREN in the environment: whether it comes, and for how many seconds processes come and go.
+HANGS = """#!/usr/bin/python3
+import os, subprocess, sys, time
+if sys.argv[1] == "--version":
+    sys.exit(print("mpirun (Open MPI) 4.1.4"))
+if os.environ["SAYS"] == "yes":
+    for piece in ("[h:1] PMIX ERR", "OR: UNREACH", "ABLE in file x.c\\n"):
+        sys.stderr.write(piece)
+        sys.stderr.flush()
+        time.sleep(0.3)
+for _ in range(int(os.environ["CHILDREN"]) // 2):
+    subprocess.run(["/bin/sleep", "1.5"])
+    time.sleep(0.5)
+time.sleep(float(os.environ["SLEEPS"]))
+sys.exit(5)
+"""
+HUNG = "etherwarp: warn: mpirun has not ended, although all its processes have; it is ended now"
+
+
+def ends_what_hangs(folder):
+    """An mpirun that hangs; one whose processes still come and go; one that waits for processes of other hosts."""
+    place(folder, {"mpirun": HANGS})
+    begun = time.monotonic()
+    children = [subprocess.Popen([tool, "mpirun", "program"], stderr=subprocess.PIPE, text=True,
+                                 env={**os.environ, "PATH": str(folder), "SAYS": says, "CHILDREN": some, "SLEEPS": sleeps})
+                for says, some, sleeps in (("yes", "0", "60"), ("yes", "14", "0"), ("no", "0", "14"))]  # fmt: skip
+    for child, status, said in zip(children, (1, 5, 5), (f"[h:1] PMIX ERROR: UNREACHABLE in file x.c\n{HUNG}\n",
+                                   "[h:1] PMIX ERROR: UNREACHABLE in file x.c\n", ""), strict=True):  # fmt: skip
+        _, errors = child.communicate(timeout=60)
+        if child.returncode != status or errors != said:
+            complaints.append(f"an mpirun that may hang: status {child.returncode} instead of {status}\n{errors}")
+    if not 10 < (took := time.monotonic() - begun) < 40:
+        complaints.append(f"an mpirun that hangs was ended after {took:.1f} s")
+
+
 with tempfile.TemporaryDirectory() as name:
     path = pathlib.Path(name)
     done = run(path, {"mpirun": OPEN_MPI}, "-n", "2", "--mca", "pml", "ob1", "program", "an argument", "--help",
@@ -268,6 +304,7 @@ with tempfile.TemporaryDirectory() as name:
     hands_signals_on(path)
     ends_without_word_of_children(path)
     survives_its_reader(path)
+    ends_what_hangs(path)
     run(path, {"mpirun": OPEN_MPI}, "program")
 
     doctor = subprocess.run([tool, "doctor"], env={**os.environ, "PATH": str(path)}, capture_output=True, text=True,
