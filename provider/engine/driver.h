@@ -44,14 +44,19 @@ class Driver {
     passes_.store(passes_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   std::uint64_t passes() const { return passes_.load(std::memory_order_relaxed); }
-  // So much has been done since the last call of put_off() that another is worth asking what time it is. Engine held.
-  bool may_put_off() const {
-    return (work_.load(std::memory_order_relaxed) - asked_) * kUnit >= margin() / 2 && application_drives();
+  // An application's thread has sent so many octets for what it or another one has posted. It polls if there are passes
+  // as well: nothing is received here. Engine held.
+  void sent(std::size_t octets) {
+    work_.store(work_.load(std::memory_order_relaxed) + octets / kOctetsOfAUnit, std::memory_order_relaxed);
   }
+  // It would have made a pass, but the background thread was in the middle of its own.
+  void kept_out() { kept_out_.fetch_add(1, std::memory_order_relaxed); }
+  // So much has been done since the last call of put_off() that another is worth asking what time it is. Engine held.
+  bool may_put_off() const { return (work() - asked_) * kUnit >= margin() / 2 && application_drives(); }
   // True: applications poll, and the background thread returns later than was said: at returns_at(). So nobody is woken
   // to see what the application can say itself. Engine held.
   bool put_off(Time now) {
-    const std::uint64_t work = asked_ = work_.load(std::memory_order_relaxed);
+    const std::uint64_t work = asked_ = this->work();
     if (now - since() < period() - margin() || !polled(work, now - since())) return false;
     wait_longer(now, work);
     return true;
@@ -92,7 +97,14 @@ class Driver {
     const std::uint64_t reclaims = reclaims_.load(std::memory_order_seq_cst);
     const State state = state_.load(std::memory_order_seq_cst);
     if (!is_due(state, now)) return state == seen_ && now >= since() ? state : begin(state, now);
-    if (state == State::aside && held) return is_polled(now) ? wait_for_another(now) : wait_for_pass(now);
+    switch (state == State::aside ? patience(now, held) : Patience::none) {
+      case Patience::none:
+        break;
+      case Patience::short_time:
+        return wait_for_pass(now);
+      case Patience::another:
+        return wait_for_another(now);
+    }
     const bool patient = is_patient();
     if (state == State::serving) return begin(patient || is_polled(now) ? step_aside(patient, reclaims) : state, now);
     // Nobody has put it off.
@@ -100,11 +112,11 @@ class Driver {
     set_period(std::min(std::max(2 * period(), longest_), longest_ + longest_ / 2));
     return begin(state_.load(std::memory_order_seq_cst), now);  // one that was reclaimed meanwhile serves
   }
-  // Standing aside, and nobody has put it off: before step() it is to be seen what has come, by a pass. Not if who
-  // holds the engine has been polling, and is in the middle of something that has kept it from putting this off.
+  // Standing aside, and nobody has put it off: before step() it is to be seen what has come, by a pass. Not if an
+  // application polls, and was in the middle of something that has kept it from putting this off.
   bool wants_pass(Time now, bool held = false) const {
     return crowded_ && state_.load(std::memory_order_relaxed) == State::aside && is_due(State::aside, now) &&
-           !(held && is_polled(now));
+           (patience(now, held) == Patience::none || (held && !is_polled(now)));
   }
   // Standing aside: when it serves again, unless that is put off.
   Time returns_at() const { return since() + period(); }
@@ -112,7 +124,8 @@ class Driver {
   static constexpr Duration first_period() { return kWindow; }
 
  private:
-  // Over so long it is seen whether an application polls: it does if a unit of its work is made every kUnit.
+  // Over so long it is seen whether an application polls: it does if a unit of its work is made every kUnit, and a
+  // pass.
   static constexpr Duration kWindow = std::chrono::microseconds(50);
   static constexpr Duration kUnit = std::chrono::microseconds(10);
   // So long before the return it is put off, at most: each time is a system call that costs some 10 us.
@@ -125,15 +138,25 @@ class Driver {
   bool is_due(State state, Time now) const {
     return state == seen_ && now >= since() && now - since() >= (state == State::aside ? period() : kWindow);
   }
-  bool is_polled(Time now) const { return polled(work_.load(std::memory_order_relaxed), now - since()) && may_leave(); }
+  bool is_polled(Time now) const { return polled(work(), now - since()) && may_leave(); }
+  // Whether to return where nobody has put that off.
+  enum class Patience : std::uint8_t { none, short_time, another };
+  Patience patience(Time now, bool held) const {
+    // A long pass, or a poster that holds the engine for a moment: that is soon known.
+    if (!is_polled(now)) return held ? Patience::short_time : Patience::none;
+    // As if the application had put it off.
+    if (held) return Patience::another;
+    // It may have stopped polling since.
+    if (since() != asked_again_) return Patience::short_time;
+    return (work() - work_then_asked_) * kUnit >= first_period() ? Patience::another : Patience::none;
+  }
   // What came was nothing that anybody waits for, so the CPU is left to who computes on it. If nothing came it is as
   // before, while the application makes passes.
   bool is_patient() const {
     const unsigned came = came_.load(std::memory_order_relaxed);
     return crowded_ && (came & kWaitedFor) == 0 && reclaims_.load(std::memory_order_relaxed) == reclaims_then_ &&
            may_leave() &&
-           (came == kPatient ||
-            (patient_before_ && work_.load(std::memory_order_relaxed) != work_then_.load(std::memory_order_relaxed)));
+           (came == kPatient || (patient_before_ && work() != work_then_.load(std::memory_order_relaxed)));
   }
   State enter(State state) {
     state_.store(state, std::memory_order_seq_cst);
@@ -145,14 +168,14 @@ class Driver {
     enter(State::aside);
     return reclaims_.load(std::memory_order_seq_cst) == reclaims ? State::aside : enter(State::serving);
   }
-  // A long pass, or a poster that holds the engine for a moment: that is soon known.
   State wait_for_pass(Time now) {
-    since_.store((now - period() + first_period()).time_since_epoch().count(), std::memory_order_relaxed);
+    asked_again_ = now - period() + first_period();
+    work_then_asked_ = work();
+    since_.store(asked_again_.time_since_epoch().count(), std::memory_order_relaxed);
     return State::aside;
   }
-  // As if the application had put it off.
   State wait_for_another(Time now) {
-    wait_longer(now, work_.load(std::memory_order_relaxed));
+    wait_longer(now, work());
     return State::aside;
   }
   State serve_again() {
@@ -164,14 +187,20 @@ class Driver {
     const unsigned came = came_.exchange(0, std::memory_order_relaxed);
     patient_before_ = (came & kWaitedFor) == 0 && (patient_before_ || came == kPatient);
     reclaims_then_ = reclaims_.load(std::memory_order_relaxed);
-    look_from(now, work_.load(std::memory_order_relaxed));
+    look_from(now, work());
     return state;
+  }
+  // The passes of applications so far, and those that they would have made; and units of their work.
+  std::uint64_t polls() const { return passes() + kept_out_.load(std::memory_order_relaxed); }
+  std::uint64_t work() const {
+    return work_.load(std::memory_order_relaxed) + kept_out_.load(std::memory_order_relaxed);
   }
   Duration period() const { return Duration(period_.load(std::memory_order_relaxed)); }
   Time since() const { return Time(Duration(since_.load(std::memory_order_relaxed))); }
   Duration margin() const { return std::min(period() / 2, kMargin); }
   bool polled(std::uint64_t work, Duration elapsed) const {
-    return (work - work_then_.load(std::memory_order_relaxed)) * kUnit >= elapsed;
+    return (work - work_then_.load(std::memory_order_relaxed)) * kUnit >= elapsed &&
+           polls() != polls_then_.load(std::memory_order_relaxed);
   }
   // In proportion to how long it has been polling: each time that it is put off costs it a system call.
   void wait_longer(Time now, std::uint64_t work) {
@@ -182,10 +211,11 @@ class Driver {
   void look_from(Time now, std::uint64_t work) {
     since_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
     work_then_.store(work, std::memory_order_relaxed);
+    polls_then_.store(polls(), std::memory_order_relaxed);
   }
 
   std::atomic<State> state_{State::serving};
-  std::atomic<std::uint64_t> work_{0}, passes_{0}, least_{0}, reclaims_{0};
+  std::atomic<std::uint64_t> work_{0}, kept_out_{0}, passes_{0}, least_{0}, reclaims_{0};
   std::atomic<std::uint8_t> came_{0};
   const Duration longest_;
   const bool crowded_;
@@ -193,12 +223,15 @@ class Driver {
   // at either's time.
   std::atomic<Duration::rep> period_;
   std::atomic<Duration::rep> since_{Time::max().time_since_epoch().count()};
-  std::atomic<std::uint64_t> work_then_{0};
+  std::atomic<std::uint64_t> work_then_{0}, polls_then_{0};
   std::uint64_t asked_ = 0;  // engine held
   // Background thread.
   State seen_ = State::serving;
   bool patient_before_ = false;
   std::uint64_t reclaims_then_ = 0;  // when it was begun
+  // As wait_for_pass() has left since_ and work().
+  Time asked_again_{};
+  std::uint64_t work_then_asked_ = 0;
 };
 
 }  // namespace ewarp::verbs

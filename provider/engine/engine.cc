@@ -133,16 +133,18 @@ void Engine::application_pass(bool armed) {
   if (looks) poster_habit.ended(poster_time());
 }
 
-// If the background thread holds the engine where this thread polls, it has lost the CPU in the middle of its pass, and
-// nothing is served before it goes on.
-void Engine::let_background_go_on() const {
+// If the background thread holds the engine on the CPU where this thread polls, it has lost the CPU in the middle of
+// its pass, and nothing is served before it goes on. If it holds it elsewhere, it does what this thread could do.
+void Engine::let_background_go_on(bool armed) {
   const int cpu = background_cpu_.load(std::memory_order_relaxed);
-  if (cpu >= 0 && cpu == sched_getcpu()) sched_yield();
+  if (cpu < 0) return;
+  if (!armed) driver_.kept_out();
+  if (cpu == sched_getcpu()) sched_yield();
 }
 
 // worked: so long this thread has posted before.
 void Engine::make_pass(bool armed, Clock::duration worked) {
-  if (!try_enter()) return let_background_go_on();
+  if (!try_enter()) return let_background_go_on(armed);
   const Leaver leaver{*this};
   std::size_t moved = 0;
   {

@@ -72,6 +72,10 @@ class Engine final : public Reactor, public EngineLock {
   bool application_drives() const { return driver_.application_drives(); }
   // Something was received, or an event raised, for which somebody waits or does not (driver.h). Held.
   void came(bool waited_for) EWARP_REQUIRES(this) { driver_.came(waited_for); }
+  // So many octets have left for what was posted, outside of a pass. Held.
+  void sent(std::size_t octets) EWARP_REQUIRES(this) {
+    if (!in_background()) driver_.sent(octets);
+  }
   // What the holder does now is the background thread's work: it holds the engine itself, or has asked for a pass.
   // Held.
   bool in_background() const EWARP_REQUIRES(this) {
@@ -157,7 +161,7 @@ class Engine final : public Reactor, public EngineLock {
   void stand_aside();
   bool is_seen_to() const;
   void serve_pushed();
-  void let_background_go_on() const;
+  void let_background_go_on(bool armed);
   void make_pass(bool armed, Clock::duration worked);
   Passed background_pass();
   Passed pass_for_background(bool kicked) EWARP_REQUIRES(this);

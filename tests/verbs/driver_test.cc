@@ -198,6 +198,32 @@ void receive_until_a_long_call(World& w) {
   w.now = w.driver.returns_at() + microseconds(1);
 }
 
+// Who sends in its posts and finds their completions at once makes few passes; but who makes none receives nothing.
+void who_sends_by_posts_drives_with_passes(void**) {
+  for (const bool polls : {true, false}) {
+    World w(2, true);
+    for (int post = 0; post < 20; ++post) {
+      w.driver.sent(1024 * 1024);
+      if (polls) w.driver.passed(0);
+      w.driver.came(true);
+      w.driver.step(w.now += microseconds(130));
+    }
+    assert_true(w.driver.application_drives() == polls);
+  }
+}
+
+// Nor does it put off the return of the background thread.
+void who_polls_no_more_but_posts_is_served(void**) {
+  World w(2, true);
+  receive_until_a_long_call(w);
+  for (int look = 0; look < 3 && w.driver.application_drives(); ++look) {
+    w.driver.sent(64 * 1024 * 1024);
+    w.driver.step(w.now);
+    w.now = std::max(w.now, w.driver.returns_at());
+  }
+  assert_false(w.driver.application_drives());
+}
+
 // That keeps it from putting the return off.
 void a_long_call_of_who_polls_is_waited_for(void**) {
   World w(2);
@@ -216,10 +242,37 @@ void no_pass_is_wanted_beside_who_polls(void**) {
   World w(2, true);
   receive_until_a_long_call(w);
   assert_false(w.driver.wants_pass(w.now, true));
-  assert_true(w.driver.wants_pass(w.now, false));
+  assert_false(w.driver.wants_pass(w.now, false));
   w.driver.step(w.now, true);
   w.now = w.driver.returns_at() + microseconds(1);
   assert_true(w.driver.wants_pass(w.now, true));
+}
+
+// The time of the return comes between two calls, which an application that polls could not know: it is asked again,
+// and put off if there are more.
+void who_polls_is_asked_again(void**) {
+  for (const bool goes_on : {true, false}) {
+    World w(2, true);
+    receive_until_a_long_call(w);
+    assert_true(w.driver.step(w.now) == State::aside);
+    assert_true(w.driver.returns_at() - w.now == Driver::first_period());
+    if (goes_on) w.driver.passed(256 * 1024);
+    w.now = w.driver.returns_at();
+    assert_true(w.driver.wants_pass(w.now) != goes_on);
+    assert_true(w.driver.step(w.now) == (goes_on ? State::aside : State::serving));
+    if (goes_on) assert_true(w.driver.returns_at() - w.now > Driver::first_period());
+  }
+}
+
+// The background thread is always in the middle of a pass when the application would make one.
+void who_is_kept_out_polls(void**) {
+  World w(2, true);
+  for (int i = 0; i < 20 && !w.driver.application_drives(); ++i) {
+    for (int poll = 0; poll < 10; ++poll) w.driver.kept_out();
+    w.driver.came(true);
+    w.driver.step(w.now += microseconds(10));
+  }
+  assert_true(w.driver.application_drives());
 }
 
 void what_is_left_to_the_thread_is_its(void**) {
@@ -318,8 +371,12 @@ int main() {
       cmocka_unit_test(who_polls_seldom_does_not_put_off),
       cmocka_unit_test(each_socket_counts),
       cmocka_unit_test(long_passes_count_for_what_they_move),
+      cmocka_unit_test(who_sends_by_posts_drives_with_passes),
+      cmocka_unit_test(who_polls_no_more_but_posts_is_served),
       cmocka_unit_test(a_long_call_of_who_polls_is_waited_for),
       cmocka_unit_test(no_pass_is_wanted_beside_who_polls),
+      cmocka_unit_test(who_polls_is_asked_again),
+      cmocka_unit_test(who_is_kept_out_polls),
       cmocka_unit_test(what_is_left_to_the_thread_is_its),
       cmocka_unit_test(a_reclaim_is_not_lost),
       cmocka_unit_test(sends_leave_who_computes_alone),

@@ -30,7 +30,11 @@ void RcQueuePair::serve() {
     connection_->resume();
     engine().update(*connection_);
   }
-  if (engine().may_send(*this)) connection_->transmit();
+  if (engine().may_send(*this)) {
+    const std::uint64_t before = connection_->tx_octets;
+    connection_->transmit();
+    engine().sent(connection_->tx_octets - before);
+  }
   stream_progress();
 }
 
