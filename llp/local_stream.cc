@@ -19,7 +19,7 @@ namespace {
 // Room is told of when there is so much: a writer that came back for every octet would be woken as often.
 constexpr std::uint64_t kWorthATurn = kLocalRing / 4;
 // The socket tells of a peer that died without a word. It is asked each so many times that there was nothing to do.
-constexpr unsigned kLooksForAQuestion = 64;
+constexpr unsigned kLooksForAQuestion = 1024;
 constexpr int kBellsAtOnce = 16;  // a peer may ring without end
 // The peer is told of so many octets at a time, and copies the first while we copy the next (docs/design/llp.md).
 constexpr std::size_t kPiece = 16 * 1024;

@@ -44,6 +44,8 @@ int ActiveSet::add(Pollable& p) {
   ++size_;
   if (size_ == 1) make_hot(&p);
   p.rang_ = false;
+  p.near_ = p.is_near();
+  near_size_ += p.near_ ? 1 : 0;
   if (p.arm(false)) wake(p);
   return 0;
 }
@@ -59,7 +61,9 @@ void ActiveSet::remove(Pollable& p) {
   p.before_ = p.after_ = nullptr;
   assert(size_ > 0);
   --size_;
+  near_size_ -= p.near_ ? 1 : 0;
   if (hot_ == &p) hot_ = nullptr;
+  forget_near(p);
   std::replace(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(found_count_), static_cast<void*>(&p),
                static_cast<void*>(nullptr));
 }
@@ -116,11 +120,36 @@ void ActiveSet::find() {
 }
 
 void ActiveSet::update(Pollable& p, bool lazily) {
-  if (p.in_engine_ && !(lazily && &p == hot_)) watch(p);
+  if (p.in_engine_ && !(lazily && is_asked_directly(p))) watch(p);
 }
 
-// The hot one has its turns whether its fd is ready or not: it may be.
+// All can be asked directly, so the ready set has nothing to tell.
+bool ActiveSet::all_are_near() const {
+  return size_ <= kNear + 1 && near_size_ + (hot_ != nullptr && !hot_->near_ ? 1 : 0) == size_;
+}
+
+void ActiveSet::ask_all() {
+  if (near_count_ + (hot_ != nullptr ? 1 : 0) == size_) return;
+  if (hot_ == nullptr) hot_ = first_;
+  near_count_ = 0;
+  for_each([this](Pollable& p) {
+    if (&p != hot_) near_[near_count_++] = &p;
+    p.moved_at_ = passes_;
+  });
+}
+
+bool ActiveSet::is_asked_directly(const Pollable& p) const {
+  const auto end = near_.begin() + static_cast<std::ptrdiff_t>(near_count_);
+  return &p == hot_ || std::find(near_.begin(), end, &p) != end;
+}
+
+// They have their turns whether their fds are ready or not: they may be.
 void ActiveSet::watch_all() {
+  // Whoever cannot be watched is told so, and is removed later.
+  for (std::size_t i = 0; i < near_count_; ++i) {
+    near_[i]->rang_ = true;
+    watch(*near_[i]);
+  }
   if (hot_ == nullptr) return;
   hot_->rang_ = true;
   watch(*hot_);
@@ -128,16 +157,63 @@ void ActiveSet::watch_all() {
 
 // What woke the sleeper stays, or it would find nothing and sleep on.
 void ActiveSet::keep_watching() {
+  for (std::size_t i = 0; i < near_count_; ++i)
+    if (near_[i]->moved_at_ == passes_ && watch_fd(*near_[i]) && near_[i]->arm(false)) wake(*near_[i]);
   if (hot_ != nullptr && watch_fd(*hot_) && hot_->arm(false)) wake(*hot_);
 }
 
 void ActiveSet::make_hot(Pollable* p) {
   if (hot_ == p) return;
-  if (hot_ != nullptr) {
-    watch(*hot_);
-    hot_->rest();
+  if (p != nullptr) forget_near(*p);
+  Pollable* const before = std::exchange(hot_, p);
+  if (before != nullptr) leave(*before);
+}
+
+// It was asked directly, or has just had its turn, and is not hot: its fd is asked from here on, unless it is near.
+void ActiveSet::leave(Pollable& p) {
+  p.near_ ? keep(p) : watch(p);
+  p.rest();
+}
+
+void ActiveSet::keep(Pollable& p) {
+  p.moved_at_ = passes_;
+  const auto end = near_.begin() + static_cast<std::ptrdiff_t>(near_count_);
+  if (std::find(near_.begin(), end, &p) != end) return;
+  if (near_count_ < kNear) {
+    near_[near_count_++] = &p;
+    return;
   }
-  hot_ = p;
+  Pollable*& last = *std::min_element(near_.begin(), end,
+                                      [](const Pollable* a, const Pollable* b) { return a->moved_at_ < b->moved_at_; });
+  watch(*std::exchange(last, &p));
+}
+
+void ActiveSet::forget_near(Pollable& p) {
+  const auto end = near_.begin() + static_cast<std::ptrdiff_t>(near_count_);
+  near_count_ = static_cast<std::size_t>(std::remove(near_.begin(), end, &p) - near_.begin());
+}
+
+// Who ends in its turn leaves its place to the next, which waits for the next pass. alone: nobody else is asked;
+// otherwise who has been silent is watched again.
+std::size_t ActiveSet::near_turns(bool alone) {
+  ++passes_;
+  std::size_t moved = 0;
+  for (std::size_t i = 0; i < near_count_; ++i) {
+    Pollable& p = *near_[i];
+    const std::size_t some = turn(p);
+    if (some == 0) {
+      if (alone || !p.in_engine_ || passes_ - p.moved_at_ < kSilent) continue;
+      forget_near(p);
+      watch(p);
+      continue;
+    }
+    moved += some;
+    ++served_;
+    if (!p.in_engine_) continue;
+    p.moved_at_ = passes_;
+    p.rest();
+  }
+  return moved;
 }
 
 std::size_t ActiveSet::turn(Pollable& p) {
@@ -153,9 +229,14 @@ std::size_t ActiveSet::turn(Pollable& p) {
 
 std::size_t ActiveSet::turns() {
   find();
+  // Those that are asked directly have had their turn. The bell of one may be there until its stream is armed.
+  const auto end = found_.begin() + static_cast<std::ptrdiff_t>(found_count_);
+  found_count_ = static_cast<std::size_t>(
+      std::remove_if(found_.begin(), end,
+                     [this](void* p) { return p != hot_ && is_asked_directly(*static_cast<Pollable*>(p)); }) -
+      found_.begin());
   served_ += found_count_;
   if (found_count_ == 0) return 0;
-  // It has had its turn.
   std::replace(found_.begin(), found_.begin() + static_cast<std::ptrdiff_t>(found_count_), static_cast<void*>(hot_),
                static_cast<void*>(nullptr));
   std::size_t moved = found_count_ >= kWorthABatch ? batch_of_streams() : 0;
@@ -168,8 +249,7 @@ std::size_t ActiveSet::turns() {
     if (alone) {
       make_hot(&p);
     } else {
-      watch(p);
-      p.rest();
+      leave(p);
     }
   }
   if (!alone && moved > 0) make_hot(nullptr);
@@ -225,7 +305,7 @@ void ActiveSet::close_in_child(std::unique_ptr<llp::Batch> fresh) {
     p.close_in_child();
   });
   first_ = hot_ = nullptr;
-  size_ = 0;
+  size_ = near_count_ = near_size_ = 0;
   found_count_ = 0;
   close();
   batch_->close_in_child();

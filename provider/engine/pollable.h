@@ -38,6 +38,8 @@ class Pollable {
   virtual std::size_t turn() = 0;
   // turn() has thrown (no memory).
   virtual void broken() noexcept {}
+  // turn() makes no system call where there is nothing to do, so it may be asked as often as anybody polls. For good.
+  virtual bool is_near() const { return false; }
   virtual bool wants_to_read() const { return true; }
   // It could not write all it has: the kernel says when it can go on.
   virtual bool wants_to_write() const = 0;
@@ -69,9 +71,11 @@ class Pollable {
   friend class ActiveSet;
   friend class Graveyard;
   bool in_engine_ = false;
-  bool awake_ = false;         // arm() said so, and it has not had its turn
-  bool rang_ = false;          // its fd was found ready since arm() was told
-  std::uint32_t watched_ = 0;  // events that the ready set knows of; 0: it does not know the socket
+  bool awake_ = false;          // arm() said so, and it has not had its turn
+  bool rang_ = false;           // its fd was found ready since arm() was told
+  bool near_ = false;           // is_near() said so
+  std::uint64_t moved_at_ = 0;  // in this pass it moved octets last; of those that are asked in each
+  std::uint32_t watched_ = 0;   // events that the ready set knows of; 0: it does not know the socket
   Pollable *before_ = nullptr, *after_ = nullptr;
   std::shared_ptr<Pollable> buried_before_;
 };

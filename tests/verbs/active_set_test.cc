@@ -6,6 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <string>
@@ -39,6 +40,7 @@ struct Socket final : Pollable {
     const ssize_t n = recv(ours, octets, most, MSG_DONTWAIT);
     return n > 0 ? static_cast<std::size_t>(n) : 0;
   }
+  bool is_near() const override { return near; }
   bool wants_to_read() const override { return reads; }
   bool wants_to_write() const override { return writes; }
   bool arm(bool rang) override {
@@ -50,7 +52,7 @@ struct Socket final : Pollable {
 
   int ours, theirs, turns = 0;
   std::size_t most = 16;
-  bool reads = true, writes = false, holds = false;
+  bool reads = true, writes = false, holds = false, near = false;
   int armed_rung = 0, armed_silent = 0;
   ActiveSet* set = nullptr;
   Socket* victim = nullptr;
@@ -92,10 +94,11 @@ struct Sharer final : Pollable, ewarp::verbs::BatchedReceiver {
 };
 
 struct World {
-  explicit World(std::size_t n) : sockets(n), set(ewarp::llp::make_batch(false)) {
+  explicit World(std::size_t n, std::size_t near = 0) : sockets(n), set(ewarp::llp::make_batch(false)) {
     assert_int_equal(set.open(), 0);
     for (Socket& s : sockets) {
       s.set = &set;
+      s.near = &s < sockets.data() + near;
       assert_int_equal(set.add(s), 0);
     }
   }
@@ -254,6 +257,120 @@ void who_holds_something_is_awake(void**) {
   assert_false(is_ready());
 }
 
+// Where all are near nobody else is asked: each has one turn in a pass, and nobody has to tell of it.
+void the_near_ones_have_their_turns_unasked(void**) {
+  World w(5, 5);
+  for (int i = 0; i < 2; ++i) {
+    for (Socket& s : w.sockets) s.say();
+    for (int pass = 0; pass < 3; ++pass) w.pass();
+  }
+  for (Socket& s : w.sockets) s.say();
+  assert_int_equal(w.pass(), 5);
+  assert_int_equal(w.set.served(), 5);
+  w.forget_turns();
+  for (int i = 0; i < 10; ++i) assert_int_equal(w.pass(), 0);
+  for (const Socket& s : w.sockets) assert_int_equal(s.turns, 10);
+  for (Socket& s : w.sockets) {
+    s.armed_rung = s.armed_silent = 0;
+    w.set.update(s, true);
+    assert_int_equal(s.armed_silent, 0);
+  }
+  w.set.watch_all();
+  for (const Socket& s : w.sockets) assert_int_equal(s.armed_rung, 1);
+  // As watch_all() has left them, but for those that have moved something since, and the hot one.
+  w.sockets[1].say();
+  w.sockets[3].say();
+  assert_int_equal(w.pass(), 2);
+  w.set.keep_watching();
+  int armed = 0;
+  for (const Socket& s : w.sockets) armed += s.armed_silent;
+  assert_int_equal(w.sockets[1].armed_silent + w.sockets[3].armed_silent, 2);
+  assert_in_range(armed, 2, 3);
+}
+
+// Of more than have room those are asked that have moved something last. The others are watched.
+void who_is_silent_makes_room(void**) {
+  World w(12, 12);
+  const auto asked = [&w] {
+    w.forget_turns();
+    w.pass();
+    std::vector<std::size_t> who;
+    for (std::size_t i = 0; i < w.sockets.size(); ++i)
+      if (w.sockets[i].turns > 0) who.push_back(i);
+    return who;
+  };
+  const auto range = [](std::size_t from, std::size_t to) {
+    std::vector<std::size_t> who;
+    for (; from < to; ++from) who.push_back(from);
+    return who;
+  };
+  for (std::size_t i = 0; i < 9; ++i) {
+    w.sockets[i].say();
+    while (w.pass() == 0) continue;
+  }
+  assert_true(asked() == range(0, 9));
+  const int armed = w.sockets[0].armed_rung + w.sockets[0].armed_silent;
+  w.sockets[9].say();
+  while (w.pass() == 0) continue;
+  assert_true(asked() == range(1, 10));
+  assert_int_equal(w.sockets[0].armed_rung + w.sockets[0].armed_silent, armed + 1);
+  w.sockets[0].say();
+  assert_int_equal(w.pass() + w.pass(), 1);
+  // Where the ready set is asked in any case, none is asked for long without anything to say.
+  for (int i = 0; i < 1000; ++i) w.pass();
+  assert_int_equal(asked().size(), 1);
+  for (Socket& s : w.sockets) s.say();
+  std::size_t moved = 0;
+  for (int i = 0; i < 4; ++i) moved += w.pass();
+  assert_int_equal(moved, 12);
+}
+
+// One that is not near ends that all are asked directly; when it has gone they are again.
+void others_come_and_go(void**) {
+  World w(4, 4);
+  Socket far;
+  w.pass();
+  assert_int_equal(w.set.add(far), 0);
+  for (int i = 0; i < 1000; ++i) w.pass();
+  far.say();
+  assert_int_equal(w.pass() + w.pass(), 1);
+  w.sockets[2].say();
+  assert_int_equal(w.pass() + w.pass(), 1);
+  w.set.remove(far);
+  w.pass();
+  w.forget_turns();
+  for (int i = 0; i < 10; ++i) w.pass();
+  for (const Socket& s : w.sockets) assert_int_equal(s.turns, 10);
+}
+
+void a_near_one_ends_in_its_turn(void**) {
+  for (const std::size_t victim : {0, 2, 4}) {
+    World w(6, 5);
+    w.sockets[2].victim = &w.sockets[victim];
+    for (Socket& s : w.sockets) s.say();
+    for (int i = 0; i < 4; ++i) w.pass();
+    w.forget_turns();
+    for (Socket& s : w.sockets) s.say();
+    for (int i = 0; i < 4; ++i) w.pass();
+    for (std::size_t i = 0; i < 6; ++i) assert_int_equal(w.sockets[i].turns > 0, i != victim);
+  }
+}
+
+void the_near_ones_do_not_starve_others(void**) {
+  World w(10, 6);
+  for (std::size_t i = 0; i < 6; ++i) {
+    w.sockets[i].most = 1;
+    w.sockets[i].say(16);
+  }
+  w.pass();
+  w.sockets[8].say();
+  w.forget_turns();
+  w.pass();
+  w.pass();
+  w.pass();
+  assert_true(w.sockets[8].turns > 0);
+}
+
 // Between the first prepare() and the last leave_regions() no memory is taken (llp/gather.h).
 void buffers_are_taken_before_regions_are_entered(void**) {
   std::string calls;
@@ -285,6 +402,11 @@ int main() {
       cmocka_unit_test(wishes),
       cmocka_unit_test(arming),
       cmocka_unit_test(who_holds_something_is_awake),
+      cmocka_unit_test(the_near_ones_have_their_turns_unasked),
+      cmocka_unit_test(who_is_silent_makes_room),
+      cmocka_unit_test(others_come_and_go),
+      cmocka_unit_test(a_near_one_ends_in_its_turn),
+      cmocka_unit_test(the_near_ones_do_not_starve_others),
       cmocka_unit_test(buffers_are_taken_before_regions_are_entered),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);

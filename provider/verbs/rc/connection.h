@@ -87,6 +87,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   // The rest of a turn whose first receive was prepare() and a system call with this result.
   std::size_t finish_turn(ssize_t result) override;
   void broken() noexcept override;
+  bool is_near() const override { return !agreeing() && !stream_->reads_by_call(); }
   bool wants_to_read() const override { return agreeing() || readable(); }
   bool wants_to_write() const override { return !agreeing() && has_output(); }
   std::uint32_t watched_for() const override { return stream_->watched_for(wants_to_read(), wants_to_write()); }

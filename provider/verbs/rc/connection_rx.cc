@@ -152,6 +152,8 @@ void Connection::parse() {
 }
 
 bool Connection::receive() {
+  // One of many that are asked in each pass: a buffer is taken only where there is something.
+  if (staging_ == nullptr && !stream_->reads_by_call() && (stream_->ready() & POLLIN) == 0) return false;
   bool any = false;
   for (std::size_t total = 0; total < kReceiveBudget && end_ == End::none && readable();) {
     have_staging();
