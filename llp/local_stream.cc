@@ -68,6 +68,7 @@ class LocalStream final : public Stream {
   PeerEnd peer_end() const override;
   std::uint32_t watched_for(bool reads, bool writes) const override { return reads || writes ? POLLIN : 0; }
   bool arm(bool reads, bool writes, bool rang) override;
+  bool rung() const override;
   void half_close() override;
   void end() override;
   void close() override;
@@ -91,8 +92,10 @@ class LocalStream final : public Stream {
   LocalRing &out_, &in_;
   std::byte *out_octets_, *in_octets_;
   std::string peer_;
-  std::uint64_t written_ = 0, read_ = 0;  // ours; what the rings hold of them is for the peer
-  bool finished_ = false;                 // nothing follows from us
+  std::uint64_t written_ = 0, read_ = 0;            // ours; what the rings hold of them is for the peer
+  bool finished_ = false;                           // nothing follows from us
+  bool wished_data_ = false, wished_room_ = false;  // as arm() has left the wishes; who rings takes one back
+  bool bells_ = false;                              // have come, and were not taken
   mutable std::uint64_t written_seen_ = 0, read_seen_ = 0;
   mutable bool gone_ = false;    // the peer has closed its end
   mutable bool broken_ = false;  // the peer's words made no sense
@@ -234,10 +237,20 @@ void LocalStream::ring_bell(std::atomic<std::uint32_t>& wish) {
 
 bool LocalStream::arm(bool reads, bool writes, bool rang) {
   if (fd_ < 0) return true;
-  if (rang) take_bells();
-  in_.wants_data.exchange(reads, std::memory_order_seq_cst);
-  out_.wants_room.exchange(writes, std::memory_order_seq_cst);
+  if (rang) {
+    take_bells();
+    bells_ = false;
+  }
+  bells_ |= in_.wants_data.exchange(reads, std::memory_order_seq_cst) == 0 && wished_data_;
+  bells_ |= out_.wants_room.exchange(writes, std::memory_order_seq_cst) == 0 && wished_room_;
+  wished_data_ = reads;
+  wished_room_ = writes;
   return (reads && readable()) || (writes && writable(kWorthATurn));
+}
+
+bool LocalStream::rung() const {
+  return bells_ || (wished_data_ && in_.wants_data.load(std::memory_order_relaxed) == 0) ||
+         (wished_room_ && out_.wants_room.load(std::memory_order_relaxed) == 0);
 }
 
 void LocalStream::half_close() {

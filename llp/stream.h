@@ -50,6 +50,9 @@ class Stream {
   // write (ActiveSet::watch()). True: he can already, and must not sleep. False: fd() becomes ready when he can. rang:
   // fd() was found ready since the last call, which is over with this one; a caller that does not know says true.
   virtual bool arm(bool /*reads*/, bool /*writes*/, bool /*rang*/) { return false; }
+  // By the peer's word fd() has become ready since the last arm(). Makes no call. A peer that lies costs the sleeper a
+  // wake-up for nothing, behind which he says rang.
+  virtual bool rung() const { return false; }
 
   // Octets; 0: the peer has ended its direction; -EAGAIN, -EINTR: nothing now; -EFAULT: the memory cannot be written,
   // and what was meant for it is still there; or why the stream has ended, as -errno.

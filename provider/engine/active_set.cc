@@ -143,16 +143,15 @@ bool ActiveSet::is_asked_directly(const Pollable& p) const {
   return &p == hot_ || std::find(near_.begin(), end, &p) != end;
 }
 
-// They have their turns whether their fds are ready or not: they may be.
-void ActiveSet::watch_all() {
-  // Whoever cannot be watched is told so, and is removed later.
-  for (std::size_t i = 0; i < near_count_; ++i) {
-    near_[i]->rang_ = true;
-    watch(*near_[i]);
-  }
-  if (hot_ == nullptr) return;
-  hot_->rang_ = true;
-  watch(*hot_);
+// They have their turns whether their fds are ready or not: they may be. Whoever cannot be watched is told so, and is
+// removed later.
+void ActiveSet::watch_all(bool rang) {
+  const auto watch_one = [&](Pollable& p) {
+    p.rang_ |= rang || p.rung();
+    watch(p);
+  };
+  for (std::size_t i = 0; i < near_count_; ++i) watch_one(*near_[i]);
+  if (hot_ != nullptr) watch_one(*hot_);
 }
 
 // What woke the sleeper stays, or it would find nothing and sleep on.

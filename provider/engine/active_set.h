@@ -37,7 +37,8 @@ class ActiveSet {
   // What it wants to read or write has changed. lazily: nobody sleeps on fd(), so for those that are asked directly it
   // is enough that watch_all() comes before somebody does.
   void update(Pollable& p, bool lazily);
-  void watch_all();
+  // Before somebody sleeps on fd(). rang: it was found ready since the last call.
+  void watch_all(bool rang);
   // While somebody sleeps on fd() another thread's pass has taken what there was, or has left something to write: what
   // comes later tells, too.
   void keep_watching();

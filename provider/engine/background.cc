@@ -183,7 +183,7 @@ Engine::Passed Engine::pass_for_background(bool kicked) {
   }
   // From here on this thread may sleep until one of the sockets is ready.
   if (!any) {
-    set_.watch_all();
+    set_.watch_all(std::exchange(sockets_rang_, false));
     relies_on_sockets_.store(true, std::memory_order_relaxed);
   }
   return any ? Passed::something : Passed::nothing;
@@ -258,6 +258,7 @@ void Engine::handle_ready(std::span<const llp::Watcher::Ready> ready) {
   for (const auto& r : ready) {
     if (r.token == kSockets) {
       sockets_watched_ = false;  // one-shot; the next pass finds them
+      sockets_rang_ = true;
       continue;
     }
     if (r.token == kReturn) {

@@ -203,6 +203,7 @@ class Engine final : public Reactor, public EngineLock {
   Patience idle_;
   const Clock::duration post_wait_;  // 0: no post waits
   bool sockets_watched_ = false;     // set_.fd(), by the watcher
+  bool sockets_rang_ = false;        // it was ready since set_.watch_all(); or by who makes its pass
   bool return_watched_ = false;      // return_.fd(), by the watcher
   Clock::time_point looked_{};       // when everything else was last asked for
 

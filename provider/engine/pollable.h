@@ -50,6 +50,8 @@ class Pollable {
   // Somebody may sleep on fd() from here on. True: it has something to do already, of which fd() need not tell. rang:
   // fd() was found ready since the last time, and if only to wake a sleeper, that is over.
   virtual bool arm(bool /*rang*/) { return false; }
+  // As far as can be seen without a call, fd() has become ready since.
+  virtual bool rung() const { return false; }
   // Nothing is ready for it: buffers with nothing in them can serve others.
   virtual void rest() {}
   // After fork(): the socket is the parent's.

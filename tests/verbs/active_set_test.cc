@@ -47,12 +47,13 @@ struct Socket final : Pollable {
     ++(rang ? armed_rung : armed_silent);
     return holds;
   }
+  bool rung() const override { return rings; }
   void close_in_child() override {}
   void say(std::size_t octets = 1) { assert_int_equal(send(theirs, "0123456789abcdef", octets, 0), octets); }
 
   int ours, theirs, turns = 0;
   std::size_t most = 16;
-  bool reads = true, writes = false, holds = false, near = false;
+  bool reads = true, writes = false, holds = false, near = false, rings = false;
   int armed_rung = 0, armed_silent = 0;
   ActiveSet* set = nullptr;
   Socket* victim = nullptr;
@@ -221,12 +222,19 @@ void arming(void**) {
     assert_int_equal(w->pass(), 1);
     assert_int_equal(w->pass(), 0);
     const int rung = s.armed_rung;
-    w->set.watch_all();
+    w->set.watch_all(true);
     assert_int_equal(s.armed_rung, rung + 1);
-    const int silent = s.armed_silent;
+    int silent = s.armed_silent;
+    w->set.watch_all(false);
+    assert_int_equal(s.armed_silent, silent + 1);
+    s.rings = true;
+    w->set.watch_all(false);
+    s.rings = false;
+    assert_int_equal(s.armed_rung, rung + 2);
+    silent = s.armed_silent;
     w->set.keep_watching();  // for somebody else, who is to find what there is
     assert_int_equal(s.armed_silent, silent + 1);
-    assert_int_equal(s.armed_rung, rung + 1);
+    assert_int_equal(s.armed_rung, rung + 2);
   }
   Socket& other = many.sockets[1];
   const int rung = other.armed_rung;
@@ -275,7 +283,7 @@ void the_near_ones_have_their_turns_unasked(void**) {
     w.set.update(s, true);
     assert_int_equal(s.armed_silent, 0);
   }
-  w.set.watch_all();
+  w.set.watch_all(true);
   for (const Socket& s : w.sockets) assert_int_equal(s.armed_rung, 1);
   // As watch_all() has left them, but for those that have moved something since, and the hot one.
   w.sockets[1].say();

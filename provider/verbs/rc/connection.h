@@ -92,6 +92,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   bool wants_to_write() const override { return !agreeing() && has_output(); }
   std::uint32_t watched_for() const override { return stream_->watched_for(wants_to_read(), wants_to_write()); }
   bool arm(bool rang) override { return !agreeing() && stream_->arm(wants_to_read(), wants_to_write(), rang); }
+  bool rung() const override { return !agreeing() && stream_->rung(); }
   void close_in_child() override;
   BatchedReceiver* batched() override { return !agreeing() && !finished_ && stream_->is_socket() ? this : nullptr; }
   bool look(std::chrono::steady_clock::time_point now) override;
