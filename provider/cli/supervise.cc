@@ -120,9 +120,11 @@ class Hang {
     said_ = end_.find(kSaid) != end_.npos;
     if (end_.size() >= kSaid.size()) end_.erase(0, end_.size() - kSaid.size() + 1);
   }
-  // Whether it hangs. Without the server's word mpirun may wait for processes that are no children of its own.
+  // The server has said so. Without its word mpirun may wait for processes that are no children of its own.
+  bool is_likely() const { return said_; }
+  // Whether it hangs.
   bool look(pid_t pid) {
-    if (!said_ || has_children(pid)) {
+    if (has_children(pid)) {
       since_.reset();
     } else if (!since_) {
       since_ = Clock::now();
@@ -227,7 +229,7 @@ bool Supervisor::read_errors(int errors) {
 
 void Supervisor::look() {
   const auto now = std::chrono::steady_clock::now();
-  if (hung_ || ended_ || now - looked_ < kLook) return;
+  if (!hang_.is_likely() || hung_ || ended_ || now - looked_ < kLook) return;
   looked_ = now;
   if (!hang_.look(child_)) return;
   hung_ = true;
@@ -242,7 +244,8 @@ int Supervisor::watch(pid_t child, int errors) {
   while (!ended_) {
     pollfd both[] = {{.fd = signal_fd_, .events = POLLIN, .revents = 0},
                      {.fd = open ? errors : -1, .events = POLLIN, .revents = 0}};
-    const int n = poll(both, 2, repetitions_.keeps_some() ? kHeldMs : static_cast<int>(kLook.count()));
+    const int idle = hang_.is_likely() ? static_cast<int>(kLook.count()) : -1;
+    const int n = poll(both, 2, repetitions_.keeps_some() ? kHeldMs : idle);
     if (n == 0) write_all(STDERR_FILENO, repetitions_.rest());
     look();
     if (n > 0 && both[1].revents != 0) open = read_errors(errors);
