@@ -99,8 +99,10 @@ class Sentinel {
 bool has_children(pid_t pid) {
   std::error_code failed;
   bool told = false;
-  for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(pid) + "/task", failed)) {
-    std::ifstream children(thread.path() / "children");
+  std::filesystem::directory_iterator threads("/proc/" + std::to_string(pid) + "/task", failed);
+  // Its threads may end meanwhile.
+  for (; threads != std::filesystem::directory_iterator(); threads.increment(failed)) {
+    std::ifstream children(threads->path() / "children");
     told |= children.good();
     if (pid_t child; children >> child) return true;
   }

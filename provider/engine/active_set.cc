@@ -7,7 +7,6 @@
 #include <cassert>
 #include <cerrno>
 #include <exception>
-#include <span>
 #include <system_error>
 #include <utility>
 
@@ -139,8 +138,7 @@ void ActiveSet::ask_all() {
 }
 
 bool ActiveSet::is_asked_directly(const Pollable& p) const {
-  const auto end = near_.begin() + static_cast<std::ptrdiff_t>(near_count_);
-  return &p == hot_ || std::find(near_.begin(), end, &p) != end;
+  return &p == hot_ || std::ranges::find(near(), &p) != near().end();
 }
 
 // They have their turns whether their fds are ready or not: they may be. Whoever cannot be watched is told so, and is
@@ -150,14 +148,14 @@ void ActiveSet::watch_all(bool rang) {
     p.rang_ |= rang || p.rung();
     watch(p);
   };
-  for (std::size_t i = 0; i < near_count_; ++i) watch_one(*near_[i]);
+  for (Pollable* p : near()) watch_one(*p);
   if (hot_ != nullptr) watch_one(*hot_);
 }
 
 // What woke the sleeper stays, or it would find nothing and sleep on.
 void ActiveSet::keep_watching() {
-  for (std::size_t i = 0; i < near_count_; ++i)
-    if (near_[i]->moved_at_ == passes_ && watch_fd(*near_[i]) && near_[i]->arm(false)) wake(*near_[i]);
+  for (Pollable* p : near())
+    if (p->moved_at_ == passes_ && watch_fd(*p) && p->arm(false)) wake(*p);
   if (hot_ != nullptr && watch_fd(*hot_) && hot_->arm(false)) wake(*hot_);
 }
 
@@ -176,20 +174,17 @@ void ActiveSet::leave(Pollable& p) {
 
 void ActiveSet::keep(Pollable& p) {
   p.moved_at_ = passes_;
-  const auto end = near_.begin() + static_cast<std::ptrdiff_t>(near_count_);
-  if (std::find(near_.begin(), end, &p) != end) return;
+  if (std::ranges::find(near(), &p) != near().end()) return;
   if (near_count_ < kNear) {
     near_[near_count_++] = &p;
     return;
   }
-  Pollable*& last = *std::min_element(near_.begin(), end,
-                                      [](const Pollable* a, const Pollable* b) { return a->moved_at_ < b->moved_at_; });
+  Pollable*& last = *std::ranges::min_element(near(), {}, [](const Pollable* q) { return q->moved_at_; });
   watch(*std::exchange(last, &p));
 }
 
 void ActiveSet::forget_near(Pollable& p) {
-  const auto end = near_.begin() + static_cast<std::ptrdiff_t>(near_count_);
-  near_count_ = static_cast<std::size_t>(std::remove(near_.begin(), end, &p) - near_.begin());
+  near_count_ -= std::ranges::remove(near(), &p).size();
 }
 
 // Who ends in its turn leaves its place to the next, which waits for the next pass. alone: nobody else is asked;

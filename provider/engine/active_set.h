@@ -6,6 +6,7 @@
 #include <cassert>
 #include <cstddef>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "llp/batch.h"
@@ -76,6 +77,8 @@ class ActiveSet {
   void wake(Pollable& p);
   void forget_awake(Pollable& p);
   void make_hot(Pollable* p);
+  std::span<Pollable* const> near() const { return {near_.data(), near_count_}; }
+  std::span<Pollable*> near() { return {near_.data(), near_count_}; }
   bool is_asked_directly(const Pollable& p) const;
   bool all_are_near() const;
   void ask_all();

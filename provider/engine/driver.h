@@ -37,18 +37,13 @@ class Driver {
   // An application's thread has made a pass, served so many sockets and moved so many octets. worked: so long it has
   // posted before. Engine held.
   void passed(std::size_t octets, std::size_t sockets = 1, Duration worked = {}) {
-    // Only the holder writes.
-    const std::uint64_t work =
-        std::max<std::size_t>(sockets, 1) + octets / kOctetsOfAUnit + static_cast<std::uint64_t>(worked / kUnit);
-    work_.store(work_.load(std::memory_order_relaxed) + work, std::memory_order_relaxed);
+    add_work(std::max<std::size_t>(sockets, 1) + octets / kOctetsOfAUnit + static_cast<std::uint64_t>(worked / kUnit));
     passes_.store(passes_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   std::uint64_t passes() const { return passes_.load(std::memory_order_relaxed); }
   // An application's thread has sent so many octets for what it or another one has posted. It polls if there are passes
   // as well: nothing is received here. Engine held.
-  void sent(std::size_t octets) {
-    work_.store(work_.load(std::memory_order_relaxed) + octets / kOctetsOfAUnit, std::memory_order_relaxed);
-  }
+  void sent(std::size_t octets) { add_work(octets / kOctetsOfAUnit); }
   // It would have made a pass, but the background thread was in the middle of its own.
   void kept_out() { kept_out_.fetch_add(1, std::memory_order_relaxed); }
   // So much has been done since the last call of put_off() that another is worth asking what time it is. Engine held.
@@ -116,7 +111,7 @@ class Driver {
   // application polls, and was in the middle of something that has kept it from putting this off.
   bool wants_pass(Time now, bool held = false) const {
     return crowded_ && state_.load(std::memory_order_relaxed) == State::aside && is_due(State::aside, now) &&
-           (patience(now, held) == Patience::none || (held && !is_polled(now)));
+           (held ? !is_polled(now) : patience(now, held) == Patience::none);
   }
   // Standing aside: when it serves again, unless that is put off.
   Time returns_at() const { return since() + period(); }
@@ -192,6 +187,10 @@ class Driver {
   }
   // The passes of applications so far, and those that they would have made; and units of their work.
   std::uint64_t polls() const { return passes() + kept_out_.load(std::memory_order_relaxed); }
+  // Only the holder writes.
+  void add_work(std::uint64_t units) {
+    work_.store(work_.load(std::memory_order_relaxed) + units, std::memory_order_relaxed);
+  }
   std::uint64_t work() const {
     return work_.load(std::memory_order_relaxed) + kept_out_.load(std::memory_order_relaxed);
   }
