@@ -103,11 +103,13 @@ Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore
 
 Request Endpoint::irecv(PeerId source, Tag tag, MutableOctets buffer, Tag ignore, const ReceiveOptions& options) {
   const Impl::Visit visit(*impl_, impl_->large(buffer) ? Rhythm::Kind::large_receive : Rhythm::Kind::receive);
-  // A message that has come needs no announcement. Where it is known already its answer goes first: what else is found
-  // may be an answer to a send of ours, and nothing passes a Write.
-  const bool look = impl_->large(buffer), known = look && impl_->machine->probe(source, tag, ignore).has_value();
+  // Before the application computes: a message that has come needs no announcement. Where it is known already its
+  // answer goes first: what else is found may be an answer to a send of ours, and nothing passes a Write. In a row of
+  // receives nothing is looked for: the messages of those that follow would be found, and stored.
+  const bool waits = visit.followed(), look = !waits && impl_->large(buffer);
+  const bool known = look && impl_->machine->probe(source, tag, ignore).has_value();
   if (look && !known) impl_->poll(visit.entered_at(), false);
-  const Request request = impl_->machine->receive(source, tag, ignore, buffer, options, visit.followed());
+  const Request request = impl_->machine->receive(source, tag, ignore, buffer, options, waits);
   if (known) impl_->poll(visit.entered_at(), false);
   return request;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-// Threads that wait without a progress thread, over an adapter in the place of libibverbs's and librdmacm's functions
-// on which nothing ever completes: requests end by messages to oneself, which raise no event.
+// Threads that wait without a progress thread, and calls that poll or do not, over an adapter in the place of
+// libibverbs's and librdmacm's functions on which nothing ever completes: requests end by messages to oneself, which
+// raise no event.
 #include <infiniband/verbs.h>
 #include <rdma/rdma_cma.h>
 #include <sys/eventfd.h>
@@ -30,15 +31,18 @@ extern "C" {
 
 namespace {
 
-std::atomic<int> armed{0};           // so often
-std::atomic<int> completion_fd{-1};  // of the one completion channel
+std::atomic<int> armed{0}, polled{0};  // so often
+std::atomic<int> completion_fd{-1};    // of the one completion channel
 
 ibv_context* adapter() {
   static ibv_device device{};
   static ibv_context context = [] {
     ibv_context c{};
     c.device = &device;
-    c.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) { return 0; };
+    c.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) {
+      ++polled;
+      return 0;
+    };
     c.ops.req_notify_cq = [](ibv_cq*, int) {
       ++armed;
       return 0;
@@ -260,6 +264,32 @@ void who_has_no_patience_leaves_it_as_well(void**) {
   assert_true(becomes([&] { return w.ended == 1; }));
 }
 
+// How often the adapter is polled by so many large receives, with so long between them.
+int polls_of_receives(int receives, std::chrono::nanoseconds computes) {
+  EndpointOptions options;
+  options.progress_thread = false;
+  std::string error;
+  const auto endpoint = Endpoint::open(options, &error);
+  if (!endpoint) fail_msg("%s", error.c_str());
+  std::vector<std::byte> buffer(options.tuning.always_eager() + 1);
+  const int before = polled;
+  for (int i = 0; i < receives; ++i) {
+    endpoint->irecv(Endpoint::self(), 1, buffer);
+    const auto until = std::chrono::steady_clock::now() + computes;
+    while (computes > 0ns && std::chrono::steady_clock::now() < until) {
+    }
+  }
+  const int polls = polled - before;
+  endpoint->close();
+  return polls;
+}
+
+// In a row of receives it would find the messages of those that follow, and store them. One in 64 polls in any case.
+void a_receive_looks_for_its_message_where_the_program_computes(void**) {
+  assert_true(polls_of_receives(1000, 0ns) < 500);
+  assert_true(polls_of_receives(100, 100us) > 90);
+}
+
 }  // namespace
 
 int main() {
@@ -267,6 +297,7 @@ int main() {
       cmocka_unit_test(whoever_ends_a_request_wakes_its_thread),
       cmocka_unit_test(who_leaves_leaves_the_adapter_to_another),
       cmocka_unit_test(who_has_no_patience_leaves_it_as_well),
+      cmocka_unit_test(a_receive_looks_for_its_message_where_the_program_computes),
   };
   return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
