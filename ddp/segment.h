@@ -24,7 +24,15 @@ Cut cut(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::siz
 // ones passes through the kernel as one (UDP_SEGMENT, UDP_GRO), and one that is shorter ends the run.
 Cut cut_evenly(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::size_t header);
 
-// Segments behind this one of a message of `length` octets that are as long, but for the last one.
+// The same, but the first `lead` octets go in segments of `payload` octets each. Requires: lead < length, or 0; a
+// multiple of payload.
+inline Cut cut_with_lead(std::uint64_t length, std::uint64_t offset, std::size_t mulpdu, std::size_t header,
+                         std::uint64_t lead, std::uint32_t payload) {
+  return offset < lead ? Cut{offset, payload, false} : cut(length, offset, mulpdu, header);
+}
+
+// Segments behind this one of a message of `length` octets that are as long, but for the last one. Requires: it is none
+// of a lead.
 constexpr std::uint64_t alike_behind(const Cut& cut, std::uint64_t length) {
   return cut.last ? 0 : (length - cut.offset - cut.payload - 1) / cut.payload;
 }

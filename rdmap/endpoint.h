@@ -124,6 +124,8 @@ class Endpoint {
   // A responder whose peer did not ask for peer-to-peer must not send before the initiator's first FPDU (RFC 5044
   // section 7.1.2). Where neither application speaks first that is for ever; from here on it sends all the same.
   void speak_first() { opening_.speak_first(); }
+  // Whether long messages may begin with short segments (lead.h): where a kernel copies what is sent. Not at first.
+  void allow_leads(bool allowed) { leads_ = allowed; }
   // An initiator has heard nothing: an empty Write goes out behind its RTR by Write or Read, if no message is going
   // out. False: it does not.
   bool repeat_rtr() { return sending_.idle() && opening_.repeat_rtr(); }
@@ -210,6 +212,7 @@ class Endpoint {
   bool start_read(llp::Gather& out, SendRequest& request);
   bool start_atomic(llp::Gather& out, SendRequest& request);
   bool continue_request(llp::Gather& out, const ExtentList* checked);
+  std::uint64_t lead_of(const llp::Gather& out, const SendRequest& request, const ExtentList& pieces) const;
   bool send_immediate(llp::Gather& out);
   bool continue_response(llp::Gather& out);
   bool answer_atomic(llp::Gather& out);
@@ -247,6 +250,7 @@ class Endpoint {
   DirectPayload direct_;
 
   // transmit
+  bool leads_ = false;
   Sending sending_;
   bool turn_ = false;  // responses and requests take turns, message by message
   std::array<std::uint32_t, 4> tx_msn_{1, 1, 1, 1};

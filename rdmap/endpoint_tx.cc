@@ -6,6 +6,7 @@
 
 #include "ddp/segment.h"
 #include "rdmap/endpoint.h"
+#include "rdmap/lead.h"
 #include "rdmap/message.h"
 
 namespace ewarp::rdmap {
@@ -111,6 +112,15 @@ bool Endpoint::start_next(llp::Gather& out) {
   return start_request(out, *next);
 }
 
+// Octets in front of a Send or Write that go in short segments (lead.h). A message of one segment leaves in one segment
+// of TCP, behind which the kernel does not begin a page anew. What waits before a message stands at that begin instead.
+std::uint64_t Endpoint::lead_of(const llp::Gather& out, const SendRequest& request, const ExtentList& pieces) const {
+  const std::size_t header = payload_header(request);
+  const bool several = request.length > mulpdu_ - header;
+  if (!leads_ || !several || !out.empty() || mulpdu_ < kLeadMulpdu || framer_.markers()) return 0;
+  return lead_octets(reinterpret_cast<std::uintptr_t>(pieces.front().address), header);
+}
+
 // A request that cannot be sent fails before an octet of it is on the wire.
 void Endpoint::local_failure(SendRequest& request, Status status) {
   consumer_.send_started();
@@ -134,7 +144,7 @@ bool Endpoint::start_request(llp::Gather& out, SendRequest& request) {
   }
   if (request.operation == Operation::read) return start_read(out, request);
   if (is_atomic(request.operation)) return start_atomic(out, request);
-  sending_.begin(request);
+  sending_.begin(request, lead_of(out, request, pieces));
   if (continue_request(out, &pieces)) return true;
   sending_.end();
   return false;
@@ -191,7 +201,7 @@ bool Endpoint::continue_request(llp::Gather& out, const ExtentList* checked) {
   SendRequest& r = sending_.request();
   const std::uint64_t offset = sending_.offset();
   const std::size_t header = payload_header(r);
-  const ddp::Cut cut = ddp::cut(r.length, offset, mulpdu_, header);
+  const ddp::Cut cut = ddp::cut_with_lead(r.length, offset, mulpdu_, header, sending_.lead(), kLeadPayload);
   ExtentList own;
   const bool whole = checked != nullptr && cut.payload == r.length;
   if (!whole && cut.payload > 0) {
@@ -207,7 +217,7 @@ bool Endpoint::continue_request(llp::Gather& out, const ExtentList* checked) {
     return false;
   std::array<std::byte, UntaggedHeader::kSize> head;
   emit_payload_header(r, ImmediatePlace::header, tx_msn_[0], offset, cut.last, head);
-  if (params_.extensions) ddp::set_ahead(head, ddp::alike_behind(cut, r.length));
+  if (params_.extensions && offset >= sending_.lead()) ddp::set_ahead(head, ddp::alike_behind(cut, r.length));
   const Octets begin = Octets(head).first(header);
   if (!(copies ? frame_copied(out, begin, pieces.all()) : frame_in_place(out, begin, pieces.all()))) {
     fail_current(Status::local_protection);

@@ -29,11 +29,15 @@ class Sending {
     return *request_;
   }
   std::uint64_t offset() const { return offset_; }
+  // So many octets at its begin go in short segments (lead.h).
+  std::uint64_t lead() const { return lead_; }
 
-  void begin(SendRequest& request) {
+  void begin(SendRequest& request, std::uint64_t lead = 0) {
+    assert(lead < request.length || lead == 0);
     enter(State::request);
     request_ = &request;
     offset_ = 0;
+    lead_ = lead;
   }
   void begin_response() { enter(State::response); }
   // So many more octets of the request's payload are produced.
@@ -70,7 +74,7 @@ class Sending {
 
   State state_ = State::nothing;
   SendRequest* request_ = nullptr;
-  std::uint64_t offset_ = 0;
+  std::uint64_t offset_ = 0, lead_ = 0;
 };
 
 }  // namespace ewarp::rdmap

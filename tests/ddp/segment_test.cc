@@ -77,6 +77,28 @@ void ddp_26_the_longest_message_does_not_overflow(void**) {
   assert_true(last.last && last.payload == 1 && last.offset == kLongest - 1);
 }
 
+// Behind it a message is cut as if it began there.
+void a_lead_is_cut_into_short_segments(void**) {
+  constexpr std::size_t kMulpdu = 130, kHeader = 18;
+  for (const std::uint64_t lead : {0u, 4u, 12u})
+    for (std::uint64_t length = lead + 1; length < 1000; ++length) {
+      std::uint64_t offset = 0;
+      for (bool last = false; !last;) {
+        const Cut c = ddp::cut_with_lead(length, offset, kMulpdu, kHeader, lead, 4);
+        assert_int_equal(c.offset, offset);
+        if (offset < lead) {
+          assert_true(c.payload == 4 && !c.last);
+        } else {
+          const Cut want = ddp::cut(length - lead, offset - lead, kMulpdu, kHeader);
+          assert_true(c.payload == want.payload && c.last == want.last);
+        }
+        offset += c.payload;
+        last = c.last;
+      }
+      assert_int_equal(offset, length);
+    }
+}
+
 void full_segments_need_no_pad_where_mulpdu_is_not_clamped(void**) {
   for (std::size_t emss = 200; emss < 9000; ++emss)
     for (const bool markers : {false, true})
@@ -114,6 +136,7 @@ const std::vector<CMUnitTest> kSegmentTests = {
     cmocka_unit_test(ddp_26_the_longest_message_does_not_overflow),
     cmocka_unit_test(full_segments_need_no_pad_where_mulpdu_is_not_clamped),
     cmocka_unit_test(few_segments_are_equally_long),
+    cmocka_unit_test(a_lead_is_cut_into_short_segments),
 };
 
 }  // namespace ewarp::test

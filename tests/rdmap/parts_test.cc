@@ -7,6 +7,7 @@
 #include "mpa/framing.h"
 #include "rdmap/direct.h"
 #include "rdmap/inbound.h"
+#include "rdmap/lead.h"
 #include "rdmap/opening.h"
 #include "rdmap/outstanding.h"
 #include "rdmap/own_terminate.h"
@@ -18,6 +19,36 @@ namespace ewarp::test {
 namespace {
 
 using namespace rdmap;
+
+// --- leads ---
+
+// Octets that a payload of a message lies further behind the begin of a page than it does where it is copied from, if
+// the message is copied to the begin of one, behind so many segments.
+std::size_t beyond(std::uintptr_t source, std::size_t header, std::size_t segments) {
+  const std::size_t head = mpa::kLengthField + header;
+  return (head + segments * (head + mpa::kCrcField) - source) % 4096;
+}
+
+bool is_slow(std::size_t beyond) {
+  return beyond > 0 && beyond < 64;
+}
+
+void a_lead_is_as_long_as_it_must_be(void**) {
+  for (const std::size_t header : {ddp::TaggedHeader::kSize, ddp::UntaggedHeader::kSize})
+    for (std::uintptr_t source = 0x7000'0000; source < 0x7000'0000 + 4096; ++source) {
+      const std::uint64_t octets = lead_octets(source, header);
+      assert_int_equal(octets % kLeadPayload, 0);
+      const std::uint64_t segments = octets / kLeadPayload;
+      if (source % 4096 >= 64) {
+        assert_int_equal(segments, 0);
+        continue;
+      }
+      assert_true(segments >= 2 && segments <= 6);
+      for (std::uint64_t behind = segments; behind < segments + 100; ++behind)
+        assert_false(is_slow(beyond(source, header, behind)));
+      assert_true(is_slow(beyond(source, header, segments - 1)));
+    }
+}
 
 // --- who speaks first ---
 
@@ -294,7 +325,8 @@ void a_payload_that_stops_leaves_room_for_the_next(void**) {
 
 int main() {
   using namespace ewarp::test;
-  const CMUnitTest tests[] = {cmocka_unit_test(an_initiator_sends_its_rtr),
+  const CMUnitTest tests[] = {cmocka_unit_test(a_lead_is_as_long_as_it_must_be),
+                              cmocka_unit_test(an_initiator_sends_its_rtr),
                               cmocka_unit_test(an_rtr_goes_out_once_more_if_it_is_a_write),
                               cmocka_unit_test(a_responder_is_silent_until_it_has_heard_something),
                               cmocka_unit_test(a_message_is_sent_to_its_end),

@@ -50,6 +50,7 @@ Connection::Connection(Engine& engine, RcQueuePair& qp, std::size_t pieces, std:
       peer_(stream_->peer()),
       vectors_(pieces + 1 + 2 * kMostAhead),
       distant_(stream_->is_distant()) {
+  endpoint_.allow_leads(stream_->segment_octets() > 0);
   llp::no_stream();  // is made now: an end is not to need memory for it
 }
 
@@ -95,6 +96,7 @@ void Connection::settle() {
   if (agreement->step() == llp::LocalAgreement::Outcome::local) {
     auto tcp = std::exchange(owned_, agreement->take(peer_));
     stream_ = owned_.get();
+    endpoint_.allow_leads(false);
     // The background thread may be about to watch TCP's no more, as the start-up has asked it to.
     engine_.post([old = std::shared_ptr<llp::Stream>(std::move(tcp))] {});
     qp_.engine().assert_held();  // the same one, by another name

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+// Short segments in front of a long message, for the sake of the kernel's copy (docs/design/performance.md, *A lead*).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "mpa/framing.h"
+
+namespace ewarp::rdmap {
+
+// Octets of each segment of a lead: without PAD.
+inline constexpr std::uint32_t kLeadPayload = 4;
+// The shortest full segment of a message that gets a lead.
+inline constexpr std::size_t kLeadMulpdu = 16 * 1024;
+
+// Octets of a message that go in its lead; a multiple of kLeadPayload, 0: it needs none.
+// A CPU copies slowly where the low 12 bits of the target's address are 1 to 63 more than the source's, as its loads
+// seem to touch what it has just stored. A socket that has nothing under way copies to the begin of a page. So the
+// heads of the first segments, 16 or 20 octets each, bring that about for what begins at a page or shortly behind, as
+// large buffers do. Those of a few short segments bring it further. source: address of the message's first octet;
+// header: octets of the DDP and RDMAP header of its segments.
+constexpr std::uint64_t lead_octets(std::uintptr_t source, std::size_t header) {
+  constexpr std::size_t kPage = 4096, kNear = 64;
+  const std::size_t behind = source % kPage;
+  if (behind >= kNear) return 0;
+  const std::size_t first = mpa::kLengthField + header, each = first + mpa::kCrcField;
+  return kLeadPayload * ((kNear + behind - first + each - 1) / each);
+}
+
+}  // namespace ewarp::rdmap
