@@ -17,15 +17,17 @@ inline constexpr std::size_t kLeadMulpdu = 16 * 1024;
 // Octets of a message that go in its lead; a multiple of kLeadPayload, 0: it needs none.
 // A CPU copies slowly where the low 12 bits of the target's address are 1 to 63 more than the source's, as its loads
 // seem to touch what it has just stored. A socket that has nothing under way copies to the begin of a page. So the
-// heads of the first segments, 16 or 20 octets each, bring that about for what begins at a page or shortly behind, as
-// large buffers do. Those of a few short segments bring it further. source: address of the message's first octet;
-// header: octets of the DDP and RDMAP header of its segments.
+// heads of the first segments, 16 or 20 octets each, bring that about for what begins about there, as large buffers do.
+// Those of a few short segments bring it further. source: address of the message's first octet; header: octets of the
+// DDP and RDMAP header of its segments.
 constexpr std::uint64_t lead_octets(std::uintptr_t source, std::size_t header) {
-  constexpr std::size_t kPage = 4096, kNear = 64;
-  const std::size_t behind = source % kPage;
-  if (behind >= kNear) return 0;
-  const std::size_t first = mpa::kLengthField + header, each = first + mpa::kCrcField;
-  return kLeadPayload * ((kNear + behind - first + each - 1) / each);
+  constexpr int kPage = 4096, kNear = 64;
+  int behind = static_cast<int>(source % kPage);  // the begin of a page
+  if (behind > kPage / 2) behind -= kPage;
+  const int first = static_cast<int>(mpa::kLengthField + header), each = first + static_cast<int>(mpa::kCrcField);
+  const int missing = kNear + behind - first;
+  if (behind >= kNear || missing <= 0) return 0;
+  return kLeadPayload * static_cast<std::uint64_t>((missing + each - 1) / each);
 }
 
 }  // namespace ewarp::rdmap

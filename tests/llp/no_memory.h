@@ -91,3 +91,13 @@ bool lacks_blocks(std::size_t octets, int blocks, F f) {
 [[gnu::noinline]] void operator delete[](void* p, std::size_t) noexcept {
   std::free(p);
 }
+[[gnu::noinline]] void* operator new[](std::size_t n, std::align_val_t alignment) {
+  if (ewarp::test::new_refuses(n)) throw std::bad_alloc();
+  const auto unit = static_cast<std::size_t>(alignment);
+  void* p = std::aligned_alloc(unit, (n + unit - 1) / unit * unit);
+  if (p == nullptr) throw std::bad_alloc();
+  return p;
+}
+[[gnu::noinline]] void operator delete[](void* p, std::align_val_t) noexcept {
+  std::free(p);
+}

@@ -16,6 +16,7 @@
 #include "llp/stream.h"
 #include "mpa/startup.h"
 #include "provider/engine/pollable.h"
+#include "provider/engine/staging.h"
 #include "rdmap/endpoint.h"
 
 namespace ewarp::verbs {
@@ -124,7 +125,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   rdmap::Endpoint endpoint_;
   std::string peer_;
 
-  std::unique_ptr<std::byte[]> staging_;
+  Staging staging_;
   std::size_t begin_ = 0, end_at_ = 0;
   msghdr message_{};
   std::vector<iovec> vectors_;
