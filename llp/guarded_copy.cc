@@ -47,7 +47,9 @@ bool guarded_copy_by_kernel(void* to, const void* from, std::size_t n) noexcept 
 // once, in ascending order, and on x86 seen in it. Overlapping the head and tail of a piece would spare branches, but
 // whoever has seen the last octet may write there himself, and a second store would undo that. `rep movsb` is the
 // exception (its own stores are unordered, but all precede later ones), hence the last 16 octets by a plain store.
-// From 2048 octets on `rep movsb` is as fast as the vector loop of the C library, below it starts up too slowly.
+// From 2048 octets on `rep movsb` is as fast as the vector loop of the C library, below it starts up too slowly. Not so
+// where the low 12 bits of the target's address are a little more than those of the source's: some CPUs go octet by
+// octet then, 20 times as slow (docs/design/performance.md, *octet by octet*).
 asm(R"(
   .pushsection .text
   .p2align 6
@@ -120,6 +122,12 @@ ewarp_copy:
   movb %al, (%rdi)
   jmp 9f
 8: # 2048 and more
+  movl %edi, %eax
+  subl %esi, %eax
+  decl %eax
+  andl $4095, %eax
+  cmpl $63, %eax
+  jb 1b
   leaq -16(%rdx), %rcx
   rep movsb
   movups (%rsi), %xmm0

@@ -220,15 +220,15 @@ void Engine::give_gather(std::unique_ptr<llp::Gather> g) {
   if (gathers_.size() < kPooled) gathers_.push_back(std::move(g));
 }
 
-Staging Engine::take_staging() {
+llp::PageMemory Engine::take_staging() {
   assert_held();
-  if (stagings_.empty()) return make_staging(kStaging);
+  if (stagings_.empty()) return llp::page_memory(kStaging);
   auto s = std::move(stagings_.back());
   stagings_.pop_back();
   return s;
 }
 
-void Engine::give_staging(Staging s) {
+void Engine::give_staging(llp::PageMemory s) {
   assert(held() && s != nullptr);
   if (stagings_.size() < kPooled) stagings_.push_back(std::move(s));
 }

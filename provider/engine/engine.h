@@ -16,6 +16,7 @@
 
 #include "llp/alarm.h"
 #include "llp/gather.h"
+#include "llp/page_memory.h"
 #include "llp/watcher.h"
 #include "provider/engine/active_set.h"
 #include "provider/engine/driver.h"
@@ -24,7 +25,6 @@
 #include "provider/engine/patience.h"
 #include "provider/engine/pollable.h"
 #include "provider/engine/reactor.h"
-#include "provider/engine/staging.h"
 
 namespace ewarp::verbs {
 
@@ -103,8 +103,8 @@ class Engine final : public Reactor, public EngineLock {
   static constexpr std::size_t kStaging = 128 * 1024;
   std::unique_ptr<llp::Gather> take_gather() EWARP_REQUIRES(this);
   void give_gather(std::unique_ptr<llp::Gather> gather) EWARP_REQUIRES(this);
-  Staging take_staging() EWARP_REQUIRES(this);
-  void give_staging(Staging staging) EWARP_REQUIRES(this);
+  llp::PageMemory take_staging() EWARP_REQUIRES(this);
+  void give_staging(llp::PageMemory staging) EWARP_REQUIRES(this);
 
   // --- Reactor ---
   int start() noexcept override;
@@ -181,7 +181,7 @@ class Engine final : public Reactor, public EngineLock {
   bool for_background_ EWARP_GUARDED_BY(this) = false;  // a pass that the background thread has asked its holder for
   Graveyard graveyard_ EWARP_GUARDED_BY(this);
   std::vector<std::unique_ptr<llp::Gather>> gathers_ EWARP_GUARDED_BY(this);
-  std::vector<Staging> stagings_ EWARP_GUARDED_BY(this);
+  std::vector<llp::PageMemory> stagings_ EWARP_GUARDED_BY(this);
 
   std::uint64_t look_timer_ EWARP_GUARDED_BY(this) = 0;  // 0: none is set
   std::uint64_t looks_ EWARP_GUARDED_BY(this) = 0;       // that were ever begun

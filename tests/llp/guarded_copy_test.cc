@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "../vectors/vectors.h"
+#include "llp/page_memory.h"
 #include "tests/llp/guarded_pages.h"
 #include "tests/llp/signal_mask.h"
 
@@ -79,6 +80,22 @@ void copies_as_memcpy_does(void**) {
       }
     }
   }
+}
+
+// Where the target lies a little further behind the begin of a page than the source, another loop does it.
+void copies_to_a_little_behind(void**) {
+  install_copy_guard();
+  constexpr std::size_t kMost = 12 * 1024;
+  const auto source = page_memory(kMost), target = page_memory(kMost);
+  for (std::size_t i = 0; i < kMost; ++i) source[i] = static_cast<std::byte>(i * 7 + i / 256);
+  for (const auto& [name, copy] : kCopies)
+    for (std::size_t behind = 0; behind <= 80; ++behind)
+      for (const std::size_t n : {2048u, 2049u, 2063u, 2111u, 2112u, 4096u, 5000u}) {
+        std::fill_n(target.get(), kMost, std::byte{0xa5});
+        EXPECT(name, copy(target.get() + behind, source.get(), n));
+        EXPECT(name, std::memcmp(target.get() + behind, source.get(), n) == 0);
+        EXPECT(name, target[behind + n] == std::byte{0xa5} && (behind == 0 || target[behind - 1] == std::byte{0xa5}));
+      }
 }
 
 // Neither reads nor writes one octet too many: both end where their page does.
@@ -676,6 +693,7 @@ void other_handlers_keep_their_say(void**) {
 int main() {
   const CMUnitTest tests[] = {
       cmocka_unit_test(copies_as_memcpy_does),
+      cmocka_unit_test(copies_to_a_little_behind),
       cmocka_unit_test(stays_within_its_bounds),
       cmocka_unit_test(nothing_is_written_after_the_last_octet),
       cmocka_unit_test(atomics_do_what_the_cpu_does),

@@ -13,10 +13,10 @@
 #include "llp/gather.h"
 #include "llp/host_watch.h"
 #include "llp/local_agreement.h"
+#include "llp/page_memory.h"
 #include "llp/stream.h"
 #include "mpa/startup.h"
 #include "provider/engine/pollable.h"
-#include "provider/engine/staging.h"
 #include "rdmap/endpoint.h"
 
 namespace ewarp::verbs {
@@ -125,7 +125,7 @@ class Connection final : public Pollable, public BatchedReceiver {
   rdmap::Endpoint endpoint_;
   std::string peer_;
 
-  Staging staging_;
+  llp::PageMemory staging_;
   std::size_t begin_ = 0, end_at_ = 0;
   msghdr message_{};
   std::vector<iovec> vectors_;
