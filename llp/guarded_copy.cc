@@ -121,7 +121,7 @@ ewarp_copy:
   movzbl (%rsi), %eax
   movb %al, (%rdi)
   jmp 9f
-8: # 2048 and more
+8: # 2048 and more, by vectors where the target is 1 to 63 further
   movl %edi, %eax
   subl %esi, %eax
   decl %eax
